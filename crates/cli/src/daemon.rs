@@ -180,7 +180,8 @@ impl Daemon {
 }
 
 fn switches(words: &Words) -> Switches {
-    Switches { learning: !words.no_learning, ..Switches::default() }
+    let all = Switches::default();
+    if words.no_learning { all.without_learning() } else { all }
 }
 
 fn mount_options(path: &Path, words: &Words) -> MountOptions {

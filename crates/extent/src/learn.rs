@@ -52,25 +52,42 @@ const FILLED_BETWEEN: u32 = 32;
 /// Rows that are put there in one transaction.
 const ROWS_AT_ONCE: usize = 8;
 
-/// What placement makes use of; everything, unless it is switched off to compare.
+/// What placement and GC use. Everything is on, except when it is switched off for a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switches {
     /// Large files have zones of their own.
     pub by_file: bool,
-    /// What is learned of lifetimes counts.
-    pub learning: bool,
+    /// GC ranks victims by how fast zones of their stream and age lose live blocks.
+    pub ages: bool,
+    /// The lifetime class of a file's class decides in which open zone a write goes.
+    pub kinds: bool,
+    /// The last life of overwritten blocks decides it.
+    pub rewrites: bool,
 }
 
 impl Default for Switches {
     fn default() -> Self {
-        Switches { by_file: true, learning: true }
+        Switches { by_file: true, ages: true, kinds: true, rewrites: true }
+    }
+}
+
+impl Switches {
+    /// Switches everything off that is learned of lifetimes.
+    pub fn without_learning(self) -> Switches {
+        Switches { ages: false, kinds: false, rewrites: false, ..self }
+    }
+
+    /// Whether anything is on that is learned of lifetimes.
+    pub fn is_learning(self) -> bool {
+        self.ages || self.kinds || self.rewrites
     }
 }
 
 /// What was learned.
 pub(crate) struct Learned {
-    /// Whether anything is said.
-    is_on: AtomicBool,
+    uses_ages: AtomicBool,
+    uses_kinds: AtomicBool,
+    uses_rewrites: AtomicBool,
     /// Blocks that users have written.
     clock: AtomicU64,
     /// Blocks that have died since the mount.
@@ -100,7 +117,9 @@ impl Learned {
     pub(crate) fn new(zones: u32, zone_blocks: Blocks) -> Learned {
         let book = Book { ages: Ages::new(zones, zone_blocks), kinds: Sums::new(), looked_at: 0 };
         Learned {
-            is_on: AtomicBool::new(true),
+            uses_ages: AtomicBool::new(true),
+            uses_kinds: AtomicBool::new(true),
+            uses_rewrites: AtomicBool::new(true),
             clock: AtomicU64::new(0),
             dead: AtomicU64::new(0),
             filled: Filled::new(zones),
@@ -122,8 +141,10 @@ impl Learned {
         Moment { written: self.now(), died: self.dead.load(Ordering::Relaxed) }
     }
 
-    fn is_on(&self) -> bool {
-        self.is_on.load(Ordering::Relaxed)
+    fn set_switches(&self, switches: Switches) {
+        self.uses_ages.store(switches.ages, Ordering::Relaxed);
+        self.uses_kinds.store(switches.kinds, Ordering::Relaxed);
+        self.uses_rewrites.store(switches.rewrites, Ordering::Relaxed);
     }
 
     /// A user wrote blocks of an object.
@@ -178,7 +199,9 @@ impl Learned {
     /// Orders victims, of which the first has the fewest live blocks: the best first, and behind all those that
     /// cost too much now.
     pub(crate) fn rank(&self, victims: &mut [(ZoneId, Blocks)], payload: Blocks) {
-        let (Some(&(_, fewest)), true) = (victims.first(), self.is_on()) else { return };
+        let (Some(&(_, fewest)), true) = (victims.first(), self.uses_ages.load(Ordering::Relaxed)) else {
+            return;
+        };
         let cost = |live: Blocks| f64::from(live) / f64::from(payload.saturating_sub(live).max(1));
         let most = cost(fewest) * COST_TIMES + COST_BEYOND;
         let (now, book) = (self.now(), self.book.lock());
@@ -194,15 +217,16 @@ impl Learned {
 }
 
 impl Extents {
-    /// What placement makes use of from now on.
+    /// Sets what placement and GC use from now on.
     pub fn set_switches(&self, switches: Switches) {
-        self.learned.is_on.store(switches.learning, Ordering::Relaxed);
+        self.learned.set_switches(switches);
         self.placement.set_by_file(switches.by_file);
     }
 
     /// Whether what is learned of lifetimes counts.
     pub fn is_learning(&self) -> bool {
-        self.learned.is_on.load(Ordering::Relaxed)
+        let Learned { uses_ages, uses_kinds, uses_rewrites, .. } = &self.learned;
+        [uses_ages, uses_kinds, uses_rewrites].into_iter().any(|uses| uses.load(Ordering::Relaxed))
     }
 
     /// What each stream was given and cost since the mount, and how right what was expected of it has been, in the
@@ -215,10 +239,11 @@ impl Extents {
     /// was learned. `over`: there may be something.
     pub(crate) fn class_of(&self, object: Object, hint: Hint, block: u64, over: bool) -> Result<Lifetime> {
         let learned = &self.learned;
-        if hint.lifetime != Lifetime::Unknown || !learned.is_on() {
+        if hint.lifetime != Lifetime::Unknown {
             return Ok(hint.lifetime);
         }
         if over
+            && learned.uses_rewrites.load(Ordering::Relaxed)
             && learned.rewrites.tells()
             && let Some(zone) = self.zone_of(object, block)?
         {
@@ -230,7 +255,8 @@ impl Extents {
                 _ => learned.rewrites.expect(age),
             });
         }
-        Ok(learned.kinds.expect(hint.kind))
+        let uses_kinds = learned.uses_kinds.load(Ordering::Relaxed);
+        Ok(if uses_kinds { learned.kinds.expect(hint.kind) } else { Lifetime::Unknown })
     }
 
     /// The zone that has this block of an object.

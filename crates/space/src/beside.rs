@@ -29,7 +29,6 @@ use crate::latency::{Latencies, Summary};
 use crate::trace::{BLOCK, Class, Name, Op, PIECE, Trace, Workload};
 use crate::volume::{Medium, Opened, Shape, Switches, Timing, Took, Volume};
 
-const SWITCHES: Switches = Switches { fsync: false, hints: false, by_file: true, learning: true };
 /// Files that are read, each so large, or such a share of the level if that is less.
 const READ_FILES: u32 = 64;
 const READ_SHARE: u64 = 32;
@@ -333,7 +332,7 @@ impl Beside {
     pub fn run(&self) -> Result<Seen> {
         rt::random::repeat_from(self.seed);
         let guests = [Guest::default(), Guest::default()];
-        let of = (self.shape, self.medium, Reserve::default(), SWITCHES);
+        let of = (self.shape, self.medium, Reserve::default(), Switches::default());
         let others = guests.iter().zip(["reader", "syncer"]).map(|(guest, name)| -> Body<'_, ()> {
             let mut rng = Rng::with_seed(self.seed ^ name.len() as u64);
             let comes = if name == "reader" { read } else { sync };

@@ -41,8 +41,9 @@ struct Options {
     /// Tell the volume what the program knows of lifetimes.
     #[arg(long)]
     hints: bool,
-    /// Switch something off: by-file (large files have zones of their own) or learning (of lifetimes). More than
-    /// once for both.
+    /// Switch something off: by-file (large files have zones of their own); ages (victims are ranked by how fast zones
+    /// like them lose live blocks); kinds (lifetimes of file classes); rewrites (lifetimes from the last life of overwritten
+    /// blocks); or learning (the last three). May be given several times.
     #[arg(long)]
     off: Vec<Off>,
     /// Bytes written before it is measured, in percent of what is in files.
@@ -169,7 +170,23 @@ struct UsableOptions {
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Off {
     ByFile,
+    Ages,
+    Kinds,
+    Rewrites,
     Learning,
+}
+
+impl Options {
+    fn switches(&self) -> extent::Switches {
+        let is_on = |switch: Off| !self.off.contains(&switch);
+        let learned = |switch: Off| is_on(switch) && is_on(Off::Learning);
+        extent::Switches {
+            by_file: is_on(Off::ByFile),
+            ages: learned(Off::Ages),
+            kinds: learned(Off::Kinds),
+            rewrites: learned(Off::Rewrites),
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -233,12 +250,7 @@ fn run(options: &Options) -> Result<()> {
         fill_percent: options.fill,
         shape: Shape::new(options.zones, options.zone_mib << 20),
         medium: options.medium,
-        switches: Switches {
-            fsync: options.fsync,
-            hints: options.hints,
-            by_file: !options.off.contains(&Off::ByFile),
-            learning: !options.off.contains(&Off::Learning),
-        },
+        switches: Switches { fsync: options.fsync, hints: options.hints, of_volume: options.switches() },
         seed: options.seed,
         warm_percent: options.warm,
         measure_percent: options.measure,

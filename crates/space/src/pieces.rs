@@ -13,7 +13,6 @@ use serde::Serialize;
 use crate::trace::{Class, Name, Op, PIECE};
 use crate::volume::{Medium, Shape, Switches, Volume};
 
-const SWITCHES: Switches = Switches { fsync: false, hints: false, by_file: true, learning: true };
 /// The file that is looked at; the others follow it, and then the one that is written alone.
 const ONE: u32 = 0;
 
@@ -65,7 +64,7 @@ impl Pieces {
     pub fn run(&self) -> Result<Seen> {
         ensure!(self.deleted <= self.others, "no more files can be deleted than there are");
         rt::random::repeat_from(self.seed);
-        let of = (self.shape, Medium::Ssd, Reserve::default(), SWITCHES);
+        let of = (self.shape, Medium::Ssd, Reserve::default(), Switches::default());
         Volume::used_by(of, self.seed, |volume| self.run_on(volume))
     }
 

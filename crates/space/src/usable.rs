@@ -17,7 +17,6 @@ const FILE: u32 = 0;
 const COMPARED: u64 = 200_000;
 /// What of the store's own may live in metadata now that did not when the volume was new.
 const FOR_METADATA: u64 = 64 << 10;
-const SWITCHES: Switches = Switches { fsync: false, hints: false, by_file: true, learning: true };
 
 /// What to fill.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +69,7 @@ impl Usable {
     /// Does it.
     pub fn run(&self) -> Result<Seen> {
         rt::random::repeat_from(self.seed);
-        let of = (self.shape, Medium::Ssd, self.reserve, SWITCHES);
+        let of = (self.shape, Medium::Ssd, self.reserve, Switches::default());
         Volume::used_by(of, self.seed, |volume| self.run_on(volume))
     }
 

@@ -61,16 +61,14 @@ pub enum Medium {
 }
 
 /// What is done or left out, beyond what the trace says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Switches {
     /// Where the trace closes a file or would sync it, what was written becomes durable.
     pub fsync: bool,
     /// The volume is told what the program knows of lifetimes.
     pub hints: bool,
-    /// Large files have zones of their own.
-    pub by_file: bool,
-    /// The volume makes use of what it learns of lifetimes.
-    pub learning: bool,
+    /// What placement and GC use.
+    pub of_volume: extent::Switches,
 }
 
 /// What took how long.
@@ -177,7 +175,7 @@ impl Volume {
             clock: Arc::clone(&clock) as _,
         };
         let (fs, _) = Fs::mount(shared, options)?;
-        fs.set_switches(extent::Switches { by_file: switches.by_file, learning: switches.learning });
+        fs.set_switches(switches.of_volume);
         Ok(Volume {
             fs,
             device,

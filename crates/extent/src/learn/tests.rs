@@ -84,7 +84,7 @@ fn one_can_go_on_from_any_sums_of_deaths_and_from_a_stay_without_end() {
 fn switched_off_it_leaves_the_order_as_it_is() {
     let learned = learned();
     let greedy = [(ZoneId(3), 10), (ZoneId(1), 20), (ZoneId(2), 900)];
-    learned.is_on.store(false, Ordering::Relaxed);
+    learned.set_switches(Switches::default().without_learning());
     let mut victims = greedy;
     learned.rank(&mut victims, ZONE);
     assert_eq!(victims, greedy);

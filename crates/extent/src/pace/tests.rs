@@ -37,7 +37,7 @@ fn leave_spare(extents: &Extents, zones: i64) {
 /// Closed zones, of which each holds one object, cut to so many blocks.
 fn with_zones_of(live: &[u64]) -> Arc<Extents> {
     let extents = extents_on(Arc::new(Emulated::new(Spec::power_of_two())));
-    extents.set_switches(Switches { by_file: false, learning: true });
+    extents.set_switches(Switches { by_file: false, ..Default::default() });
     for (object, &live) in (1..).zip(live) {
         fill_a_zone(&extents, object);
         let mut tx = Tx::new();

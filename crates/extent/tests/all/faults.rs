@@ -206,7 +206,7 @@ const PINNING: [u64; 6] = [11, 12, 13, 14, 15, 16];
 fn with_pinned_zones(pin: impl Fn(&Volume, ZoneId, u32)) -> (Volume, Vec<(ZoneId, u32)>) {
     let (volume, mut places) = (Volume::new(Spec::power_of_two()), Vec::new());
     // What else is written goes to the same zones, and fills them.
-    volume.extents.set_switches(extent::Switches { by_file: false, learning: true });
+    volume.extents.set_switches(extent::Switches { by_file: false, ..Default::default() });
     for object in PINNING {
         // The first may lie in what was left of a zone, and only in part.
         for _ in 0..2 {

@@ -6,7 +6,7 @@ fn cell(workload: Workload, fsync: bool, hints: bool) -> Cell {
         fill_percent: 70,
         shape: Shape::new(64, 2 << 20),
         medium: Medium::Ssd,
-        switches: Switches { fsync, hints, by_file: true, learning: true },
+        switches: Switches { fsync, hints, ..Switches::default() },
         seed: 3,
         warm_percent: 50,
         measure_percent: 50,
