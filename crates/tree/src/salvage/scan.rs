@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, HashMap};
 use zone::format::{ZoneIdentity, decode_header};
 use zone::{Address, Blocks, Device, FsId, Life, Role, ZoneId, ZoneInfo, ZoneState};
 
-use crate::check::is_of_one_place;
 use crate::delta;
 use crate::format::{PageHeader, PageKind, decode_page};
 use crate::types::{Result, StoreError};
@@ -109,7 +108,7 @@ pub(super) fn volume(zones: &[FoundZone]) -> Option<FsId> {
 pub(super) fn read(device: &dyn Device, zone: ZoneId, block: Blocks, into: &mut [u8]) -> Result<bool> {
     match device.read(zone, block, into) {
         Ok(()) => Ok(true),
-        Err(error) if is_of_one_place(&error) => Ok(false),
+        Err(error) if !error.is_of_whole_device() => Ok(false),
         Err(error) => Err(StoreError::Device(error)),
     }
 }
