@@ -27,6 +27,7 @@ mod check;
 mod checkpoint;
 mod commit;
 mod core;
+pub mod decode;
 mod delta;
 mod epoch;
 mod follow;

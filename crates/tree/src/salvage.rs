@@ -25,10 +25,8 @@ use std::sync::Arc;
 use rt::sync::Mutex;
 use zone::{Blocks, Device, FsId, Life, Role};
 
+use crate::decode::{Page, Place, tree_key};
 use crate::key_range::{KeyRange, KeyRanges};
-use crate::lookup::tree_key;
-use crate::mat::Place;
-use crate::page::Page;
 use crate::types::{Bytes, Group, Lsn, Result, Table};
 
 use assemble::{Assembly, Loader, State};

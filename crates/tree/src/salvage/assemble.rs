@@ -4,17 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-use zerocopy::FromBytes;
-use zone::{Address, Device, FsId, Life, Pages};
+use zone::{Address, Device, FsId, Pages};
 
 use super::scan::{self, Copy, Scan, read};
 use super::{Leaf, Piece, Pieced, SalvageCounts, SalvagedZone, Source};
-use crate::checkpoint::{entries_per_page, loaded};
-use crate::delta;
-use crate::format::{DirectoryEntry, PAGE_HEADER, PageKind, ZitEntry, decode_page};
-use crate::mat::{Mat, Place};
-use crate::page::Page;
-use crate::types::{Bytes, Group, Lsn, NodeId, Result, ZoneEntry};
+use crate::decode::{
+    MatLayout, Page, PageKind, Place, apply_delta, chunk_addresses, chunks_per_directory, page_header,
+    zone_entries,
+};
+use crate::types::{Bytes, Group, Lsn, Result, ZoneEntry};
 
 /// What is known of a node's place.
 enum Known {
@@ -28,7 +26,7 @@ enum Known {
 pub(super) struct Assembly<'a> {
     loader: Loader,
     scan: &'a Scan,
-    mat: Mat,
+    mat: MatLayout,
     /// Chunks of the MAT; none: lost.
     chunks: BTreeMap<u64, Option<Bytes>>,
     /// Nothing of a later epoch counts.
@@ -74,7 +72,7 @@ impl State {
         }
         let newest = directories.values().max_by_key(|copy| copy.age()).copied();
         let all_there = directories.keys().copied().eq(0..directories.len() as u64);
-        let per_page = entries_per_page(scan.page_size, size_of::<DirectoryEntry>()) as u64;
+        let per_page = chunks_per_directory(scan.page_size);
         let is_older = |number: u64, chunk: &Copy| {
             directories.get(&(number / per_page)).is_none_or(|directory| directory.epoch < chunk.epoch)
         };
@@ -128,10 +126,8 @@ impl Loader {
         if !read(&*self.device, at.zone(), at.block(), &mut bytes)? {
             return Ok(None);
         }
-        let header = decode_page(&bytes, self.fs_id);
-        let is_it = header.is_some_and(|header| {
-            header.kind == kind as u8 && header.id.get() == id && at.is_of(Life(header.life.get()))
-        });
+        let is_it = page_header(&bytes, self.fs_id)
+            .is_some_and(|header| header.kind == kind as u8 && header.id == id && at.is_of(header.life));
         Ok(is_it.then_some(bytes))
     }
 
@@ -145,9 +141,7 @@ impl Loader {
             return Ok(Some(page));
         }
         let Some(bytes) = self.page(place.at, PageKind::Deltas, 0)? else { return Ok(None) };
-        let delta = delta::find(&bytes, NodeId(id)).filter(|delta| delta.is_to(&page));
-        let applied = delta.and_then(|delta| delta.apply(&mut page)).is_some();
-        Ok(applied.then_some(page))
+        Ok(apply_delta(&bytes, &mut page).then_some(page))
     }
 }
 
@@ -162,10 +156,10 @@ impl<'a> Assembly<'a> {
                 chunks.insert(number, page.flatten());
             }
         } else {
-            let per_page = entries_per_page(scan.page_size, size_of::<DirectoryEntry>()) as u64;
+            let per_page = chunks_per_directory(scan.page_size);
             for (number, directory) in &state.directories {
                 let places = loader.page(directory.at, PageKind::MatDirectory, *number)?.unwrap_or_default();
-                for (index, at) in places_in(&places, per_page).into_iter().enumerate() {
+                for (index, at) in chunk_addresses(&places).into_iter().enumerate() {
                     let number = number * per_page + index as u64;
                     if !at.is_none() {
                         chunks.insert(number, loader.page(at, PageKind::MatChunk, number)?);
@@ -174,8 +168,8 @@ impl<'a> Assembly<'a> {
             }
         }
         // Whether places have one address or two, the log would say; the pages that they lead to do too.
-        let mats = [true, false].map(|deltas| Mat::new(scan.page_size, deltas, 0));
-        let hits = |mat: &Mat| -> usize {
+        let mats = [true, false].map(|deltas| MatLayout::new(scan.page_size, deltas));
+        let hits = |mat: &MatLayout| -> usize {
             chunks.iter().map(|(number, chunk)| scan.hits(mat, *number, chunk.as_ref())).sum()
         };
         let [two, one] = mats;
@@ -378,19 +372,15 @@ impl<'a> Assembly<'a> {
     /// The zones: their headers, and what the zone table says of them.
     pub(super) fn zones(&self) -> Result<Vec<SalvagedZone>> {
         let mut table: BTreeMap<usize, ZoneEntry> = BTreeMap::new();
-        let per_chunk = entries_per_page(self.scan.page_size, size_of::<ZitEntry>());
         let numbers: BTreeSet<u64> = self.scan.all(PageKind::ZitChunk).map(|(number, _)| number).collect();
         for number in numbers {
             let copies = self.scan.table(PageKind::ZitChunk, number).iter();
             let newest = copies.filter(|copy| copy.epoch <= self.epoch).max_by_key(|copy| copy.age());
             let Some(newest) = newest else { continue };
-            let page = self.loader.page(newest.at, PageKind::ZitChunk, number)?;
-            let page = page.unwrap_or_else(|| vec![0; PAGE_HEADER]);
-            let entries = page[PAGE_HEADER..].chunks_exact(size_of::<ZitEntry>()).take(per_chunk);
-            for (index, bytes) in entries.enumerate() {
-                let entry = ZitEntry::read_from_bytes(bytes).ok().as_ref().and_then(loaded);
-                table.extend(entry.map(|entry| (number as usize * per_chunk + index, entry)));
-            }
+            let Some(page) = self.loader.page(newest.at, PageKind::ZitChunk, number)? else { continue };
+            let entries = zone_entries(&page);
+            let first = number as usize * entries.len();
+            table.extend((first..).zip(entries).filter_map(|(zone, entry)| Some((zone, entry?))));
         }
         let of = |(index, zone): (usize, &scan::FoundZone)| {
             let entry = table.get(&index).copied().unwrap_or_default();
@@ -414,7 +404,7 @@ impl Scan {
     }
 
     /// How many places of a chunk lead to where the node is, when they are read like this.
-    fn hits(&self, mat: &Mat, number: u64, chunk: Option<&Bytes>) -> usize {
+    fn hits(&self, mat: &MatLayout, number: u64, chunk: Option<&Bytes>) -> usize {
         let Some(chunk) = chunk else { return 0 };
         let has = |index: &u64| {
             let place = mat.place_in(chunk, *index as usize);
@@ -422,13 +412,6 @@ impl Scan {
         };
         (0..mat.per_chunk()).filter(has).count()
     }
-}
-
-/// The addresses in a directory page.
-fn places_in(page: &[u8], per_page: u64) -> Vec<Address> {
-    let entries = page.get(PAGE_HEADER..).unwrap_or_default().chunks_exact(size_of::<DirectoryEntry>());
-    let decoded = entries.filter_map(|bytes| DirectoryEntry::read_from_bytes(bytes).ok());
-    decoded.take(per_page as usize).map(|entry| Address::from_bits(entry.address.get())).collect()
 }
 
 #[cfg(test)]

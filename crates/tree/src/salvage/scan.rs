@@ -7,10 +7,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use zone::format::{ZoneIdentity, decode_header};
-use zone::{Address, Blocks, Device, FsId, Life, Role, ZoneId, ZoneInfo, ZoneState};
+use zone::{Address, Blocks, Device, FsId, Role, ZoneId, ZoneInfo, ZoneState};
 
-use crate::delta;
-use crate::format::{PageHeader, PageKind, decode_page};
+use crate::decode::{PageHeader, PageKind, delta_headers, page_header};
 use crate::types::{Result, StoreError};
 
 /// Sizes that a page can have.
@@ -141,7 +140,7 @@ impl Scan {
         let (mut whole, mut other) = (0u64, 0u64);
         while block + self.page_blocks <= self.zones[zone.0 as usize].end() {
             let is_read = read(device, zone, block, &mut page)?;
-            match is_read && decode_page(&page, self.fs_id).is_some() {
+            match is_read && page_header(&page, self.fs_id).is_some() {
                 true => whole += 1,
                 false => other += u64::from(!is_read || page.iter().any(|byte| *byte != 0)),
             }
@@ -169,7 +168,7 @@ impl Scan {
                 let (mut page, step) = (vec![0; size], (size / block_size) as Blocks);
                 let mut block = 1;
                 while block + step <= end {
-                    if read(device, zone, block, &mut page)? && decode_page(&page, self.fs_id).is_some() {
+                    if read(device, zone, block, &mut page)? && page_header(&page, self.fs_id).is_some() {
                         return Ok(size);
                     }
                     block += step;
@@ -192,14 +191,13 @@ impl Scan {
             let at_once = read(device, zone, block, bytes)?;
             for page in bytes.chunks_mut(self.page_size) {
                 let is_read = at_once || read(device, zone, block, page)?;
-                let header = is_read.then(|| decode_page(page, self.fs_id)).flatten();
+                let header = is_read.then(|| page_header(page, self.fs_id)).flatten();
                 // The pages of a zone without a header say which life it is in; they all do.
-                let header = header
-                    .filter(|header| *life.get_or_insert(Life(header.life.get())) == Life(header.life.get()));
+                let header = header.filter(|header| *life.get_or_insert(header.life) == header.life);
                 match header {
                     Some(header) => {
                         whole += 1;
-                        self.page(Address::new(zone, block, Life(header.life.get())), &header, page);
+                        self.page(Address::new(zone, block, header.life), &header, page);
                     }
                     None => unknown.push((block, is_read && page.iter().all(|byte| *byte == 0))),
                 }
@@ -219,30 +217,18 @@ impl Scan {
     }
 
     fn page(&mut self, at: Address, header: &PageHeader, page: &[u8]) {
-        let copy = Copy {
-            at,
-            epoch: header.epoch.get(),
-            lsn: header.lsn.get(),
-            group: header.group.get(),
-            level: header.level,
-            base: 0,
-        };
-        if header.kind == PageKind::Node as u8 {
-            self.nodes.entry(header.id.get()).or_default().push(copy);
-        } else if header.kind == PageKind::Deltas as u8 {
-            for delta in delta::all(page).unwrap_or_default() {
-                let header = delta.header;
-                let copy = Copy {
-                    epoch: header.epoch.get(),
-                    lsn: header.lsn.get(),
-                    group: header.group.get(),
-                    base: header.base.get(),
-                    ..copy
-                };
-                self.deltas.entry(header.node.get()).or_default().push(copy);
+        let &PageHeader { kind, id, epoch, lsn, group, level, .. } = header;
+        let copy = Copy { at, epoch, lsn: lsn.0, group: group.0, level, base: 0 };
+        if kind == PageKind::Node as u8 {
+            self.nodes.entry(id).or_default().push(copy);
+        } else if kind == PageKind::Deltas as u8 {
+            for delta in delta_headers(page) {
+                let (epoch, lsn, group) = (delta.epoch, delta.lsn.0, delta.group.0);
+                let copy = Copy { epoch, lsn, group, base: delta.base.0, ..copy };
+                self.deltas.entry(delta.node.0).or_default().push(copy);
             }
         } else {
-            self.tables.entry((header.kind, header.id.get())).or_default().push(copy);
+            self.tables.entry((kind, id)).or_default().push(copy);
         }
     }
 

@@ -1,8 +1,13 @@
 use emulated::Spec;
-use zone::ZoneId;
+use zone::{Life, ZoneId};
 
 use super::*;
 use crate::tests::{Contents, formatted, open, options, random_tx};
+
+/// Bytes of a page's header.
+const HEADER: usize = 64;
+/// Bytes of a place in a chunk of the MAT, with delta records and without.
+const ENTRY_BYTES: [usize; 2] = [16, 8];
 
 /// What is left of the tables may name a place that has been written anew since. Were what stands there now taken for what
 /// stood there, somebody would be given the rows of others as his own.
@@ -33,13 +38,14 @@ fn a_page_is_the_one_that_was_named_or_none() {
 /// changes too: read the other way, the MAT would name hardly a node, and nothing would be certain.
 #[test]
 fn how_the_mat_is_to_be_read_is_told_by_where_it_leads() {
-    let mats = [true, false].map(|deltas| Mat::new(4096, deltas, 0));
+    let mats = [true, false].map(|deltas| MatLayout::new(4096, deltas));
     for (written, number) in [(0, 0), (0, 3), (1, 0), (1, 3)] {
         let (mat, mut chunk) = (&mats[written], vec![0; 4096]);
         let mut scan = Scan::default();
         for index in 1..mat.per_chunk() {
             let at = Address::new(ZoneId(7), index as u32, Life(1));
-            mat.set_in(&mut chunk, index as usize, Place::whole(at));
+            let entry = HEADER + index as usize * ENTRY_BYTES[written];
+            chunk[entry..entry + 8].copy_from_slice(&at.bits().to_le_bytes());
             let copy = Copy { at, epoch: 1, lsn: 1, group: 0, level: 0, base: 0 };
             scan.nodes.insert(number * mat.per_chunk() + index, vec![copy]);
         }
