@@ -88,6 +88,7 @@ pub use pressure::Pressure;
 pub use recover::Recovering;
 pub use refcount::SharedBlocks;
 pub use reserve::{check_reserve, least_reserve};
+pub use reverse::read_summary;
 pub use salvage::{EachBlock, FoundObject, SalvagedData, StrayObject, blocks_in};
 pub use scrub::{DataScrub, Scrubbed};
 pub use space::Space;

@@ -23,9 +23,8 @@ use crate::format::{
     self, EXTENT, EXTENT_BLOCKS_MAX, Entry, Extent, FOOTER_MAGIC, Origin, RESIDENT, SUMMARY_MAGIC, ZoneName,
     ZoneUser,
 };
-use crate::refcount::within;
 use crate::write::is_fatal;
-use crate::{Object, Result, reverse};
+use crate::{Object, Result};
 
 /// Bytes read at once in search of summaries.
 const READ_AT_ONCE: usize = 1 << 20;
@@ -208,7 +207,7 @@ impl SalvagedData {
         let mut give = |block: u64, bytes: &[u8]| each(start + (block - first), bytes);
         let from = first.saturating_sub(u64::from(EXTENT_BLOCKS_MAX));
         self.rows(object, EXTENT, from..end, &mut |at, value, certain| {
-            let part = Extent::decode(value).and_then(|extent| within(at, &extent, (first, end)));
+            let part = Extent::decode(value).and_then(|extent| extent.within(at, (first, end)));
             let Some((at, part)) = part.filter(|(_, part)| part.is_stored() || part.is_lost()) else {
                 return Ok(());
             };
@@ -393,11 +392,11 @@ impl SalvagedData {
     fn zone_entries(&self, name: &ZoneName, end: Blocks, user: ZoneUser) -> Vec<Entry> {
         let device = &**self.tables.device();
         let summary = |place: Blocks| {
-            let (count, payload) = reverse::read_part_of(device, end, SUMMARY_MAGIC, name, place)?;
+            let (count, payload) = crate::read_summary(device, end, SUMMARY_MAGIC, name, place)?;
             format::decode_entries(&payload, count)
         };
         let footer = (user.footer > 0)
-            .then(|| reverse::read_part_of(device, end, FOOTER_MAGIC, name, user.footer))
+            .then(|| crate::read_summary(device, end, FOOTER_MAGIC, name, user.footer))
             .flatten()
             .and_then(|(count, payload)| format::decode_places(&payload, count));
         let places = footer.unwrap_or_else(|| self.summaries(name, end));
