@@ -38,7 +38,6 @@ mod remove;
 mod rename;
 mod repair;
 mod runtime;
-mod salvage;
 mod scrub;
 mod share;
 mod shift;
@@ -61,7 +60,6 @@ pub use lifetime::LIFETIME_ATTRIBUTE;
 pub use locks::{LockMode, LockOwner, LockRange, OnConflict, RECORD_LOCKS_MAX, RecordLock};
 pub use repair::Repaired;
 pub use runtime::{Lane, Worker};
-pub use salvage::{EachItem, Salvage, SalvagedItem, SalvagedNames, Trouble, Unsaved};
 pub use scrub::{ScrubAt, Scrubbed};
 pub use tree::Reserve;
 pub use types::{

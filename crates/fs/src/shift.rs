@@ -48,7 +48,7 @@ pub(crate) type Span = (Range<u64>, Option<u64>);
 
 impl Shift {
     /// Where the bytes of the file are, from the first to the last that there can be.
-    pub(crate) fn spans(&self) -> Vec<Span> {
+    pub fn spans(&self) -> Vec<Span> {
         let Shift { at, length, moved, .. } = *self;
         match self.direction {
             Direction::Down => {

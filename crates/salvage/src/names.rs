@@ -1,78 +1,65 @@
-//! Names, inodes and contents without the log: the tree of names as far as the tables that were found say it,
-//! and beside it what no name leads to.
+//! The tree of names, and beside it the inodes and data to which no name leads.
 //!
-//! What is given out either is what the last checkpoint says, or is told as a [`Trouble`]: rows that are not
-//! certain (`tree`), blocks that are not (`extent`), and what is missing. Where rows may be missing somewhere,
-//! the counts in an inode's record (entries of a directory, blocks, attributes) tell of each file whether it
+//! Whatever may be wrong is reported as a [`Trouble`]: rows that are uncertain, and rows that are missing. Where rows may
+//! be missing, the counts in an inode's record (entries of a directory, blocks, attributes) tell for each file whether it
 //! has lost any.
 //!
-//! An inode without a name goes to a directory of its own in the root, `lost+found`, as does the data of inodes
-//! that are lost or were written after the checkpoint. Memory: one entry for each inode.
+//! Inodes without a name go to a directory of their own in the root, `lost+found`. So do the data of inodes that are lost
+//! or that were made after the checkpoint. Memory: one entry for each inode.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::Arc;
 
 use extent::format::{EXTENT, Extent, RESIDENT};
-use extent::{FoundObject, SalvagedData};
-use rt::Timestamp;
-use tree::{Group, Salvaged, Table};
-use zone::Device;
-
-use crate::errno::Result;
-use crate::format::{
-    DIRENT, Dirent, FLAG_INLINE, FLAG_SHIFTING, INODE, INTENT, NAME_MAX, ORPHAN, Record, SHADOW, Shift,
-    VERSION, XATTR, XattrHead, decode_dirent_key, decode_inode_key, decode_xattr_key, dirent_key, inode_key,
-    number_key, xattr_key,
+use fs::format::{
+    DIRENT, Dirent, INODE, NAME_MAX, ORPHAN, Record, SHADOW, XATTR, decode_dirent_key, decode_inode_key,
 };
-use crate::types::{InodeNo, Kind};
+use fs::{FsError, InodeNo, Kind, Result};
+use rt::Timestamp;
+
+use crate::Salvage;
+use crate::records::Entries;
 
 const LOST_AND_FOUND: &str = "lost+found";
-/// Stands for the directory for what has no name.
+/// The number of the directory for inodes without a name.
 const NAMELESS: InodeNo = InodeNo(0);
 
-/// A volume whose log is not needed.
-pub struct Salvage {
-    tables: Arc<Salvaged>,
-    data: SalvagedData,
-}
-
-/// Something that can be saved.
+/// A name that can be saved, with its inode.
 #[derive(Clone, Debug)]
-pub struct SalvagedItem {
-    /// The directory that it is in, which was shown before; none: it is the root itself.
+pub struct Item {
+    /// The directory that contains it, which was reported before; none: it is the root itself.
     pub parent: Option<InodeNo>,
     /// Its name there.
     pub name: Vec<u8>,
-    /// Its number; 0 is the directory for what has no name.
+    /// Its number; 0 is the directory for inodes without a name.
     pub inode: InodeNo,
-    /// What it is; made up as far as possible where it is lost.
+    /// The inode's record; if that is lost, a substitute.
     pub record: Record,
     /// Whether the record was found.
     pub has_record: bool,
-    /// The same inode was shown before, under another name.
+    /// The same inode was reported before, under another name.
     pub is_link: bool,
-    /// Extended attributes that are whole.
+    /// Extended attributes that are complete.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Where things were shown: for each inode the directory and its name there, the first time. Paths are put together
-/// only where somebody asks: all of them would take the square of how deep directories are.
+/// For each inode that was reported, the directory and the name of its first report. A path is built only on request: the
+/// memory for all of them would grow with the square of the depth.
 #[derive(Debug, Default)]
-pub struct SalvagedNames(BTreeMap<InodeNo, (Option<InodeNo>, Vec<u8>)>);
+pub struct Paths(BTreeMap<InodeNo, (Option<InodeNo>, Vec<u8>)>);
 
-impl SalvagedNames {
-    /// The directory and the name under which an inode was shown first; the root has no directory.
+impl Paths {
+    /// The directory and the name under which an inode was reported first; the root has no directory.
     pub fn first(&self, inode: InodeNo) -> Option<(Option<InodeNo>, &[u8])> {
         self.0.get(&inode).map(|(parent, name)| (*parent, name.as_slice()))
     }
 
-    /// Names from the root on, with `/` between them; empty: the root itself.
+    /// The path of an inode from the root on, without a leading `/`; empty: the root itself.
     pub fn path(&self, inode: InodeNo) -> Vec<u8> {
         self.path_in(self.0.get(&inode).and_then(|(parent, _)| *parent), self.name(inode))
     }
 
-    /// The same of a name in a directory.
+    /// The path of a name in a directory.
     pub fn path_in(&self, parent: Option<InodeNo>, name: &[u8]) -> Vec<u8> {
         let (mut names, mut above) = (vec![name], parent);
         while let Some((parent, name)) = above.and_then(|above| self.0.get(&above)) {
@@ -94,10 +81,10 @@ impl SalvagedNames {
     }
 }
 
-/// Something that was not saved, or not for certain.
+/// What is missing or uncertain in a file or directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// Where it was saved, or would have been.
+    /// The path at which it was saved, or would have been.
     pub path: Vec<u8>,
     /// Its number.
     pub inode: InodeNo,
@@ -105,10 +92,10 @@ pub struct Trouble {
     pub what: Unsaved,
 }
 
-/// What is wrong with something that was saved.
+/// What can be wrong with a file or directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unsaved {
-    /// Its name, attributes or short contents stand in a copy that may be older (or newer).
+    /// Its name, attributes or inline contents come from a copy that may be older (or newer).
     Older,
     /// Entries of a directory are missing, or may be.
     Entries {
@@ -123,257 +110,56 @@ pub enum Unsaved {
     Attributes,
     /// Bytes that cannot be read; they read as zeros.
     LostBytes(Vec<Range<u64>>),
-    /// Bytes that may be of an older or newer version.
+    /// Bytes of a version that may be older or newer.
     OlderBytes(Vec<Range<u64>>),
-    /// Bytes that may have been lost: nothing is known of them.
+    /// Bytes that may have been lost: nothing is known about them.
     UnknownBytes(Vec<Range<u64>>),
     /// A name that no file can have.
     Name,
 }
 
-/// The entries of a directory: by name, which inode of which kind, and whether that is certain.
-type Entries = BTreeMap<Vec<u8>, (InodeNo, Kind, bool)>;
-
-/// Is given what can be saved, and where things were shown so far.
-pub type EachItem<'a, E> = dyn FnMut(&SalvagedItem, &SalvagedNames) -> std::result::Result<(), E> + 'a;
-
-/// Is given rows: key, value, whether it is certain.
-type EachRow<'a> = dyn FnMut(&[u8], &[u8], bool) + 'a;
-
-/// Rows, each with whether it is certain.
-type Rows = Vec<(Vec<u8>, Vec<u8>, bool)>;
+/// Receives each item, and the paths of those before it.
+pub type EachItem<'a, E> = dyn FnMut(&Item, &Paths) -> std::result::Result<(), E> + 'a;
 
 impl Salvage {
-    /// Finds out what there is; writes nothing. `progress` is told parts done, and parts in all.
-    ///
-    /// # Errors
-    /// When there is no volume, or no metadata at all.
-    pub fn open(device: Arc<dyn Device>, progress: &mut dyn FnMut(u64, u64)) -> Result<Salvage> {
-        let tables = Arc::new(Salvaged::scan(device, progress)?);
-        Ok(Salvage { data: SalvagedData::new(Arc::clone(&tables)), tables })
-    }
-
-    /// The tables.
-    pub fn tables(&self) -> &Salvaged {
-        &self.tables
-    }
-
-    /// Shows everything that can be saved, and where it was shown so far: a directory, then all that is in it and below.
-    /// Of files [`Salvage::contents`] has the bytes. Returns what is wrong with names, directories and attributes.
-    pub fn walk<E: From<crate::FsError>>(
+    /// Reports everything that can be saved: each directory before its entries. [`Salvage::contents`] has the bytes of a
+    /// file. Returns what is wrong with names, directories and attributes.
+    pub fn walk<E: From<FsError>>(
         &self,
         each: &mut EachItem<'_, E>,
-    ) -> std::result::Result<(Vec<Trouble>, SalvagedNames), E> {
-        let (seen, troubles) = (SalvagedNames::default(), Vec::new());
+    ) -> std::result::Result<(Vec<Trouble>, Paths), E> {
+        let (seen, troubles) = (Paths::default(), Vec::new());
         let mut walk = Walk { salvage: self, seen, troubles, each };
         walk.tree(InodeNo::ROOT, None, Vec::new(), None)?;
         walk.nameless()?;
         Ok((walk.troubles, walk.seen))
     }
-
-    /// Gives out the bytes of a file, not always in order, and not beyond its size; what is not given out is
-    /// zeros. Returns what is wrong with them.
-    pub fn contents(&self, item: &SalvagedItem, each: &mut dyn FnMut(u64, &[u8])) -> Result<Vec<Unsaved>> {
-        if item.record.has(FLAG_INLINE) {
-            each(0, &item.record.content);
-            return Ok(Vec::new());
-        }
-        let places = self.places(item)?;
-        let (object, size) = (item.record.object(item.inode), self.data.block_size() as u64);
-        let mut give = |block: u64, bytes: &[u8]| {
-            let from = block * size;
-            for (file, range) in places.of(from..from + size) {
-                each(file, &bytes[(range.start - from) as usize..(range.end - from) as usize]);
-            }
-        };
-        let mut found = self.data.read(object, &mut give)?;
-        if !item.has_record && found.blocks == 0 {
-            found = self.data.read_stray(object, &mut give)?;
-        }
-        Ok(self.judge(item, &found, &places))
-    }
-
-    fn judge(&self, item: &SalvagedItem, found: &FoundObject, places: &Places) -> Vec<Unsaved> {
-        let complete = item.has_record && found.uncertain.is_empty() && found.blocks == item.record.blocks;
-        let older = match self.tables.is_newest() {
-            true => &found.uncertain[..],
-            false => &[],
-        };
-        let unknown = if complete { &found.unknown_kept } else { &found.unknown };
-        let size = self.data.block_size() as u64;
-        let bytes = |blocks: &[Range<u64>]| -> Vec<Range<u64>> {
-            let bytes = |range: &Range<u64>| range.start.saturating_mul(size)..range.end.saturating_mul(size);
-            let of_file = |range| {
-                let parts = places.of(bytes(range)).into_iter();
-                parts.map(|(file, range)| file..file.saturating_add(range.end - range.start))
-            };
-            blocks.iter().flat_map(of_file).collect()
-        };
-        let mut unsaved = Vec::new();
-        for (ranges, what) in [
-            (bytes(&found.lost), Unsaved::LostBytes as fn(Vec<Range<u64>>) -> Unsaved),
-            (bytes(older), Unsaved::OlderBytes),
-            (bytes(unknown), Unsaved::UnknownBytes),
-        ] {
-            if !ranges.is_empty() {
-                unsaved.push(what(ranges));
-            }
-        }
-        if places.is_unknown {
-            unsaved.push(Unsaved::OlderBytes(std::iter::once(0..item.record.size).collect()));
-        }
-        unsaved
-    }
-
-    /// Where the bytes of an object are in its file.
-    fn places(&self, item: &SalvagedItem) -> Result<Places> {
-        let size = if item.has_record { item.record.size } else { u64::MAX };
-        let mut places = Places { spans: vec![(0..u64::MAX, Some(0))], size, is_unknown: false };
-        if item.record.has(FLAG_SHIFTING) {
-            let key = number_key(item.inode);
-            let rows = self.rows_of(item.inode, INTENT, &key, &[&key[..], &[0]].concat())?;
-            match rows.first().map(|(_, value, _)| Shift::decode(value)) {
-                Some(Ok(shift)) => places.spans = shift.spans(),
-                _ => places.is_unknown = true,
-            }
-        }
-        Ok(places)
-    }
-
-    fn rows_of(&self, inode: InodeNo, table: Table, from: &[u8], to: &[u8]) -> Result<Rows> {
-        let mut rows = Rows::new();
-        self.tables.rows(self.tables.group_of(inode.0), table, (from, to), &mut |(
-            key,
-            value,
-            certain,
-        )| {
-            rows.push((key.to_vec(), value.to_vec(), certain));
-            true
-        })?;
-        Ok(rows)
-    }
-
-    /// The record of an inode, and whether it is certain.
-    fn record(&self, inode: InodeNo) -> Result<Option<(Record, bool)>> {
-        let key = inode_key(inode);
-        let rows = self.rows_of(inode, INODE, &key, &[&key[..], &[0]].concat())?;
-        let row = rows.into_iter().next();
-        Ok(row.and_then(|(_, value, certain)| Some((Record::decode(&value).ok()?, certain))))
-    }
-
-    /// The entries of a directory by name; a name that is told twice is what is certain.
-    fn entries(&self, directory: InodeNo) -> Result<Entries> {
-        let rows = self.rows_of(directory, DIRENT, &dirent_key(directory, 0), &after(directory))?;
-        let mut entries = Entries::new();
-        for (_, value, certain) in rows {
-            let Ok(entry) = Dirent::decode(&value) else { continue };
-            let known = entries.get(entry.name).map(|(.., certain)| *certain);
-            if known.is_none_or(|known| !known && certain) {
-                entries.insert(entry.name.to_vec(), (entry.inode, entry.kind, certain));
-            }
-        }
-        Ok(entries)
-    }
-
-    /// The attributes of an inode that are whole, and whether all of them are certain.
-    #[allow(clippy::type_complexity, reason = "names and values, used once")]
-    fn xattrs(&self, inode: InodeNo) -> Result<(Vec<(Vec<u8>, Vec<u8>)>, bool)> {
-        let rows = self.rows_of(inode, XATTR, &xattr_key(inode, 0, 0, 0), &after(inode))?;
-        let (mut found, mut all_certain) = (Vec::new(), true);
-        let mut rest = rows.iter().peekable();
-        while let Some((key, value, certain)) = rest.next() {
-            let (Ok((_, hash, collision, 0)), Ok(head)) = (decode_xattr_key(key), XattrHead::decode(value))
-            else {
-                continue;
-            };
-            let (mut bytes, mut parts) = (head.bytes.clone(), 1);
-            all_certain &= certain;
-            while let Some((key, value, certain)) = rest.peek()
-                && decode_xattr_key(key).is_ok_and(|(_, h, c, part)| (h, c, part) == (hash, collision, parts))
-                && value.first() == Some(&VERSION)
-            {
-                bytes.extend_from_slice(&value[1..]);
-                all_certain &= certain;
-                parts += 1;
-                rest.next();
-            }
-            if parts == head.parts && bytes.len() == head.value_length as usize {
-                found.push((head.name, bytes));
-            }
-        }
-        Ok((found, all_certain))
-    }
-
-    /// Whether rows of an inode in a table may be missing.
-    fn may_miss(&self, inode: InodeNo, table: Table) -> bool {
-        let group = self.tables.group_of(inode.0);
-        let prefix = inode.0.to_be_bytes();
-        self.tables.lost_near(group, table, &prefix).next().is_some()
-    }
-
-    /// Calls `each` for every row of a table in all groups.
-    fn for_each(&self, table: Table, each: &mut EachRow<'_>) -> Result<()> {
-        for group in (0..self.tables.groups()).map(Group) {
-            self.tables.rows(group, table, (&[], &[]), &mut |(key, value, certain)| {
-                each(key, value, certain);
-                true
-            })?;
-        }
-        Ok(())
-    }
 }
 
-/// The end of the keys that begin with an inode's number.
-fn after(inode: InodeNo) -> Vec<u8> {
-    inode.0.checked_add(1).map_or(Vec::new(), |next| number_key(InodeNo(next)))
-}
-
-/// Where the bytes of an object are in its file.
-struct Places {
-    spans: Vec<(Range<u64>, Option<u64>)>,
-    size: u64,
-    /// They have been moved nobody knows where.
-    is_unknown: bool,
-}
-
-impl Places {
-    /// For each part of a range of the object that the file has: where it begins in the file, and which part.
-    fn of(&self, range: Range<u64>) -> Vec<(u64, Range<u64>)> {
-        let part = |(file, object): &(Range<u64>, Option<u64>)| {
-            let (object, end) = ((*object)?, file.end.min(self.size));
-            let length = end.checked_sub(file.start)?;
-            let from = range.start.max(object);
-            let to = range.end.min(object.saturating_add(length));
-            (from < to).then(|| (file.start + (from - object), from..to))
-        };
-        self.spans.iter().filter_map(part).collect()
-    }
-}
-
-/// Something to be looked at, and under which name.
-struct Found {
+/// An inode to report next, and its name.
+struct Pending {
     inode: InodeNo,
     parent: Option<InodeNo>,
     name: Vec<u8>,
     kind: Option<Kind>,
-    /// Whether the name is.
+    /// Whether the name is certain.
     certain: bool,
 }
 
 struct Walk<'a, E> {
     salvage: &'a Salvage,
-    /// Every inode that was shown.
-    seen: SalvagedNames,
+    /// Every inode that was reported.
+    seen: Paths,
     troubles: Vec<Trouble>,
     each: &'a mut EachItem<'a, E>,
 }
 
-impl<E: From<crate::FsError>> Walk<'_, E> {
+impl<E: From<FsError>> Walk<'_, E> {
     fn trouble(&mut self, parent: Option<InodeNo>, name: &[u8], inode: InodeNo, what: Unsaved) {
         self.troubles.push(Trouble { path: self.seen.path_in(parent, name), inode, what });
     }
 
-    /// An inode and all that is below it.
+    /// Reports an inode and everything below it.
     fn tree(
         &mut self,
         inode: InodeNo,
@@ -381,13 +167,13 @@ impl<E: From<crate::FsError>> Walk<'_, E> {
         name: Vec<u8>,
         kind: Option<Kind>,
     ) -> std::result::Result<(), E> {
-        let mut left = vec![Found { inode, parent, name, kind, certain: true }];
-        while let Some(found) = left.pop() {
-            let Some(item) = self.item(found)? else { continue };
+        let mut left = vec![Pending { inode, parent, name, kind, certain: true }];
+        while let Some(next) = left.pop() {
+            let Some(item) = self.item(next)? else { continue };
             (self.each)(&item, &self.seen)?;
             if item.record.kind == Kind::Directory && !item.is_link {
                 let entries = self.entries_of(&item)?.into_iter().rev();
-                left.extend(entries.map(|(name, (inode, kind, certain))| Found {
+                left.extend(entries.map(|(name, (inode, kind, certain))| Pending {
                     inode,
                     parent: Some(item.inode),
                     name,
@@ -399,12 +185,12 @@ impl<E: From<crate::FsError>> Walk<'_, E> {
         Ok(())
     }
 
-    /// What is known of an inode under a name; none when it is a directory that was shown before.
-    fn item(&mut self, found: Found) -> Result<Option<SalvagedItem>> {
-        let Found { inode, parent, name, kind, certain: name_certain } = found;
+    /// The item for an inode under a name; none for a directory that was reported before.
+    fn item(&mut self, next: Pending) -> Result<Option<Item>> {
+        let Pending { inode, parent, name, kind, certain: name_certain } = next;
         let found = self.salvage.record(inode)?;
         let has_record = found.is_some();
-        let (record, certain) = found.unwrap_or_else(|| (made_up(kind), false));
+        let (record, certain) = found.unwrap_or_else(|| (substitute(kind), false));
         let is_link = self.seen.contains(inode);
         if is_link && record.kind == Kind::Directory {
             return Ok(None);
@@ -426,11 +212,11 @@ impl<E: From<crate::FsError>> Walk<'_, E> {
             }
             xattrs = found;
         }
-        Ok(Some(SalvagedItem { parent, name, inode, record, has_record, is_link, xattrs }))
+        Ok(Some(Item { parent, name, inode, record, has_record, is_link, xattrs }))
     }
 
-    /// The entries of a directory that was shown, and what is wrong with them.
-    fn entries_of(&mut self, item: &SalvagedItem) -> Result<Entries> {
+    /// The entries of a directory that was reported. Notes what is wrong with them.
+    fn entries_of(&mut self, item: &Item) -> Result<Entries> {
         let mut entries = self.salvage.entries(item.inode)?;
         let certain = entries.values().filter(|(.., certain)| *certain).count() as u64;
         let stored = item.has_record.then_some(item.record.size);
@@ -450,7 +236,7 @@ impl<E: From<crate::FsError>> Walk<'_, E> {
         Ok(entries)
     }
 
-    /// What no name leads to: directories and files whose names are lost, and data whose inode is.
+    /// Reports everything to which no name leads: directories and files whose names are lost, and data whose inode is.
     fn nameless(&mut self) -> std::result::Result<(), E> {
         let salvage = self.salvage;
         let root_names = salvage.entries(InodeNo::ROOT)?;
@@ -480,11 +266,11 @@ impl<E: From<crate::FsError>> Walk<'_, E> {
         })?;
         let strays = self.strays(&left, &named, &deleted)?;
         if !(left.is_empty() && strays.is_empty()) {
-            let item = made_up_directory(place.into_bytes());
+            let item = directory_for_nameless(place.into_bytes());
             self.seen.0.insert(NAMELESS, (item.parent, item.name.clone()));
             (self.each)(&item, &self.seen)?;
         }
-        // What is in another directory that is left is found there.
+        // Inodes that another such directory names are found below that one.
         for is_named in [false, true] {
             for (inode, kind) in left.iter().filter(|(inode, _)| named.contains(inode) == is_named) {
                 if !self.seen.contains(*inode) {
@@ -498,7 +284,7 @@ impl<E: From<crate::FsError>> Walk<'_, E> {
         Ok(())
     }
 
-    /// Objects that are files' under other numbers, that files refer to, or that are nobody's any more.
+    /// Objects that hold the data of an inode of another number, that files refer to, or that have no inode any more.
     fn used(&self) -> Result<BTreeSet<InodeNo>> {
         let mut used = BTreeSet::new();
         self.salvage.for_each(INODE, &mut |_, value, _| {
@@ -512,7 +298,7 @@ impl<E: From<crate::FsError>> Walk<'_, E> {
         Ok(used)
     }
 
-    /// Inodes of which there are data and nothing else: theirs are lost, or were made after the checkpoint.
+    /// Inodes that have data and nothing else: their records are lost, or were made after the checkpoint.
     fn strays(
         &self,
         left: &BTreeMap<InodeNo, Option<Kind>>,
@@ -535,7 +321,7 @@ impl<E: From<crate::FsError>> Walk<'_, E> {
             })?;
         }
         let cut = salvage.tables.cut().0;
-        for stray in salvage.data.strays()? {
+        for stray in salvage.objects.strays()? {
             let inode = InodeNo(stray.object.0);
             let is_later = !salvage.tables.is_newest() || stray.newest >= cut;
             if is_stray(&inode) && (is_later || salvage.may_miss(inode, INODE)) {
@@ -561,19 +347,19 @@ fn is_name(name: &[u8]) -> bool {
         && !matches!(name, b"." | b"..")
 }
 
-/// What stands for a record that is lost.
-fn made_up(kind: Option<Kind>) -> Record {
+/// A substitute for a record that is lost.
+fn substitute(kind: Option<Kind>) -> Record {
     let kind = kind.unwrap_or(Kind::Directory);
     let permissions = if kind == Kind::Directory { 0o700 } else { 0o600 };
     Record { kind, permissions, links: 1, ..Record::empty(Timestamp(0)) }
 }
 
-fn made_up_directory(name: Vec<u8>) -> SalvagedItem {
-    SalvagedItem {
+fn directory_for_nameless(name: Vec<u8>) -> Item {
+    Item {
         parent: Some(InodeNo::ROOT),
         name,
         inode: NAMELESS,
-        record: made_up(Some(Kind::Directory)),
+        record: substitute(Some(Kind::Directory)),
         has_record: false,
         is_link: false,
         xattrs: Vec::new(),

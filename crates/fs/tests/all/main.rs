@@ -25,7 +25,6 @@ mod permissions;
 mod renames;
 mod repair;
 mod runtime;
-mod salvage;
 mod scattered;
 mod shifts;
 mod support;

@@ -1,0 +1,54 @@
+//! Names and data of a volume whose log is lost, or that cannot be mounted for another reason.
+//!
+//! [`Salvage`] needs neither journal nor checkpoint record, and it only reads. From the bottom:
+//!
+//! * `scan`: finds every page in the metadata zones, by what the page states about itself (I-TREE-3).
+//! * `assemble`, [`Tables`]: chooses the newest checkpoint that was written completely and the valid copy of each node,
+//!   and reads rows from the leaves.
+//! * [`Objects`]: reads the blocks of an object by its extents. For a block that is no longer there, it searches the
+//!   reverse maps of the data zones.
+//! * `records`: inodes, entries of directories and attributes.
+//! * `contents`, `names`: the bytes of files, and a walk through the tree of names.
+//!
+//! Everything that is returned is either **certain**, which means that it is what the last checkpoint contains, or it is
+//! reported as uncertain. Missing rows and blocks are reported as ranges. A block is returned only if its checksum is
+//! right (I-EXT-3).
+//!
+//! Memory: 50 bytes for each page of metadata, the bounds of all leaves, the rows in damaged ranges, and an entry for
+//! each inode. Once a block is missing, also all entries of the reverse maps.
+#![forbid(unsafe_code)]
+
+mod contents;
+mod names;
+mod records;
+
+use std::sync::Arc;
+
+use extent::SalvagedData;
+use fs::Result;
+use tree::Salvaged;
+use zone::Device;
+
+pub use names::{EachItem, Item, Paths, Trouble, Unsaved};
+
+/// A volume that is read without its log.
+pub struct Salvage {
+    tables: Arc<Salvaged>,
+    objects: SalvagedData,
+}
+
+impl Salvage {
+    /// Reads all metadata. `progress` is called with the number of zones that were read, and that of all metadata zones.
+    ///
+    /// # Errors
+    /// If there is no volume, or no page of metadata.
+    pub fn open(device: Arc<dyn Device>, progress: &mut dyn FnMut(u64, u64)) -> Result<Salvage> {
+        let tables = Arc::new(Salvaged::scan(device, progress)?);
+        Ok(Salvage { objects: SalvagedData::new(Arc::clone(&tables)), tables })
+    }
+
+    /// The tables.
+    pub fn tables(&self) -> &Salvaged {
+        &self.tables
+    }
+}
