@@ -2,11 +2,10 @@
 
 use std::ops::Range;
 
-use extent::FoundObject;
 use fs::Result;
 use fs::format::{FLAG_INLINE, FLAG_SHIFTING, INTENT, Shift, number_key};
 
-use crate::{Item, Salvage, Unsaved};
+use crate::{Item, ObjectReport, Salvage, Unsaved};
 
 impl Salvage {
     /// Returns the bytes of a file, not always in order, and none beyond its size. Bytes that are not returned are zeros.
@@ -33,13 +32,13 @@ impl Salvage {
 
     /// What is wrong with the bytes of a file. The number of blocks in the inode's record tells whether blocks that may
     /// be missing are.
-    fn judge(&self, item: &Item, found: &FoundObject, map: &FileMap) -> Vec<Unsaved> {
+    fn judge(&self, item: &Item, found: &ObjectReport, map: &FileMap) -> Vec<Unsaved> {
         let complete = item.has_record && found.uncertain.is_empty() && found.blocks == item.record.blocks;
         let older = match self.tables.is_newest() {
             true => &found.uncertain[..],
             false => &[],
         };
-        let unknown = if complete { &found.unknown_kept } else { &found.unknown };
+        let unknown = if complete { &found.unknown_allocated } else { &found.unknown };
         let size = self.objects.block_size() as u64;
         let bytes = |blocks: &[Range<u64>]| -> Vec<Range<u64>> {
             let bytes = |range: &Range<u64>| range.start.saturating_mul(size)..range.end.saturating_mul(size);

@@ -20,21 +20,24 @@
 
 mod contents;
 mod names;
+mod objects;
+mod ranges;
 mod records;
+mod reverse_maps;
 
 use std::sync::Arc;
 
-use extent::SalvagedData;
 use fs::Result;
 use tree::Salvaged;
 use zone::Device;
 
 pub use names::{EachItem, Item, Paths, Trouble, Unsaved};
+pub use objects::{EachBlock, ObjectReport, Objects, StrayObject};
 
 /// A volume that is read without its log.
 pub struct Salvage {
     tables: Arc<Salvaged>,
-    objects: SalvagedData,
+    objects: Objects,
 }
 
 impl Salvage {
@@ -44,7 +47,7 @@ impl Salvage {
     /// If there is no volume, or no page of metadata.
     pub fn open(device: Arc<dyn Device>, progress: &mut dyn FnMut(u64, u64)) -> Result<Salvage> {
         let tables = Arc::new(Salvaged::scan(device, progress)?);
-        Ok(Salvage { objects: SalvagedData::new(Arc::clone(&tables)), tables })
+        Ok(Salvage { objects: Objects::new(Arc::clone(&tables)), tables })
     }
 
     /// The tables.

@@ -321,7 +321,7 @@ impl<E: From<FsError>> Walk<'_, E> {
             })?;
         }
         let cut = salvage.tables.cut().0;
-        for stray in salvage.objects.strays()? {
+        for stray in salvage.objects.strays() {
             let inode = InodeNo(stray.object.0);
             let is_later = !salvage.tables.is_newest() || stray.newest >= cut;
             if is_stray(&inode) && (is_later || salvage.may_miss(inode, INODE)) {

@@ -5,6 +5,7 @@
 extern crate polder_salvage as salvage;
 
 mod names;
+mod objects;
 #[allow(dead_code, reason = "the tests of fs use more of it")]
 #[path = "../../../fs/tests/all/support.rs"]
 mod support;
