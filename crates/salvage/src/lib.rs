@@ -2,11 +2,12 @@
 //!
 //! [`Salvage`] needs neither journal nor checkpoint record, and it only reads. From the bottom:
 //!
-//! * `scan`: finds every page in the metadata zones, by what the page states about itself (I-TREE-3).
-//! * `assemble`, [`Tables`]: chooses the newest checkpoint that was written completely and the valid copy of each node,
-//!   and reads rows from the leaves.
-//! * [`Objects`]: reads the blocks of an object by its extents. For a block that is no longer there, it searches the
-//!   reverse maps of the data zones.
+//! * `scan`: every page in the metadata zones, by what it states about itself (I-TREE-3).
+//! * `checkpoint`, `loader`, `segments`, `assemble`: the newest checkpoint that was written completely, the valid copy of
+//!   each node, and the leaves in the order of their keys.
+//! * [`Tables`]: the rows in the leaves.
+//! * `ranges`, `reverse_maps`, [`Objects`]: the blocks of objects, by their extents. A block that is no longer there is
+//!   looked for by the reverse maps of the data zones.
 //! * `records`: inodes, entries of directories and attributes.
 //! * `contents`, `names`: the bytes of files, and a walk through the tree of names.
 //!
@@ -18,25 +19,32 @@
 //! each inode. Once a block is missing, also all entries of the reverse maps.
 #![forbid(unsafe_code)]
 
+mod assemble;
+mod checkpoint;
 mod contents;
+mod loader;
 mod names;
 mod objects;
 mod ranges;
 mod records;
 mod reverse_maps;
+mod scan;
+mod segments;
+mod tables;
 
 use std::sync::Arc;
 
 use fs::Result;
-use tree::Salvaged;
 use zone::Device;
 
+pub use assemble::TableCounts;
 pub use names::{EachItem, Item, Paths, Trouble, Unsaved};
 pub use objects::{EachBlock, ObjectReport, Objects, StrayObject};
+pub use tables::{Row, Tables};
 
 /// A volume that is read without its log.
 pub struct Salvage {
-    tables: Arc<Salvaged>,
+    tables: Arc<Tables>,
     objects: Objects,
 }
 
@@ -46,12 +54,12 @@ impl Salvage {
     /// # Errors
     /// If there is no volume, or no page of metadata.
     pub fn open(device: Arc<dyn Device>, progress: &mut dyn FnMut(u64, u64)) -> Result<Salvage> {
-        let tables = Arc::new(Salvaged::scan(device, progress)?);
+        let tables = Arc::new(Tables::scan(device, progress)?);
         Ok(Salvage { objects: Objects::new(Arc::clone(&tables)), tables })
     }
 
     /// The tables.
-    pub fn tables(&self) -> &Salvaged {
+    pub fn tables(&self) -> &Tables {
         &self.tables
     }
 }

@@ -12,11 +12,12 @@ use std::sync::Arc;
 use extent::format::{self, EXTENT, EXTENT_BLOCKS_MAX, Extent, Origin, RESIDENT};
 use extent::{Object, blocks_in};
 use rt::sync::Mutex;
-use tree::{Result, Salvaged, StoreError, Table};
+use tree::{Result, StoreError, Table};
 use zone::{Address, Blocks, Role};
 
 use crate::ranges::{add, common, contains, merge, without};
 use crate::reverse_maps::ReverseMaps;
+use crate::tables::Tables;
 
 /// Receives blocks: the number of the first one in the object, and their bytes.
 pub type EachBlock<'a> = dyn FnMut(u64, &[u8]) + 'a;
@@ -26,7 +27,7 @@ type EachRow<'a> = dyn FnMut(u64, &[u8], bool) -> Result<()> + 'a;
 
 /// Reads the data of objects.
 pub struct Objects {
-    tables: Arc<Salvaged>,
+    tables: Arc<Tables>,
     /// Read when a block is missing for the first time.
     reverse_maps: Mutex<Option<Arc<ReverseMaps>>>,
 }
@@ -57,7 +58,7 @@ pub struct StrayObject {
 
 impl Objects {
     /// The objects of a volume with these tables.
-    pub fn new(tables: Arc<Salvaged>) -> Objects {
+    pub fn new(tables: Arc<Tables>) -> Objects {
         Objects { tables, reverse_maps: Mutex::default() }
     }
 

@@ -9,8 +9,9 @@ use std::ops::Range;
 
 use extent::format::{self, EXTENT_BLOCKS_MAX, Entry, FOOTER_MAGIC, SUMMARY_MAGIC, ZoneName, ZoneUser};
 use extent::{Object, read_summary};
-use tree::Salvaged;
 use zone::{Address, Blocks, Device, Role, ZoneId};
+
+use crate::tables::Tables;
 
 /// Bytes read at once in search of summaries.
 const READ_AT_ONCE: usize = 1 << 20;
@@ -24,7 +25,7 @@ pub(crate) struct ReverseMaps {
 
 impl ReverseMaps {
     /// Reads the reverse maps of all zones that may hold data.
-    pub(crate) fn read(tables: &Salvaged) -> ReverseMaps {
+    pub(crate) fn read(tables: &Tables) -> ReverseMaps {
         let mut all = ReverseMaps::default();
         for (index, zone) in tables.zones().iter().enumerate() {
             if zone.end <= 1 || matches!(zone.role, Role::Log | Role::Metadata) {

@@ -9,3 +9,4 @@ mod objects;
 #[allow(dead_code, reason = "the tests of fs use more of it")]
 #[path = "../../../fs/tests/all/support.rs"]
 mod support;
+mod tables;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use emulated::{Emulated, Spec};
 use extent::{Extents, Hint, Kind, Object, Recovering};
 use rt::random::Rng;
-use salvage::{ObjectReport, Objects};
-use tree::{Config, FormatOptions, Reserve, Salvaged, Store, Tx};
+use salvage::{ObjectReport, Objects, Tables};
+use tree::{Config, FormatOptions, Reserve, Store, Tx};
 use zone::{Device, FsId};
 
 /// Bytes of a block.
@@ -86,7 +86,7 @@ impl Volume {
     /// The objects after a checkpoint, read without the log.
     fn objects(&self) -> Objects {
         self.store.checkpoint().unwrap();
-        Objects::new(Arc::new(Salvaged::scan(self.device.clone(), &mut |_, _| ()).unwrap()))
+        Objects::new(Arc::new(Tables::scan(self.device.clone(), &mut |_, _| ()).unwrap()))
     }
 }
 
