@@ -5,7 +5,9 @@ use std::ops::Range;
 use fs::Result;
 use fs::format::{FLAG_INLINE, FLAG_SHIFTING, INTENT, Shift, number_key};
 
-use crate::{Item, ObjectReport, Salvage, Unsaved};
+use crate::items::{Item, Unsaved};
+use crate::objects::ObjectReport;
+use crate::records::Salvage;
 
 impl Salvage {
     /// Returns the bytes of a file, not always in order, and none beyond its size. Bytes that are not returned are zeros.

@@ -8,7 +8,7 @@
 //! * [`Tables`]: the rows in the leaves.
 //! * `ranges`, `reverse_maps`, [`Objects`]: the blocks of objects, by their extents. A block that is no longer there is
 //!   looked for by the reverse maps of the data zones.
-//! * `records`: inodes, entries of directories and attributes.
+//! * `items`, `records`: inodes, entries of directories and attributes.
 //! * `contents`, `names`: the bytes of files, and a walk through the tree of names.
 //!
 //! Everything that is returned is either **certain**, which means that it is what the last checkpoint contains, or it is
@@ -22,6 +22,7 @@
 mod assemble;
 mod checkpoint;
 mod contents;
+mod items;
 mod loader;
 mod names;
 mod objects;
@@ -32,34 +33,9 @@ mod scan;
 mod segments;
 mod tables;
 
-use std::sync::Arc;
-
-use fs::Result;
-use zone::Device;
-
 pub use assemble::TableCounts;
-pub use names::{EachItem, Item, Paths, Trouble, Unsaved};
+pub use items::{Item, Paths, Trouble, Unsaved};
+pub use names::EachItem;
 pub use objects::{EachBlock, ObjectReport, Objects, StrayObject};
+pub use records::Salvage;
 pub use tables::{Row, Tables};
-
-/// A volume that is read without its log.
-pub struct Salvage {
-    tables: Arc<Tables>,
-    objects: Objects,
-}
-
-impl Salvage {
-    /// Reads all metadata. `progress` is called with the number of zones that were read, and that of all metadata zones.
-    ///
-    /// # Errors
-    /// If there is no volume, or no page of metadata.
-    pub fn open(device: Arc<dyn Device>, progress: &mut dyn FnMut(u64, u64)) -> Result<Salvage> {
-        let tables = Arc::new(Tables::scan(device, progress)?);
-        Ok(Salvage { objects: Objects::new(Arc::clone(&tables)), tables })
-    }
-
-    /// The tables.
-    pub fn tables(&self) -> &Tables {
-        &self.tables
-    }
-}

@@ -1,6 +1,7 @@
-//! Records of inodes, entries of directories, and extended attributes, from the rows that were found.
+//! Tables and objects of a volume, and from the rows of its tables: inodes, entries of directories, extended attributes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use fs::format::{
     DIRENT, Dirent, INODE, Record, VERSION, XATTR, XattrHead, decode_xattr_key, dirent_key, inode_key,
@@ -8,8 +9,10 @@ use fs::format::{
 };
 use fs::{InodeNo, Kind, Result};
 use tree::{Group, Table};
+use zone::Device;
 
-use crate::Salvage;
+use crate::objects::Objects;
+use crate::tables::Tables;
 
 /// The entries of a directory by name: inode, kind, and whether the entry is certain.
 pub(crate) type Entries = BTreeMap<Vec<u8>, (InodeNo, Kind, bool)>;
@@ -20,7 +23,27 @@ type EachRow<'a> = dyn FnMut(&[u8], &[u8], bool) + 'a;
 /// Rows: key, value, whether the row is certain.
 pub(crate) type Rows = Vec<(Vec<u8>, Vec<u8>, bool)>;
 
+/// A volume that is read without its log.
+pub struct Salvage {
+    pub(crate) tables: Arc<Tables>,
+    pub(crate) objects: Objects,
+}
+
 impl Salvage {
+    /// Reads all metadata. `progress` is called with the number of zones that were read, and that of all metadata zones.
+    ///
+    /// # Errors
+    /// If there is no volume, or no page of metadata.
+    pub fn open(device: Arc<dyn Device>, progress: &mut dyn FnMut(u64, u64)) -> Result<Salvage> {
+        let tables = Arc::new(Tables::scan(device, progress)?);
+        Ok(Salvage { objects: Objects::new(Arc::clone(&tables)), tables })
+    }
+
+    /// The tables.
+    pub fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
     /// The rows of a table in the group of an inode, from one key up to another.
     pub(crate) fn rows_of(&self, inode: InodeNo, table: Table, from: &[u8], to: &[u8]) -> Result<Rows> {
         let mut rows = Rows::new();
