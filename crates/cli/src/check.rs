@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Error, Result, bail};
-use fs::{Affected, Checked, Finding, Fs};
+use fs::{AffectedFile, Checked, Finding, Fs};
 use serde::{Deserialize, Serialize};
 use zone::OwnCopy;
 use zone::file::{FileError, Restored};
@@ -257,7 +257,7 @@ impl Report {
     }
 
     fn new(fs: &Fs, found: Vec<Finding>, not_checked: Vec<String>) -> Result<Report> {
-        let affected = fs.affected(&found)?;
+        let affected = fs.affected_files(&found)?;
         let reported = |(finding, files)| ReportedFinding::new(&finding, files);
         let of_device = ReportedFinding::of_device(fs);
         let findings: Vec<_> =
@@ -319,7 +319,7 @@ pub(crate) fn show_count(path: &std::path::Display<'_>, findings: usize) -> Resu
 }
 
 impl ReportedFinding {
-    pub(crate) fn new(finding: &Finding, files: impl IntoIterator<Item = Affected>) -> Self {
+    pub(crate) fn new(finding: &Finding, files: impl IntoIterator<Item = AffectedFile>) -> Self {
         ReportedFinding {
             part: finding.part().to_owned(),
             kind: finding.kind().to_owned(),
@@ -387,7 +387,7 @@ impl ReportedFinding {
 }
 
 impl ReportedFile {
-    fn new(affected: Affected) -> Self {
+    fn new(affected: AffectedFile) -> Self {
         let bytes = affected.bytes;
         ReportedFile {
             inode: affected.inode.0,

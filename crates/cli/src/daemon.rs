@@ -93,8 +93,8 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
     let (fs, last_mount) = daemon.recover(device)?;
     fs.start().with_context(|| daemon.path.display().to_string())?;
     let options = mount_options(&daemon.path, &daemon.words);
-    let aside_bytes = daemon.memory().aside_bytes;
-    let mounted = match Mounted::new(Arc::clone(&fs), &daemon.directory, &options, aside_bytes) {
+    let write_queue_bytes = daemon.memory().write_queue_bytes;
+    let mounted = match Mounted::new(Arc::clone(&fs), &daemon.directory, &options, write_queue_bytes) {
         Ok(mounted) => mounted,
         Err(error) => {
             // Nothing was changed but by recovery; what that did is closed properly.
@@ -362,7 +362,7 @@ impl Served {
         if let Some(interval_ns) = after.commit_interval_ns {
             self.fs.set_commit_interval(interval_ns);
         }
-        self.access_times.keep(after.strict_access_times);
+        self.access_times.set_enabled(after.strict_access_times);
         self.fs.set_switches(switches(&after));
         tracing::info!(volume = %self.fs_id(), read_only = after.read_only, "remounted");
         *self.words.lock() = after;

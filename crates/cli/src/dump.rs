@@ -89,7 +89,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 }
 
 fn zone(fs: &Fs, number: u64) -> Result<Value> {
-    let (store, zones) = (fs.store(), fs.store().zones());
+    let (store, zones) = (fs.store(), fs.store().pool());
     let found = u32::try_from(number).ok().filter(|&number| number < zones.count());
     let zone =
         ZoneId(found.ok_or_else(|| anyhow!("zone {number}: there are {} zones, from 0 on", zones.count()))?);

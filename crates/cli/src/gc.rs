@@ -129,7 +129,7 @@ impl Arguments {
         if let Volume::Opened(opened) = volume
             && self.free.is_some()
         {
-            opened.fs.delete_what_waits().with_context(|| self.path.display().to_string())?;
+            opened.fs.finish_backlog().with_context(|| self.path.display().to_string())?;
         }
         self.ask(volume, false)
     }

@@ -218,10 +218,7 @@ impl Info {
         table.line("block, page", format_args!("{}, {}", self.block_size, self.page_size));
         table.line("groups", self.groups);
         if let Some(reserve) = self.reserve_percent {
-            match reserve == f64::from(Reserve::LEAST.0) / 100.0 {
-                true => table.line("reserve", "the least that is possible"),
-                false => table.line("reserve", format_args!("at least {reserve} %")),
-            }
+            table.line("reserve", format_args!("at least {reserve} %"));
         }
         table.line("size", bytes::show(self.total_bytes));
         if let Some(available) = self.available_bytes {

@@ -54,8 +54,8 @@ pub(crate) struct Arguments {
     /// How many shards the metadata has.
     #[arg(long, allow_negative_numbers = true, value_parser = numbers::some)]
     groups: Option<u16>,
-    /// Percent of the device that data never has, or `least`; by default what metadata is quick with.
-    #[arg(long, value_name = "PERCENT", default_value = "", value_parser = reserve, hide_default_value = true)]
+    /// Percent of the device that data never has, or `least`: as little as possible.
+    #[arg(long, value_name = "PERCENT", default_value = "least", value_parser = reserve)]
     reserve: Reserve,
     /// Overwrite what is there.
     #[arg(long, short)]
@@ -259,16 +259,14 @@ fn label(text: &str) -> Result<String, String> {
 
 /// Percent, as many as two places behind the point.
 fn reserve(text: &str) -> Result<Reserve, String> {
-    match text {
-        "" => return Ok(Reserve::default()),
-        "least" => return Ok(Reserve::LEAST),
-        _ => {}
+    if text == "least" {
+        return Ok(Reserve::default());
     }
     let percent = text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>();
     let percent = percent.ok().filter(|percent| (0.0..=100.0).contains(percent));
     let percent = percent.ok_or("write a percentage, like 10 or 7.5, or `least`")?;
-    // Nothing at all is no default: it is refused as too little.
-    Ok(Reserve(((percent * 100.0).round() as u32).max(Reserve::LEAST.0 + 1)))
+    // No reserve at all is not the least reserve: it is refused as too small.
+    Ok(Reserve(((percent * 100.0).round() as u32).max(1)))
 }
 
 /// A random UUID (version 4).
@@ -322,8 +320,8 @@ mod tests {
     fn a_reserve_is_a_percentage() {
         assert_eq!(reserve("10"), Ok(Reserve(1000)));
         assert_eq!(reserve("7.25%"), Ok(Reserve(725)));
-        assert_eq!((reserve("least"), reserve("")), (Ok(Reserve::LEAST), Ok(Reserve::default())));
-        assert_eq!(reserve("0"), Ok(Reserve(2)), "too little, not the default");
+        assert_eq!(reserve("least"), Ok(Reserve::default()));
+        assert_eq!(reserve("0"), Ok(Reserve(1)), "too small, not the default");
         for text in ["-1", "101", "ten", "10 zones", "nan"] {
             assert!(reserve(text).is_err(), "{text}");
         }

@@ -7,7 +7,7 @@ use anyhow::Result;
 use extent::StreamTold;
 use fs::Fs;
 use serde::{Deserialize, Serialize};
-use tree::ZoneUse;
+use tree::Usage;
 use zone::{Cause, Role, ZoneId};
 
 use crate::control::Request;
@@ -349,7 +349,7 @@ impl Metadata {
 
 impl Stored {
     fn of(fs: &Fs, read_only: bool) -> Stored {
-        let (space, zones) = (fs.extents().space(), fs.store().zones());
+        let (space, pool) = (fs.extents().space(), fs.store().pool());
         Stored {
             total_bytes: space.total,
             live_bytes: space.live,
@@ -358,8 +358,8 @@ impl Stored {
             unwritten_bytes: space.unwritten,
             kept_bytes: Some(space.kept),
             available_bytes: Some(space.available),
-            free_zones_kept_from_data: (!read_only).then(|| zones.kept_from_data()),
-            free_zones_kept_from_gc: (!read_only).then(|| zones.kept_from_gc()),
+            free_zones_kept_from_data: (!read_only).then(|| pool.reserved_from(Role::Data)),
+            free_zones_kept_from_gc: (!read_only).then(|| pool.reserved_from(Role::Gc)),
             zones_by_role: zones_by_role(fs),
         }
     }
@@ -390,12 +390,12 @@ impl Stored {
 }
 
 fn zones_by_role(fs: &Fs) -> BTreeMap<String, u32> {
-    let zones = fs.store().zones();
+    let pool = fs.store().pool();
     let names = ["free", "log", "metadata", "data", "gc", zones::BAD];
     let mut counts: BTreeMap<String, u32> = names.map(|name| (name.to_owned(), 0)).into();
-    for zone in (0..zones.count()).map(ZoneId) {
-        let name = match (zones::shown_role(zones, zone), zones.use_of(zone)) {
-            (Role::Free, ZoneUse::Bad) => zones::BAD,
+    for zone in (0..pool.count()).map(ZoneId) {
+        let name = match (zones::shown_role(pool, zone), pool.usage(zone)) {
+            (Role::Free, Usage::Retired) => zones::BAD,
             (role, _) => zones::role_name(role),
         };
         *counts.entry(name.to_owned()).or_default() += 1;

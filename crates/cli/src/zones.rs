@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use fs::{Fs, Lifetime};
 use serde::{Deserialize, Serialize};
-use tree::{ZoneUse, Zones};
+use tree::{Pool, Usage};
 use zone::{Role, ZoneId, ZoneState};
 
 use crate::control::Request;
@@ -87,17 +87,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 }
 
 pub(crate) fn all(fs: &Fs) -> Result<Vec<Zone>> {
-    let zones = fs.store().zones();
+    let pool = fs.store().pool();
     let classes: BTreeMap<ZoneId, Lifetime> = fs.extents().open_zones().into_iter().collect();
     let report = fs.store().device().report().context("the zones cannot be told")?;
     let geometry = fs.store().device().geometry();
     let one = |(number, info): (usize, &zone::ZoneInfo)| {
         let zone = ZoneId(number as u32);
-        let entry = zones.entry(zone);
+        let entry = pool.entry(zone);
         Zone {
             zone: zone.0,
-            role: role_name(shown_role(zones, zone)).to_owned(),
-            usage: use_name(entry.role, zones.use_of(zone)).to_owned(),
+            role: role_name(shown_role(pool, zone)).to_owned(),
+            usage: use_name(entry.role, pool.usage(zone)).to_owned(),
             state: state_name(info.state).to_owned(),
             life: entry.life.0,
             written_blocks: info.pointer,
@@ -178,9 +178,9 @@ impl Zone {
 
 /// What a zone is for. One that only the log uses is the log's, empty or not: else it would be told as free, which to
 /// those who look on is a zone that can be opened for anything (`polder gc --free`).
-pub(crate) fn shown_role(zones: &Zones, zone: ZoneId) -> Role {
-    match zones.entry(zone).role {
-        Role::Free if zone.0 < zones.kept_for_log() => Role::Log,
+pub(crate) fn shown_role(pool: &Pool, zone: ZoneId) -> Role {
+    match pool.entry(zone).role {
+        Role::Free if zone.0 < tree::LOG_ZONES => Role::Log,
         role => role,
     }
 }
@@ -196,14 +196,14 @@ pub(crate) fn role_name(role: Role) -> &'static str {
 }
 
 /// Who opens a volume only to look opens no zone, so that to him none is free.
-fn use_name(role: Role, usage: ZoneUse) -> &'static str {
+fn use_name(role: Role, usage: Usage) -> &'static str {
     match usage {
-        ZoneUse::Closed if role == Role::Free => "free",
-        ZoneUse::Free => "free",
-        ZoneUse::Open => "open",
-        ZoneUse::Closed => "closed",
-        ZoneUse::Resetting => "resetting",
-        ZoneUse::Bad => BAD,
+        Usage::Closed if role == Role::Free => "free",
+        Usage::Free { .. } => "free",
+        Usage::Open => "open",
+        Usage::Closed => "closed",
+        Usage::Resetting => "resetting",
+        Usage::Retired => BAD,
     }
 }
 

@@ -66,7 +66,7 @@ fn volume(path: &Path) -> (Tree, Vec<u64>, Vec<u64>) {
     let (volume, _) = Fs::mount(device, options).unwrap();
     let tree = fill(&volume);
     volume.unmount().unwrap();
-    let zones = |role| volume.store().zones().in_role(role).into_iter().map(|zone| u64::from(zone.0));
+    let zones = |role| volume.store().pool().in_role(role).into_iter().map(|zone| u64::from(zone.0));
     (tree, zones(Role::Log).collect(), zones(Role::Metadata).collect())
 }
 

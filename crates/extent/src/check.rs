@@ -125,7 +125,7 @@ impl Extents {
         if !check.findings.is_empty() {
             return Ok(false);
         }
-        let table = self.store.zones();
+        let table = self.store.pool();
         for zone in [Role::Data, Role::Gc].into_iter().flat_map(|role| table.in_role(role)) {
             let live = check.zones.get(&zone).map_or(0, |seen| seen.live);
             let mut tx = Tx::reclaiming();
@@ -220,7 +220,7 @@ impl Check<'_> {
     }
 
     fn place(&mut self, object: Object, start: u64, extent: &Extent) {
-        let (zones, address) = (self.extents.store.zones(), extent.address);
+        let (zones, address) = (self.extents.store.pool(), extent.address);
         let zone = address.zone();
         let end = address.block() + extent.blocks;
         let blocks = start..start + u64::from(extent.blocks);
@@ -269,9 +269,9 @@ impl Check<'_> {
     }
 
     fn live_counts(&mut self) {
-        let zones = self.extents.store.zones();
-        for zone in [Role::Data, Role::Gc].into_iter().flat_map(|role| zones.in_role(role)) {
-            let counted = u64::from(zones.entry(zone).live);
+        let pool = self.extents.store.pool();
+        for zone in [Role::Data, Role::Gc].into_iter().flat_map(|role| pool.in_role(role)) {
+            let counted = u64::from(pool.entry(zone).live);
             let live = self.zones.get(&zone).map_or(0, |seen| seen.live);
             if counted != live {
                 self.found(

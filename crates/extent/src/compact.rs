@@ -11,8 +11,8 @@
 
 use std::collections::BTreeSet;
 
-use tree::ZoneUse;
-use zone::{Blocks, Life, ZoneId};
+use tree::Usage;
+use zone::{Blocks, Life, Role, ZoneId};
 
 use crate::gc::{Aim, GcState, Progress};
 use crate::{Extents, Result};
@@ -42,12 +42,12 @@ impl Extents {
     /// How many zones can be free, at most, as long as nothing is deleted: what lives needs the others, however well
     /// it is packed, and so do the log and the trees, one each at the least. There may be fewer.
     pub fn free_zones_most(&self) -> u32 {
-        let zones = self.store.zones();
+        let pool = self.store.pool();
         let (mut capacities, mut live) = (Vec::new(), 0);
-        for zone in (0..zones.count()).map(ZoneId).filter(|&zone| zones.use_of(zone) != ZoneUse::Bad) {
-            let entry = zones.entry(zone);
+        for zone in (0..pool.count()).map(ZoneId).filter(|&zone| pool.usage(zone) != Usage::Retired) {
+            let entry = pool.entry(zone);
             live += if entry.role.holds_data() { u64::from(entry.live) } else { 0 };
-            capacities.push(zones.capacity(zone));
+            capacities.push(pool.capacity(zone));
         }
         free_at_most(capacities, live).saturating_sub(STORE_ZONES_LEAST)
     }
@@ -74,33 +74,33 @@ impl Extents {
 
     /// Blocks that there is room for when all is asked for, as long as nobody else takes it.
     pub(crate) fn room_for_all(&self, gc: &GcState) -> i64 {
-        let zones = self.store.zones();
-        let spare = i64::from(zones.free()) - i64::from(zones.kept_from_data());
+        let pool = self.store.pool();
+        let spare = i64::from(pool.free()) - i64::from(pool.reserved_from(Role::Data));
         let room = gc.target_room(self.packing) + spare.max(0) * i64::from(self.payload_min);
         room.min(BLOCKS_AT_ONCE)
     }
 
     /// Whether there is a zone that fresh data could have as well.
     pub(crate) fn has_zone_for_all(&self) -> bool {
-        let zones = self.store.zones();
-        zones.free() > zones.kept_from_data()
+        let pool = self.store.pool();
+        pool.free() > pool.reserved_from(Role::Data)
     }
 
     /// The most zones that emptying the ones with the least in them wins, and the least to be moved for it.
     fn outlook(&self, gc: &GcState) -> Outlook {
-        let zones = self.store.zones();
+        let pool = self.store.pool();
         let in_hand: BTreeSet<ZoneId> = gc.victims().collect();
         let stuck: BTreeSet<ZoneId> = gc.stuck().collect();
         let is_there = |&(zone, life): &(ZoneId, Life)| {
-            let entry = zones.entry(zone);
+            let entry = pool.entry(zone);
             entry.life == life && entry.role.holds_data()
         };
-        let begun = gc.victims_as_chosen().filter(is_there).map(|(zone, _)| (zone, zones.entry(zone).live));
+        let begun = gc.victims_as_chosen().filter(is_there).map(|(zone, _)| (zone, pool.entry(zone).live));
         let worth_it = |&(zone, live): &(ZoneId, Blocks)| live < self.payload_of(zone);
-        let others = zones.victims(usize::MAX).into_iter();
+        let others = pool.victims(usize::MAX).into_iter();
         let is_left = |zone| in_hand.contains(&zone) || stuck.contains(&zone) || self.is_waiting(gc, zone);
         let others = others.filter(|&(zone, _)| !is_left(zone));
-        let mut outlook = Outlook { free_zones: zones.free(), ..Outlook::default() };
+        let mut outlook = Outlook { free_zones: pool.free(), ..Outlook::default() };
         let (mut gain, mut moved) = (self.gain_of(gc), 0);
         for (_, live) in begun.chain(others.filter(worth_it)) {
             gain.add(live);

@@ -134,7 +134,7 @@ impl Extents {
                 break;
             }
             let extent = if extent.blocks > left { extent.slice(0, left) } else { extent };
-            let Some(hold) = self.store.zones().hold(extent.address) else { break };
+            let Some(hold) = self.store.enter_zone(extent.address) else { break };
             left -= extent.blocks;
             end = Some(start + u64::from(extent.blocks));
             held.push(hold);

@@ -357,18 +357,18 @@ impl Extents {
     // ---- victims -----------------------------------------------------------------------------
 
     fn begin_evacuation(&self, gc: &mut GcState, aim: Aim) -> Result<bool> {
-        let with_life = |zone: ZoneId| (zone, self.store.zones().entry(zone).life);
+        let with_life = |zone: ZoneId| (zone, self.store.pool().entry(zone).life);
         let (chosen, is_wide) = self.choose_victims(gc, aim);
         gc.victims = chosen.into_iter().map(with_life).collect();
         gc.is_wide = is_wide;
         // One that waits is chosen when its space is needed, and alone.
         gc.given_up = gc.waiting_of(&gc.victims);
         gc.searched.clear();
-        self.learned.evacuated(gc.victims().map(|zone| (zone, self.store.zones().entry(zone).live)));
+        self.learned.evacuated(gc.victims().map(|zone| (zone, self.store.pool().entry(zone).live)));
         let mut moves = BTreeMap::new();
         for (zone, life) in gc.victims.clone() {
             // Looking up those before it takes its time: it may have died, and be another zone by now.
-            let now = self.store.zones().entry(zone);
+            let now = self.store.pool().entry(zone);
             if now.life == life && now.role.holds_data() && now.live > 0 {
                 self.find_moves(gc, zone, &mut moves)?;
             }
@@ -424,20 +424,20 @@ impl Extents {
     }
 
     fn is_put_off(&self, gc: &GcState, zone: ZoneId) -> bool {
-        let life = self.store.zones().entry(zone).life;
+        let life = self.store.pool().entry(zone).life;
         gc.put_off(zone, life) > 0 || gc.waits(zone, life)
     }
 
     /// Whether the zone is no victim but for somebody who finds no other: what lives there could not be read.
     pub(crate) fn is_waiting(&self, gc: &GcState, zone: ZoneId) -> bool {
-        gc.waits(zone, self.store.zones().entry(zone).life)
+        gc.waits(zone, self.store.pool().entry(zone).life)
     }
 
     /// Adds the victims from which something can be won, the best first; behind all, those that were put off,
     /// the earliest first, and then those that wait.
     fn add_victims_worth_it(&self, gc: &GcState, aim: Aim, candidates: &mut Vec<(ZoneId, Blocks)>) {
         let first: BTreeSet<ZoneId> = candidates.iter().map(|&(zone, _)| zone).collect();
-        let zones = self.store.zones();
+        let pool = self.store.pool();
         let left_out = first.len() + gc.stuck.len() + gc.put_off.len() + gc.waiting.len();
         let mut others = self.ranked_victims(aim, VICTIMS_OF_ALL + left_out);
         others.retain(|&(zone, live)| {
@@ -447,7 +447,7 @@ impl Extents {
                 && (aim == Aim::Zone || !self.is_waiting(gc, zone))
         });
         others.sort_by_key(|&(zone, _)| {
-            let life = zones.entry(zone).life;
+            let life = pool.entry(zone).life;
             (gc.waits(zone, life), gc.put_off(zone, life))
         });
         candidates.extend(others);
@@ -456,7 +456,7 @@ impl Extents {
     /// Closed zones, the best victims first: at least so many, if there are.
     pub(crate) fn ranked_victims(&self, aim: Aim, least: usize) -> Vec<(ZoneId, Blocks)> {
         let looked_at = if aim == Aim::Pace { least.max(RANKED) } else { least };
-        let mut victims = self.store.zones().victims(looked_at);
+        let mut victims = self.store.pool().victims(looked_at);
         if aim == Aim::Pace {
             self.learned.rank(&mut victims, self.payload_min);
         }
@@ -466,17 +466,17 @@ impl Extents {
     /// Zones without a footer, and those that can only be read, fewest live first, as long as there is a zone to move
     /// them to: they need not be worth it, nor zones be short. Those that were put off are like any other.
     fn first_victims(&self, gc: &GcState) -> Vec<(ZoneId, Blocks)> {
-        let zones = self.store.zones();
-        if zones.free() <= zones.kept_from_gc() {
+        let pool = self.store.pool();
+        if pool.free() <= pool.reserved_from(Role::Gc) {
             return Vec::new();
         }
         let these: BTreeSet<ZoneId> =
             self.reverse.without_footer().into_iter().chain(self.worn.iter().copied()).collect();
         let mut first: Vec<(ZoneId, Blocks)> = these
             .into_iter()
-            .map(|zone| (zone, zones.entry(zone)))
+            .map(|zone| (zone, pool.entry(zone)))
             .filter(|(zone, entry)| entry.live > 0 && entry.role.holds_data() && !gc.stuck.contains(zone))
-            .filter(|(zone, _)| !zones.is_leased(*zone) && !self.is_put_off(gc, *zone))
+            .filter(|(zone, _)| !pool.is_open(*zone) && !self.is_put_off(gc, *zone))
             .map(|(zone, entry)| (zone, entry.live))
             .collect();
         first.sort_by_key(|&(_, live)| live);
@@ -486,8 +486,8 @@ impl Extents {
     /// Blocks that are sure to find a place: in the zone that is written, and in the one that is kept for
     /// it. Others that are free now may be fresh data's before they are needed.
     fn room_to_move_to(&self, gc: &GcState) -> i64 {
-        let zones = self.store.zones();
-        let kept = zones.free() > zones.kept_from_gc();
+        let pool = self.store.pool();
+        let kept = pool.free() > pool.reserved_from(Role::Gc);
         gc.target_room(self.packing) + i64::from(kept) * i64::from(self.payload_min)
     }
 
@@ -500,7 +500,7 @@ impl Extents {
         entries: &[Entry],
         moves: &mut BTreeMap<(Object, u64), Extent>,
     ) -> Result<()> {
-        let life = self.store.zones().entry(zone).life;
+        let life = self.store.pool().entry(zone).life;
         let mut entries: Vec<&Entry> = entries.iter().collect();
         entries.sort_unstable_by_key(|entry| self.place_in_map(entry.object, entry.offset));
         let mut ahead = 0;
@@ -560,11 +560,11 @@ impl Extents {
 
     /// The queue is empty: so should the victims be.
     fn end_evacuation(&self, gc: &mut GcState) -> Result<Progress> {
-        let zones = self.store.zones();
+        let pool = self.store.pool();
         let mut moves = BTreeMap::new();
         let (victims, mut left) = (gc.victims.clone(), Vec::new());
         for (zone, life) in victims {
-            let now = zones.entry(zone);
+            let now = pool.entry(zone);
             let live = now.live;
             gc.stats.zones_evacuated += 1;
             if live == 0 || now.life != life || !now.role.holds_data() {
@@ -575,7 +575,7 @@ impl Extents {
             if gc.waits(zone, life) && !gc.given_up.contains(&zone) {
                 gc.stats.zones_evacuated -= 1;
                 // What cannot be read of it is not needed yet, as long as there is a zone to empty others into.
-                if zones.free_soon() <= zones.kept_from_gc() {
+                if pool.free_soon() <= pool.reserved_from(Role::Gc) {
                     self.find_moves(gc, zone, &mut moves)?;
                     left.push((zone, life));
                 }
@@ -720,7 +720,7 @@ impl Extents {
             first.address,
             zone.0
         );
-        gc.waiting.insert(zone, self.store.zones().entry(zone).life);
+        gc.waiting.insert(zone, self.store.pool().entry(zone).life);
     }
 
     /// What could not be written is to be moved later.

@@ -51,7 +51,7 @@ impl Extents {
     /// What the reverse map of a data zone says, oldest first; `None` when it has none that is whole.
     pub fn view_zone(&self, zone: ZoneId) -> Option<Vec<Entry>> {
         let name = reverse::name_of(&self.store, zone);
-        let user = ZoneUser::decode(&self.store.zones().entry(zone).user);
+        let user = ZoneUser::decode(&self.store.pool().entry(zone).user);
         let Some(open) = self.reverse.find(zone, name.life) else {
             return reverse::read_all(&self.store, &name, user);
         };

@@ -225,7 +225,7 @@ impl Extents {
             let (age, stream) = learned.filled.of(zone, learned.now());
             // What was moved has lived long, whenever that was; and what is in an open zone has only begun.
             return Ok(match stream {
-                _ if self.store.zones().is_leased(zone) => Lifetime::Short,
+                _ if self.store.pool().is_open(zone) => Lifetime::Short,
                 Stream::MOVED => Lifetime::Long,
                 _ => learned.rewrites.expect(age),
             });
@@ -264,7 +264,7 @@ impl Extents {
     fn live_in_filled(&self) -> Vec<Blocks> {
         let is_filled =
             |entry: &tree::ZoneEntry| entry.role.holds_data() && ZoneUser::decode(&entry.user).closed;
-        self.store.zones().at_one_moment(|moment| {
+        self.store.pool().at_one_moment(|moment| {
             let live_of = |zone: tree::ZoneNow| if is_filled(&zone.entry) { zone.entry.live } else { 0 };
             moment.zones().map(live_of).collect()
         })
@@ -305,8 +305,8 @@ impl Extents {
 
     /// When each zone was filled, as its entry says.
     pub(crate) fn load_ages(&self) {
-        for zone in (0..self.store.zones().count()).map(ZoneId) {
-            let entry = self.store.zones().entry(zone);
+        for zone in (0..self.store.pool().count()).map(ZoneId) {
+            let entry = self.store.pool().entry(zone);
             if entry.role.holds_data() {
                 self.learned.filled(zone, &ZoneUser::decode(&entry.user));
             }

@@ -281,7 +281,7 @@ impl Extents {
             return Ok(Step::Worked);
         }
         let lives_in = |&zone: &ZoneId| {
-            let entry = self.store.zones().entry(zone);
+            let entry = self.store.pool().entry(zone);
             entry.role.holds_data() && entry.live > 0
         };
         if (self.worn.iter().any(lives_in) || !self.reverse.without_footer().is_empty())
@@ -308,16 +308,16 @@ impl Extents {
 
 /// Blocks of fresh data that the smallest zone takes that can be written.
 fn payload_min(store: &Store, packing: Packing) -> Blocks {
-    let zones = (0..store.zones().count()).map(ZoneId).filter(|&zone| store.zones().is_of_use(zone));
-    let reported = zones.map(|zone| store.zones().reported(zone));
+    let zones = (0..store.pool().count()).map(ZoneId).filter(|&zone| store.pool().is_of_use(zone));
+    let reported = zones.map(|zone| store.pool().info(zone));
     let writable = reported.filter(|info| !matches!(info.state, ZoneState::ReadOnly | ZoneState::Offline));
     writable.map(|info| packing.payload(info.capacity)).min().unwrap_or(0)
 }
 
 /// Zones that can be read and not written: what lives there goes elsewhere before they go offline.
 fn worn(store: &Store) -> Vec<ZoneId> {
-    let zones = (0..store.zones().count()).map(ZoneId);
-    zones.filter(|&zone| store.zones().reported(zone).state == ZoneState::ReadOnly).collect()
+    let zones = (0..store.pool().count()).map(ZoneId);
+    zones.filter(|&zone| store.pool().info(zone).state == ZoneState::ReadOnly).collect()
 }
 
 /// The most blocks of an extent: of 256, of a mebibyte, of an append, and of what a value can hold.

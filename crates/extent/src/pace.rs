@@ -35,7 +35,7 @@ mod ahead;
 mod foreseen;
 
 use rt::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use zone::{Blocks, Life, ZoneId};
+use zone::{Blocks, Life, Role, ZoneId};
 
 use crate::format::Entry;
 use crate::gc::{Aim, Along, GcState, Progress};
@@ -390,7 +390,7 @@ impl Extents {
 
     /// What each block owes from now on.
     fn set_pace(&self, gc: &GcState) {
-        if self.store.zones().dead() > 0 {
+        if self.store.pool().dead_count() > 0 {
             self.emptied.store(true, Ordering::Relaxed);
         }
         if self.would_take_the_last_zone(gc, ABOUT_TO_OPEN) {
@@ -450,8 +450,8 @@ impl Extents {
 
     /// Whether fresh data will soon wait for zones that need only be reset.
     pub(crate) fn are_resets_urgent(&self) -> bool {
-        let zones = self.store.zones();
-        zones.dead() > 0 && (zones.free() <= zones.kept_from_data() || self.is_room_short())
+        let pool = self.store.pool();
+        pool.dead_count() > 0 && (pool.free() <= pool.reserved_from(Role::Data) || self.is_room_short())
     }
 
     /// Blocks that fresh data can take before a zone must have been emptied.
@@ -519,10 +519,10 @@ impl Extents {
 
     /// What lives in each of the victims in hand, and in those that would be next. Those in which nothing lives are free.
     fn victims_to_come(&self, gc: &GcState) -> (Vec<Blocks>, Vec<Blocks>) {
-        let zones = self.store.zones();
+        let pool = self.store.pool();
         // One that has been reset already is among the free ones.
         let is_there = |&(zone, life): &(ZoneId, Life)| {
-            let entry = zones.entry(zone);
+            let entry = pool.entry(zone);
             entry.life == life && entry.role.holds_data()
         };
         let in_hand: Vec<ZoneId> = gc.victims_as_chosen().filter(is_there).map(|(zone, _)| zone).collect();
@@ -535,7 +535,7 @@ impl Extents {
                 && !gc.is_stuck(zone)
                 && !self.is_waiting(gc, zone)
         });
-        let in_hand = in_hand.into_iter().map(|zone| zones.entry(zone).live).filter(|&live| live > 0);
+        let in_hand = in_hand.into_iter().map(|zone| pool.entry(zone).live).filter(|&live| live > 0);
         (in_hand.collect(), others.into_iter().map(|(_, live)| live).collect())
     }
 
@@ -546,12 +546,12 @@ impl Extents {
 
     /// Zones that fresh data may open; less than none while garbage collection has one that is to come back.
     fn spare_zones(&self) -> i64 {
-        self.free_soon() - i64::from(self.store.zones().kept_from_data())
+        self.free_soon() - i64::from(self.store.pool().reserved_from(Role::Data))
     }
 
     /// Zones that are free, or need only be reset, or are being reset.
     fn free_soon(&self) -> i64 {
-        i64::from(self.store.zones().free_soon())
+        i64::from(self.store.pool().free_soon())
     }
 
     /// Zones that must be won so that there is one more than must be.
@@ -579,7 +579,7 @@ impl Extents {
     /// How many zones of fresh data should be open at once: many while there is much that is free or
     /// dead, one when there is little.
     pub(crate) fn open_zones_wanted(&self, spare_blocks: i64) -> usize {
-        let most = i64::from(self.store.zones().leases_for_data()).min(self.open_zones_of_log());
+        let most = i64::from(self.store.leases_for_data()).min(self.open_zones_of_log());
         let wanted = spare_blocks / (SPARE_PER_OPEN * i64::from(self.payload_min.max(1)));
         wanted.clamp(1, most.max(1)) as usize
     }

@@ -27,7 +27,7 @@ pub(crate) struct Patience {
 impl Patience {
     /// Whether to look again.
     pub(crate) fn lasts(&mut self, store: &Store) -> bool {
-        let (turnover, room) = (store.zones().turnover(), store.zones().room());
+        let (turnover, room) = (store.pool().turnover(), store.metadata_headroom());
         if turnover != self.turnover || room > self.room_max {
             *self = Patience { turnover, room_max: room, in_vain: 0 };
         } else {

@@ -429,7 +429,7 @@ impl Extents {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            match self.store.zones().open(role) {
+            match self.store.open_zone(role) {
                 Ok(Some(lease)) => return Ok(Opened::Zone(self.adopt(lease, Unfinished::default()))),
                 Ok(None) => return Ok(Opened::NoZone),
                 Err(StoreError::Device(DeviceError::TooManyOpen { .. })) => return Ok(Opened::NoLease),
@@ -508,7 +508,7 @@ impl Extents {
             _ => Closed::Without,
         };
         open.map.lock().close(how);
-        self.store.zones().close(zone);
+        self.store.pool().close(zone);
         self.zone_was_filled(zone, &user);
         self.reverse.prune(&self.store);
         committed?;

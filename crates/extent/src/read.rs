@@ -221,7 +221,7 @@ impl Extents {
         if rt::is_planted("break-zone-reference") {
             return Some(Vec::new());
         }
-        extents.filter(|extent| extent.is_stored()).map(|e| self.store.zones().hold(e.address)).collect()
+        extents.filter(|extent| extent.is_stored()).map(|e| self.store.enter_zone(e.address)).collect()
     }
 
     fn verify(

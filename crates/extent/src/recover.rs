@@ -163,7 +163,7 @@ impl Extents {
     pub(crate) fn continue_zones(&self, mut recovering: Recovering) -> Result<()> {
         let mut target = None;
         for role in [Role::Data, Role::Gc] {
-            for zone in self.store.zones().in_role(role) {
+            for zone in self.store.pool().in_role(role) {
                 let unfinished = self.gathered(&mut recovering, zone);
                 let Some(open) = self.continue_zone(zone, unfinished)? else { continue };
                 match role {
@@ -178,7 +178,7 @@ impl Extents {
 
     /// What was gathered for the zone in the life that it has, each entry once.
     fn gathered(&self, recovering: &mut Recovering, zone: ZoneId) -> Option<Unfinished> {
-        let life = self.store.zones().entry(zone).life;
+        let life = self.store.pool().entry(zone).life;
         let sequence = self.store.last_lsn().0;
         let gathered =
             recovering.zones.remove(&zone).filter(|found| found.life_low_bits == life.low_bits())?;
@@ -192,8 +192,8 @@ impl Extents {
     fn continue_zone(&self, zone: ZoneId, unfinished: Option<Unfinished>) -> Result<Option<Arc<OpenZone>>> {
         let open = self.decide(zone, unfinished)?;
         if open.is_none()
-            && self.store.zones().reported(zone).state.is_active()
-            && self.store.zones().writable().is_ok()
+            && self.store.pool().info(zone).state.is_active()
+            && self.store.writable().is_ok()
             && let Err(error) = self.device.finish(zone)
         {
             tracing::warn!("zone {} cannot be finished: {error}", zone.0);
@@ -202,8 +202,8 @@ impl Extents {
     }
 
     fn decide(&self, zone: ZoneId, unfinished: Option<Unfinished>) -> Result<Option<Arc<OpenZone>>> {
-        let zones = self.store.zones();
-        let user = ZoneUser::decode(&zones.entry(zone).user);
+        let pool = self.store.pool();
+        let user = ZoneUser::decode(&pool.entry(zone).user);
         if user.footer > 0 {
             // Gathered since the checkpoint: the footer, or a summary that it names, is perhaps lost, while
             // the record is not.
@@ -212,13 +212,13 @@ impl Extents {
                 Some(unfinished) if reverse::read_all(&self.store, &name, user).is_none() => {
                     self.leave_without_footer(zone, unfinished);
                 }
-                _ => zones.close(zone),
+                _ => pool.close(zone),
             }
             return Ok(None);
         }
         let unfinished =
-            unfinished.unwrap_or(Unfinished { life: zones.entry(zone).life, ..Default::default() });
-        if user.closed || !zones.reported(zone).state.is_active() {
+            unfinished.unwrap_or(Unfinished { life: pool.entry(zone).life, ..Default::default() });
+        if user.closed || !pool.info(zone).state.is_active() {
             self.leave_without_footer(zone, unfinished);
             return Ok(None);
         }
@@ -226,8 +226,7 @@ impl Extents {
     }
 
     fn resume(&self, zone: ZoneId, unfinished: Unfinished) -> Result<Option<Arc<OpenZone>>> {
-        let zones = self.store.zones();
-        let lease = match zones.resume(zone) {
+        let lease = match self.store.resume_zone(zone) {
             Ok(lease) => lease,
             Err(error) => {
                 tracing::warn!("zone {} is not continued: {error}", zone.0);
@@ -249,7 +248,7 @@ impl Extents {
         let name = reverse::name_of(&self.store, zone);
         let map = self.reverse.add(ZoneMap::new(name, self.packing, unfinished));
         map.lock().close(Closed::Without);
-        self.store.zones().close(zone);
+        self.store.pool().close(zone);
     }
 }
 

@@ -1,11 +1,11 @@
-//! What is kept from data: as few whole zones as correctness needs, or as many more as `mkfs --reserve` says.
+//! The reserve: the blocks that user data cannot have. It is as small as correctness allows, or as large as
+//! `mkfs --reserve` says.
 //!
-//! `docs/design.md`, section 7, has the formula and says what each zone is for. What is kept is taken out of what is
-//! *offered*, and nothing else: which zones may be opened for what is decided elsewhere (`tree`), by what is free.
+//! `docs/design.md`, section 7, has the formula and the purpose of each zone. The reserve only reduces the *available*
+//! space. Which role may open which zone is decided elsewhere (`tree`), from the zones that are free.
 //!
-//! With the default, metadata may hold two zones of garbage before anybody has to clean it, one where names have taken the
-//! other. With a reserve that was chosen only the open zone is left out beside what lives: whoever needs a zone then cleans,
-//! moving as much as fifteen parts for one won where everything is as scattered as it can be.
+//! Beside live metadata, only the open metadata zone is counted. So GC of metadata may have to copy fifteen live blocks for
+//! each block that it frees, if the volume is full and dead nodes are spread evenly.
 
 use tree::Reserve;
 use zone::{Blocks, Geometry};
@@ -16,16 +16,11 @@ use crate::format::Packing;
 /// Bytes of metadata for a block of data at worst: key, value and slot of its extent, in leaves that are
 /// two thirds full.
 const METADATA_PER_BLOCK: u64 = 75;
-/// Metadata zones beside those of live nodes: the open one, and two that may hold garbage before the
-/// store cleans.
-const METADATA_ZONES_BESIDE: i64 = 3;
-/// The same where the garbage is counted by itself, as long as names are few: more may take one of them.
-const METADATA_ZONES_BESIDE_FEW_NAMES: i64 = 2;
-/// The open one alone.
-const METADATA_ZONES_AT_LEAST: i64 = 1;
-/// Of so many blocks of live metadata, one more is to be dead so that cleaning costs little.
+/// Metadata zones beside those of live nodes: the open one.
+const METADATA_ZONES_OPEN: i64 = 1;
+/// For this number of live blocks of names, one dead block is counted, so that GC of metadata costs little.
 const GARBAGE_SHARE: i64 = 8;
-/// With less than that, cleaning gains nothing in any zone.
+/// With less than that, GC gains nothing in any zone.
 const GARBAGE_SHARE_AT_LEAST: i64 = 15;
 /// Nodes, and chunks of tables, that a volume has with few names: with no more than these, what is offered is what
 /// files can have, to the block, however they are written; less where the table of zones takes some of them. There are more
@@ -36,7 +31,7 @@ const NODES_OF_A_GROUP: i64 = 3;
 const FEW_GROUPS: i64 = 8;
 /// Nodes that are no part of the map, and that a few files add to when they are written.
 const NODES_OF_WRITTEN_FILES: i64 = 24;
-/// Pages of the table of zones that these, or the zones of the default, are enough for.
+/// Pages of the table of zones that these are enough for.
 const ZONE_TABLE_PAGES: u64 = 16;
 /// The end of what garbage collection has put together lies somewhere in a zone.
 const ZONES_TO_COMPACT: i64 = 1;
@@ -101,11 +96,8 @@ impl Shape {
         }
     }
 
-    /// Blocks of what data and free zones take that are not offered.
+    /// The reserve, in blocks of what data zones and free zones hold.
     pub(crate) fn kept(&self, found: &Found, reserve: Reserve) -> i64 {
-        if reserve == Reserve::default() {
-            return self.kept_by_default(found);
-        }
         let offered_at_most = found.raw - share(found.raw, reserve);
         self.kept_at_least(found).max(found.payload - offered_at_most)
     }
@@ -121,20 +113,9 @@ impl Shape {
         blocks.min(u64::from(self.zone_blocks) / SLACK_SHARE).max(1)
     }
 
-    fn kept_by_default(&self, found: &Found) -> i64 {
-        let data = self.data_at_most(found);
-        let blocks = self.metadata_at_worst(data) + and_one_of(self.zone_table as i64, GARBAGE_SHARE) as u64;
-        let foreseen = METADATA_ZONES_BESIDE + blocks.div_ceil(u64::from(self.zone_blocks)) as i64;
-        let zones = |count: i64| count * i64::from(self.zone_blocks);
-        let with_few = self.needed(data, self.few_names()) + zones(METADATA_ZONES_BESIDE_FEW_NAMES);
-        let with_all = self.needed(data, self.names(found)) + zones(METADATA_ZONES_AT_LEAST);
-        let metadata = (foreseen * self.largest()).max(self.in_zones(with_few.max(with_all)));
-        self.left_free() + metadata - found.metadata_payload + self.slack() as i64
-    }
-
     fn kept_at_least(&self, found: &Found) -> i64 {
         let data = self.data_at_most(found) - self.left_free();
-        let zones = METADATA_ZONES_AT_LEAST * i64::from(self.zone_blocks);
+        let zones = METADATA_ZONES_OPEN * i64::from(self.zone_blocks);
         let metadata = self.needed(data, self.names(found)) + zones;
         // Negative when metadata has more zones than it needs: cleaning them gives the rest to data.
         let growth = self.in_zones(metadata) - found.metadata_payload;
@@ -232,7 +213,7 @@ fn new_volume(geometry: &Geometry, page_size: u32, groups: u16) -> (Shape, Found
 /// The least reserve that is possible for so many groups on a device of this shape.
 pub fn least_reserve(geometry: &Geometry, page_size: u32, groups: u16) -> Reserve {
     let (shape, found) = new_volume(geometry, page_size, groups);
-    let offered = (found.payload - shape.kept(&found, Reserve::LEAST)).max(0);
+    let offered = (found.payload - shape.kept(&found, Reserve::default())).max(0);
     let taken = i128::from(found.raw - offered) * i128::from(Reserve::ALL.0);
     Reserve(((taken + i128::from(found.raw) - 1) / i128::from(found.raw)) as u32)
 }
@@ -245,17 +226,11 @@ pub fn check_reserve(
     reserve: Reserve,
 ) -> Result<(), ExtentError> {
     let (shape, found) = new_volume(geometry, page_size, groups);
-    let is_left = |reserve| found.payload > shape.kept(&found, reserve);
-    if !is_left(Reserve::LEAST) {
+    if found.payload <= shape.kept(&found, Reserve::default()) {
         let what = "the device is too small: what a volume needs for itself leaves nothing for files; use a larger one";
         return Err(tree::StoreError::NoVolume(what.into()).into());
     }
-    if reserve == Reserve::default() && !is_left(reserve) {
-        let what = "the device is so small that the default reserve leaves nothing for files: \
-                    use a larger one, or the least reserve";
-        return Err(tree::StoreError::NoVolume(what.into()).into());
-    }
-    if matches!(reserve, Reserve::LEAST) || reserve == Reserve::default() {
+    if reserve == Reserve::default() {
         return Ok(());
     }
     let least = least_reserve(geometry, page_size, groups);

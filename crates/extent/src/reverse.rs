@@ -286,7 +286,7 @@ impl ReverseMaps {
     pub(crate) fn prune(&self, store: &Store) {
         let durable = store.durable_lsn();
         for (zone, map) in self.all() {
-            let entry = store.zones().entry(zone);
+            let entry = store.pool().entry(zone);
             let (life, closed) = {
                 let map = map.lock();
                 (map.name.life, map.closed)
@@ -321,7 +321,7 @@ impl tree::Client for ReverseMaps {
 /// Reads summaries, or a footer: their first blocks together, then what else they have; None when one is not there or
 /// not whole.
 fn read_parts(store: &Store, magic: u32, name: &ZoneName, places: &[Blocks]) -> Option<Vec<(u32, Vec<u8>)>> {
-    read_parts_of(&**store.device(), store.zones().capacity(name.zone), magic, name, places)
+    read_parts_of(&**store.device(), store.pool().capacity(name.zone), magic, name, places)
 }
 
 /// Reads a summary, or a footer, of a zone that ends at `end`: its count, and the bytes of its entries. `None` if it is
@@ -401,7 +401,7 @@ pub(crate) fn read_summaries(store: &Store, name: &ZoneName, places: &[Blocks]) 
 /// The name of a zone in the life that it has now.
 pub(crate) fn name_of(store: &Store, zone: ZoneId) -> ZoneName {
     let fs_id: FsId = store.info().fs_id;
-    ZoneName { fs_id, zone, life: store.zones().entry(zone).life }
+    ZoneName { fs_id, zone, life: store.pool().entry(zone).life }
 }
 
 #[cfg(test)]

@@ -153,7 +153,7 @@ impl Extents {
             let extents = map::extents(&self.store, object, range, usize::MAX)?;
             let stored = extents.iter().filter(|(_, extent)| extent.is_stored());
             let held: Option<Vec<_>> =
-                stored.map(|(_, extent)| self.store.zones().hold(extent.address)).collect();
+                stored.map(|(_, extent)| self.store.enter_zone(extent.address)).collect();
             if let Some(held) = held {
                 return Ok(Some((extents, held)));
             }

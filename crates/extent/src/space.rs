@@ -30,8 +30,8 @@ use std::sync::Arc;
 
 use rt::sync::atomic::{AtomicI64, Ordering};
 use rt::sync::{Condvar, Mutex};
-use tree::{Growth, Moment, Promise, StoreError, Tx};
-use zone::{Blocks, ZoneId};
+use tree::{Growth, Moment, Reserved, StoreError, Tx};
+use zone::{Blocks, Role, ZoneId};
 
 use crate::format::{Extent, UNWRITTEN_BLOCKS};
 use crate::gc::{Aim, Progress};
@@ -112,8 +112,8 @@ struct Part {
     blocks: i64,
 }
 
-impl Promise for Part {
-    fn kept(&self) {
+impl Reserved for Part {
+    fn spend(&self) {
         self.promised.give_back(self.blocks);
     }
 }
@@ -140,7 +140,7 @@ impl Reservation {
 
     /// The transaction inserts so many of the blocks.
     pub(crate) fn part_kept_by(&self, tx: &mut Tx, blocks: u64) {
-        tx.keeps(Arc::new(Part { promised: Arc::clone(&self.promised), blocks: blocks as i64 }));
+        tx.spends(Arc::new(Part { promised: Arc::clone(&self.promised), blocks: blocks as i64 }));
     }
 }
 
@@ -246,13 +246,13 @@ impl Extents {
     /// Shows the zone table at one moment, and the number of nodes that transactions have reserved at that moment. No
     /// transaction reserves more while `see` runs.
     fn at_one_moment<T>(&self, see: impl FnOnce(&Moment<'_>, u64) -> T) -> T {
-        let zones = self.store.zones();
-        zones.at_one_moment(|moment| see(&moment, zones.nodes_asked_for()))
+        let pool = self.store.pool();
+        pool.at_one_moment(|moment| see(&moment, self.store.nodes_reserved()))
     }
 
     /// Blocks that are not available while transactions make this number of nodes.
     fn blocks_to_grow_by(&self, shape: &Shape, nodes: i64) -> i64 {
-        shape.with_garbage(nodes * i64::from(self.store.zones().blocks_of_a_node()))
+        shape.with_garbage(nodes * i64::from(self.store.pool().page_blocks()))
     }
 
     /// Promises blocks to a writer who writes over some of an object: what it has there already need not
@@ -307,10 +307,10 @@ impl Extents {
     }
 
     fn shape_at(&self, moment: &Moment<'_>) -> Shape {
-        let zones = self.store.zones();
+        let pool = self.store.pool();
         let (count, info) = (u64::from(moment.count()), self.store.info());
         let zone_blocks_mean = ((moment.sums().raw + count / 2) / count) as Blocks;
-        let left_free = zones.kept_from_data_at_most();
+        let left_free = pool.reserved_from_data_max();
         let shape = Shape::new(self.device.geometry(), info.page_size, info.groups, left_free);
         Shape { zone_blocks_mean, ..shape }
     }
@@ -328,9 +328,8 @@ impl Extents {
 
     /// The census, and what it follows from.
     fn find(&self, moment: &Moment<'_>, nodes: u64) -> (Shape, Found, Census) {
-        let zones = self.store.zones();
         // Who only reads opens no zone; what is told is what a writer would find.
-        let opens_zones = !matches!(zones.writable(), Err(StoreError::ReadOnly));
+        let opens_zones = !matches!(self.store.writable(), Err(StoreError::ReadOnly));
         let sums = moment.sums();
         let (live, capacity) = (sums.live as i64, sums.data_capacity as i64);
         // The blocks of a zone that went offline are lost, and take no space from others.
@@ -346,7 +345,7 @@ impl Extents {
         census.unwritten = moment.counter(UNWRITTEN_BLOCKS) as i64;
         census.reserved = *self.promises.reserved.lock() + census.unwritten;
         let (metadata, names) =
-            zones.blocks_of_nodes().unwrap_or_else(|| (zones.metadata_blocks_at(moment), 0));
+            self.store.blocks_of_nodes().unwrap_or_else(|| (self.store.metadata_blocks_at(moment), 0));
         (found.metadata, found.names, found.payload) = (metadata as i64, names as i64, census.payload);
         let shape = self.shape_at(moment);
         census.kept = shape.kept(&found, self.store.info().reserve);
@@ -366,10 +365,10 @@ impl Extents {
 
     /// The used and the available space.
     pub fn space(&self) -> Space {
-        let zones = self.store.zones();
+        let pool = self.store.pool();
         let shown = self.at_one_moment(|moment, asked| self.shown(moment, asked));
         let census = &shown.census;
-        let metadata = zones.metadata_blocks() as i64;
+        let metadata = self.store.metadata_blocks() as i64;
         let pending = census.reserved - census.unwritten;
         let bytes = |blocks: i64| blocks.max(0) as u64 * u64::from(self.block_size());
         Space {
@@ -381,7 +380,7 @@ impl Extents {
             unwritten: bytes(census.unwritten),
             kept: bytes(shown.kept_of_total()),
             metadata: bytes(metadata),
-            free_zones: zones.free(),
+            free_zones: pool.free(),
         }
     }
 
@@ -403,20 +402,20 @@ impl Extents {
 
     /// Whether data can have no zone now.
     pub(crate) fn is_out_of_zones(&self) -> bool {
-        self.store.zones().free() <= self.store.zones().kept_from_data()
+        self.store.pool().free() <= self.store.pool().reserved_from(Role::Data)
     }
 
     /// Wins back a zone when metadata has taken one of those that are kept for it, and garbage collection gives none
     /// back. Call before taking the locks of any operation that may make metadata grow.
     pub fn admit(&self) -> Result<()> {
-        let zones = self.store.zones();
-        self.win_back_while(|| zones.free_or_lent() < zones.needed_to_grow())
+        let pool = self.store.pool();
+        self.win_back_while(|| pool.free_or_outstanding() < self.store.zones_needed_to_grow())
     }
 
     /// Wins back all of them, for an operation that has found no space without; whether any were lacking, and none is.
     pub fn win_back(&self) -> Result<bool> {
-        let zones = self.store.zones();
-        let lacks = || zones.free() < zones.needed_to_grow();
+        let pool = self.store.pool();
+        let lacks = || pool.free() < self.store.zones_needed_to_grow();
         if !lacks() {
             return Ok(false);
         }
@@ -467,14 +466,14 @@ impl Extents {
     /// Whether to look again: room was made, or something has happened by which there may be some.
     fn try_to_make_room(&self, patience: &mut Patience, over: u64) -> Result<bool> {
         // Metadata can do without what it was left so that less is moved: the writer waits.
-        if self.store.reclaim_one(over)? || self.store.zones().take_what_is_left_to_metadata() {
+        if self.store.reclaim_one(over)? || self.store.pool().lower_metadata_target() {
             return Ok(true);
         }
         let mut gc = self.gc.lock();
         if !self.is_out_of_zones() {
             return Ok(true);
         }
-        let were_held = self.store.zones().are_held();
+        let were_held = self.store.pool().is_announced();
         let worked = self.evacuate(&mut gc)?;
         if worked {
             // Though what was emptied may still be read, or hold a block that cannot be.
@@ -485,25 +484,25 @@ impl Extents {
         let won = self.store.reclaim_one(over)? || worked || self.clean_metadata()?;
         // What a checkpoint needed has been given back when it was waited for; and somebody else may have won a zone.
         let is_over = self.store.resets_over() != over;
-        Ok(won || is_over || were_held && !self.store.zones().are_held() || !self.is_out_of_zones())
+        Ok(won || is_over || were_held && !self.store.pool().is_announced() || !self.is_out_of_zones())
     }
 
     /// Has the store clean its own zones, which may have taken the one that garbage collection needs;
     /// false when that frees none.
     fn clean_metadata(&self) -> Result<bool> {
-        let before = self.store.zones().free();
+        let before = self.store.pool().free();
         for _ in 0..CLEANED_MAX {
-            if !self.store.clean()? || self.store.zones().free() > before {
+            if !self.store.clean()? || self.store.pool().free() > before {
                 break;
             }
         }
         // Somebody else may have won them.
-        Ok(self.store.zones().free() > before)
+        Ok(self.store.pool().free() > before)
     }
 
     /// Blocks of fresh data that a zone takes at worst.
     pub(crate) fn payload_of(&self, zone: ZoneId) -> Blocks {
-        self.packing.payload(self.store.zones().capacity(zone))
+        self.packing.payload(self.store.pool().capacity(zone))
     }
 
     /// Commits what garbage collection or writeback changed, if anything.

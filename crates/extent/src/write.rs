@@ -41,14 +41,14 @@ impl Pending {
     fn new(store: &Arc<Store>, open: &OpenZone, blocks: Blocks) -> Self {
         let zone = open.lease.zone();
         open.map.lock().add_pending();
-        store.zones().add_pending(zone, blocks);
+        store.pool().add_pending(zone, blocks);
         Pending { store: Arc::clone(store), map: Arc::clone(&open.map), zone, blocks }
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        self.store.zones().remove_pending(self.zone, self.blocks);
+        self.store.pool().remove_pending(self.zone, self.blocks);
         self.map.lock().remove_pending();
     }
 }

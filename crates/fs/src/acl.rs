@@ -1,13 +1,13 @@
-//! POSIX access control lists, as acl(5) has them.
+//! POSIX access control lists, as described in acl(5).
 //!
-//! A list is kept as an extended attribute in the form in which the kernel hands it over: version 2, then
-//! entries of (tag u16, permissions u16, id u32). Of an access list the entries of the owner, of others and of
-//! the mask (of the owning group, where there is no mask) *are* the file's permission bits: whoever reads a list
-//! is shown these bits in it, so that `chmod` changes a list without writing it, and the two cannot differ. A list
-//! that says no more than the bits do is not kept at all.
+//! A list is stored as an extended attribute in the kernel's form: version 2, then entries of (tag u16, permissions
+//! u16, id u32). In an access list, the entries of the owner, of others and of the mask (of the owning group, if
+//! there is no mask) *are* the file's permission bits. A caller that reads a list gets the present bits in it. So
+//! `chmod` changes a list without writing it, and the two cannot differ. A list that says no more than the bits is
+//! not stored at all.
 //!
-//! A directory's default list is not looked at for who may do what. What is made in the directory begins with
-//! it, as its access list; the umask does not count then.
+//! A directory's default list does not affect access to the directory. New inodes in the directory get it as their
+//! access list. The umask does not count then.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -18,7 +18,7 @@ use crate::types::{Caller, InodeNo, Kind};
 use crate::volume::Fs;
 use crate::xattr::{ACL_ACCESS, ACL_DEFAULT};
 
-/// Bytes of the longest list: what a kernel with the smallest pages can take.
+/// Bytes of the longest list: the limit of a kernel with the smallest pages.
 pub(crate) const LIST_BYTES_MAX: usize = 4096;
 
 const ACL_VERSION: u32 = 2;
@@ -28,7 +28,7 @@ const GROUP_OBJ: u16 = 0x04;
 const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
-/// Nobody's id.
+/// The id of entries that have none.
 const NO_ID: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -39,13 +39,13 @@ struct AclEntry {
     id: U32,
 }
 
-/// A list: known tags in order, each of owner, owning group and others once, a mask where named users or
-/// groups are, nobody named twice.
+/// A valid list: known tags in order, exactly one entry each for owner, owning group and others, a mask if users or
+/// groups are named, no user or group named twice.
 #[derive(Clone, Debug)]
 pub(crate) struct AccessList(Vec<AclEntry>);
 
 impl AccessList {
-    /// The list in an attribute's value, if it is one.
+    /// The list in the value of an attribute. None if it is not valid.
     pub(crate) fn decode(value: &[u8]) -> Option<AccessList> {
         let (version, rest) = U32::ref_from_prefix(value).ok()?;
         let entries = <[AclEntry]>::ref_from_bytes(rest).ok()?;
@@ -67,10 +67,10 @@ impl AccessList {
         let once = [USER_OBJ, GROUP_OBJ, OTHER].into_iter().all(|tag| self.of(tag).count() == 1);
         let masks = self.of(MASK).count();
         let mask_is_right = masks == 1 || masks == 0 && !self.names_anybody();
-        self.0.iter().all(is_known) && is_ordered && once && mask_is_right && self.names_nobody_twice()
+        self.0.iter().all(is_known) && is_ordered && once && mask_is_right && self.names_each_once()
     }
 
-    fn names_nobody_twice(&self) -> bool {
+    fn names_each_once(&self) -> bool {
         [USER, GROUP].into_iter().all(|tag| {
             let mut ids: Vec<u32> = self.of(tag).map(|entry| entry.id.get()).collect();
             ids.sort_unstable();
@@ -90,23 +90,23 @@ impl AccessList {
         self.of(tag).next().map(|entry| entry.permissions.get())
     }
 
-    /// The tag of the entry that the group's permission bits are.
+    /// The tag of the entry that has the permission bits of the group.
     fn group_class(&self) -> u16 {
         if self.permissions_of(MASK).is_some() { MASK } else { GROUP_OBJ }
     }
 
-    /// Whether permission bits can say all that it says.
+    /// Whether permission bits alone can express the list.
     pub(crate) fn is_minimal(&self) -> bool {
         self.group_class() == GROUP_OBJ
     }
 
-    /// The permission bits that it stands for.
+    /// The permission bits in the list.
     pub(crate) fn bits(&self) -> u16 {
         let of = |tag| self.permissions_of(tag).expect("a valid list has these entries");
         of(USER_OBJ) << 6 | of(self.group_class()) << 3 | of(OTHER)
     }
 
-    /// Puts these permission bits in their entries.
+    /// Sets the permission bits in the list.
     pub(crate) fn set_bits(&mut self, permissions: u16) {
         let group_class = self.group_class();
         for entry in &mut self.0 {
@@ -119,18 +119,18 @@ impl AccessList {
         }
     }
 
-    /// Whether it gives all of `wanted` to a caller who is not the owner. The first class that fits decides; of a
-    /// caller's groups any one that gives all does.
-    fn grants(&self, who: &Caller, owning_group: u32, wanted: u16) -> bool {
+    /// Whether the list grants all of `wanted` to a caller that is not the owner. The first matching class decides.
+    /// One of the caller's groups must grant all.
+    fn grants(&self, caller: &Caller, owning_group: u32, wanted: u16) -> bool {
         let mask = self.permissions_of(MASK).unwrap_or(7);
         let gives = |entry: &AclEntry| entry.permissions.get() & wanted == wanted;
-        if let Some(named) = self.of(USER).find(|entry| entry.id.get() == who.uid) {
+        if let Some(named) = self.of(USER).find(|entry| entry.id.get() == caller.uid) {
             return gives(named) && mask & wanted == wanted;
         }
         let mut is_in_group = false;
         for entry in self.of(GROUP_OBJ).chain(self.of(GROUP)) {
             let group = if entry.tag.get() == GROUP { entry.id.get() } else { owning_group };
-            if who.in_group(group) {
+            if caller.in_group(group) {
                 if gives(entry) {
                     return mask & wanted == wanted;
                 }
@@ -141,29 +141,29 @@ impl AccessList {
     }
 }
 
-/// The lists that something begins with.
+/// The lists of a new inode.
 #[derive(Default)]
 pub(crate) struct Inherited {
-    /// Its access list, where the permission bits cannot say it.
+    /// Its access list, if permission bits cannot express it.
     pub(crate) access: Option<AccessList>,
-    /// Its default list, of a directory.
+    /// The default list of a directory.
     pub(crate) default: Option<AccessList>,
 }
 
 impl Fs {
-    /// Whether the caller, who is not the owner, has a list to decide about him, and what it decides.
+    /// Whether a list decides about the caller, who is not the owner, and its decision.
     pub(crate) fn access_by_list(
         &self,
-        who: &Caller,
+        caller: &Caller,
         inode: InodeNo,
         record: &Record,
         wanted: u16,
     ) -> Result<Option<bool>> {
         let list = self.access_list(inode, record)?;
-        Ok(list.map(|list| list.grants(who, record.gid, wanted)))
+        Ok(list.map(|list| list.grants(caller, record.gid, wanted)))
     }
 
-    /// The access list, where there is more than the permission bits.
+    /// The access list, if it says more than the permission bits.
     pub(crate) fn access_list(&self, inode: InodeNo, record: &Record) -> Result<Option<AccessList>> {
         let mut list = self.stored_list(inode, record, ACL_ACCESS)?;
         if let Some(list) = &mut list {
@@ -178,11 +178,11 @@ impl Fs {
         Ok(Some(list))
     }
 
-    /// What is made in a directory with these permissions begins with: these, without what the directory's
-    /// default list or, if it has none, the umask takes away; and lists.
+    /// The permissions and lists of a new inode in a directory. The directory's default list, or the umask if there
+    /// is none, removes permissions.
     pub(crate) fn permissions_made(
         &self,
-        who: &Caller,
+        caller: &Caller,
         (parent, directory): (InodeNo, &Record),
         kind: Kind,
         permissions: u16,
@@ -192,7 +192,7 @@ impl Fs {
             _ => self.stored_list(parent, directory, ACL_DEFAULT)?,
         };
         let Some(default) = default else {
-            return Ok((permissions & !(who.umask & 0o777), Inherited::default()));
+            return Ok((permissions & !(caller.umask & 0o777), Inherited::default()));
         };
         let permissions = permissions & (default.bits() | 0o7000);
         let mut access = default.clone();
@@ -203,7 +203,7 @@ impl Fs {
     }
 }
 
-/// The list in a value that somebody sets.
+/// The list in a value that a caller sets.
 pub(crate) fn check_list(record: &Record, name: &[u8], value: &[u8]) -> Result<AccessList> {
     match record.kind {
         kind if name == ACL_DEFAULT && kind != Kind::Directory => return Err(FsError::Access),

@@ -1,4 +1,4 @@
-//! Attributes of inodes: showing and changing.
+//! Attributes of inodes: reading and changing.
 
 use crate::change::Change;
 use crate::errno::{FsError, Result};
@@ -10,8 +10,8 @@ use crate::types::{Attributes, Caller, Changes, InodeNo, Kind, SetTime};
 use crate::volume::Fs;
 
 impl Fs {
-    /// What `stat` shows. Of an inode that was deleted, what it was last (with no links), as long
-    /// as it is remembered; then [`FsError::Stale`].
+    /// The attributes that `stat` reports. For a deleted inode, the last ones (with no links) as long as they are in
+    /// memory, and then [`FsError::Stale`].
     pub fn attributes(&self, inode: InodeNo) -> Result<Attributes> {
         let node = self.node(inode)?;
         match &*node.state.read() {
@@ -39,53 +39,52 @@ impl Fs {
         }
     }
 
-    /// Contents in the record count too: there are programs that take a file without any blocks for
-    /// one without any data.
+    /// Inline contents count too, because some programs take a file without blocks for one without data.
     fn sectors_of(&self, record: &Record) -> u64 {
         let blocks = record.blocks.saturating_mul(u64::from(self.extents.block_size()) / 512);
         blocks.saturating_add((record.content.len() as u64).div_ceil(512))
     }
 
-    /// Changes attributes, all in one step.
-    pub fn set_attributes(&self, who: &Caller, inode: InodeNo, changes: &Changes) -> Result<Attributes> {
-        self.change_attributes(who, inode, changes, false)
+    /// Changes attributes in one transaction.
+    pub fn set_attributes(&self, caller: &Caller, inode: InodeNo, changes: &Changes) -> Result<Attributes> {
+        self.change_attributes(caller, inode, changes, false)
     }
 
-    /// The same of an open file (`ftruncate`, `fchmod` and the like): its size may be changed by whoever has it
-    /// open for writing, whatever its permissions are by now.
+    /// The same through an open file (`ftruncate`, `fchmod` and the like). A handle that is open for writing may
+    /// change the size, whatever the present permissions are.
     pub fn set_attributes_through(
         &self,
-        who: &Caller,
+        caller: &Caller,
         handle: &Handle,
         changes: &Changes,
     ) -> Result<Attributes> {
         if changes.size.is_some() {
             handle.check_writable()?;
         }
-        self.change_attributes(who, handle.inode(), changes, true)
+        self.change_attributes(caller, handle.inode(), changes, true)
     }
 
     fn change_attributes(
         &self,
-        who: &Caller,
+        caller: &Caller,
         inode: InodeNo,
         changes: &Changes,
         may_write: bool,
     ) -> Result<Attributes> {
-        match self.change_present(who, inode, changes, may_write) {
-            Err(FsError::Stale) if changes.size.is_none() => self.change_remembered(who, inode, changes),
+        match self.change_present(caller, inode, changes, may_write) {
+            Err(FsError::Stale) if changes.size.is_none() => self.change_remembered(caller, inode, changes),
             changed => changed,
         }
     }
 
     fn change_present(
         &self,
-        who: &Caller,
+        caller: &Caller,
         inode: InodeNo,
         changes: &Changes,
         may_write: bool,
     ) -> Result<Attributes> {
-        self.with_room(|| {
+        self.with_space(|| {
             self.begin()?;
             let node = self.node(inode)?;
             let shrinks = changes.size.is_some_and(|size| size <= size_of_file(&node));
@@ -93,7 +92,7 @@ impl Fs {
                 self.extents.admit()?;
             }
             let mut locked = Locked::one(&node);
-            self.check_changes(who, (inode, locked.record(inode)?), changes, may_write)?;
+            self.check_changes(caller, (inode, locked.record(inode)?), changes, may_write)?;
             if let Some(size) = changes.size {
                 self.prepare_resize(&mut locked, inode, size)?;
             }
@@ -101,7 +100,7 @@ impl Fs {
             let mut change = if shrinks { Change::reclaiming() } else { Change::new() };
             let now = self.clock.now();
             record.changed = changes.changed.unwrap_or(now);
-            // By `truncate` to the size that it has already, it is not modified; by `ftruncate` it is.
+            // `truncate` to the present size does not modify the file. `ftruncate` does.
             if changes.size.is_some_and(|size| may_write || size != record.size) {
                 record.modified = now;
             }
@@ -109,7 +108,7 @@ impl Fs {
                 Some(size) => self.resize(&mut change, inode, &mut record, size)?,
                 None => None,
             };
-            apply(who, &mut record, changes, now);
+            apply(caller, &mut record, changes, now);
             if changes.changes_owner() && record.kind != Kind::Directory || changes.size.is_some() {
                 self.drop_capabilities(&mut change, inode, &mut record)?;
             }
@@ -121,22 +120,22 @@ impl Fs {
         })
     }
 
-    /// Of an inode that was deleted, what it was last is changed where it is remembered: a pipe, a socket or
-    /// a directory may be in use although nobody has a handle.
-    fn change_remembered(&self, who: &Caller, inode: InodeNo, changes: &Changes) -> Result<Attributes> {
+    /// Changes the last attributes of a deleted inode if they are in memory. A pipe, a socket or a directory may
+    /// still be in use without a handle.
+    fn change_remembered(&self, caller: &Caller, inode: InodeNo, changes: &Changes) -> Result<Attributes> {
         let node = self.node(inode)?;
         let mut state = node.state.write();
         let State::Gone(Some(record)) = &mut *state else { return Err(FsError::Stale) };
-        self.check_changes(who, (inode, record), changes, false)?;
+        self.check_changes(caller, (inode, record), changes, false)?;
         let now = self.clock.now();
         record.changed = changes.changed.unwrap_or(now);
-        apply(who, record, changes, now);
+        apply(caller, record, changes, now);
         Ok(self.attributes_of(inode, record))
     }
 
     fn check_changes(
         &self,
-        who: &Caller,
+        caller: &Caller,
         (inode, record): (InodeNo, &Record),
         changes: &Changes,
         may_write: bool,
@@ -144,55 +143,55 @@ impl Fs {
         if changes.size.is_some() {
             match record.kind {
                 Kind::File if may_write => {}
-                Kind::File => self.check_access(who, inode, record, WRITE)?,
+                Kind::File => self.check_access(caller, inode, record, WRITE)?,
                 Kind::Directory => return Err(FsError::IsDirectory),
                 _ => return Err(FsError::Invalid),
             }
         }
-        if who.checked || who.is_root() {
+        if caller.checked || caller.is_root() {
             return Ok(());
         }
         if changes.permissions.is_some() {
-            check_owner(who, record)?;
+            check_owner(caller, record)?;
         }
-        check_new_owner(who, record, changes)?;
-        // Whoever may write to a file may say that it was used just now, which is what using it would do: both
-        // times at once. To choose between them, or another time, is its owner's.
+        check_new_owner(caller, record, changes)?;
+        // A caller with write permission may set both times to now, which is what using the file would do. Only the
+        // owner may set one of them, or another time.
         match (changes.accessed, changes.modified) {
             (None, None) => Ok(()),
             (Some(SetTime::Now), Some(SetTime::Now)) => {
-                check_owner(who, record).or_else(|_| self.check_access(who, inode, record, WRITE))
+                check_owner(caller, record).or_else(|_| self.check_access(caller, inode, record, WRITE))
             }
-            _ => check_owner(who, record),
+            _ => check_owner(caller, record),
         }
     }
 }
 
-/// Only a hint: nothing is locked.
+/// Only a hint, because nothing is locked.
 fn size_of_file(node: &Node) -> u64 {
     node.state.read().record().map_or(0, |record| record.size)
 }
 
-/// The owner may give a file to another of his groups; everything else is root's.
-fn check_new_owner(who: &Caller, record: &Record, changes: &Changes) -> Result<()> {
+/// The owner may change the group to another of their groups. All other changes need root.
+fn check_new_owner(caller: &Caller, record: &Record, changes: &Changes) -> Result<()> {
     if !changes.changes_owner() {
         return Ok(());
     }
-    check_owner(who, record)?;
+    check_owner(caller, record)?;
     let keeps_owner = changes.uid.is_none_or(|uid| uid == record.uid);
-    let own_group = changes.gid.is_none_or(|gid| gid == record.gid || who.in_group(gid));
+    let own_group = changes.gid.is_none_or(|gid| gid == record.gid || caller.in_group(gid));
     if keeps_owner && own_group { Ok(()) } else { Err(FsError::NotPermitted) }
 }
 
-fn apply(who: &Caller, record: &mut Record, changes: &Changes, now: rt::Timestamp) {
-    // Of a caller that the kernel has checked, it is decided before whether a truncation takes the bits away.
-    if changes.changes_owner() || changes.size.is_some() && !who.checked && !who.is_root() {
+fn apply(caller: &Caller, record: &mut Record, changes: &Changes, now: rt::Timestamp) {
+    // For a caller that the kernel has checked, it is decided elsewhere whether a truncation drops the bits.
+    if changes.changes_owner() || changes.size.is_some() && !caller.checked && !caller.is_root() {
         record.permissions = without_set_id(record);
     }
     if let Some(permissions) = changes.permissions {
         record.permissions = permissions & 0o7777;
-        let foreign_group = !who.in_group(changes.gid.unwrap_or(record.gid));
-        if record.kind != Kind::Directory && foreign_group && !who.checked && !who.is_root() {
+        let foreign_group = !caller.in_group(changes.gid.unwrap_or(record.gid));
+        if record.kind != Kind::Directory && foreign_group && !caller.checked && !caller.is_root() {
             record.permissions &= !SET_GID;
         }
     }

@@ -1,7 +1,6 @@
-//! A change of the file system: one transaction and the records that it leaves behind.
+//! A change of the file system: a transaction and the inode records that it changes.
 //!
-//! `Fs::commit` is the only way in which a record reaches the store or the cache, so the two
-//! never differ.
+//! `Fs::commit` is the only way in which a record reaches the store or the inode cache, so the two never differ.
 
 use tree::{Lsn, Tx};
 
@@ -11,29 +10,29 @@ use crate::inodes::Locked;
 use crate::types::InodeNo;
 use crate::volume::Fs;
 
-/// What will happen together or not at all.
+/// Changes that are committed together or not at all.
 pub(crate) struct Change {
     pub(crate) tx: Tx,
     records: Vec<(InodeNo, Option<Record>)>,
 }
 
 impl Change {
-    /// One that needs free space.
+    /// A change that needs free space.
     pub(crate) fn new() -> Self {
         Change { tx: Tx::new(), records: Vec::new() }
     }
 
-    /// One that frees space and must succeed on a full volume.
+    /// A change that frees space and must succeed on a full volume.
     pub(crate) fn reclaiming() -> Self {
         Change { tx: Tx::reclaiming(), records: Vec::new() }
     }
 
-    /// The inode's record becomes this one.
+    /// Replaces the inode's record.
     pub(crate) fn save(&mut self, inode: InodeNo, record: Record) {
         self.set(inode, Some(record));
     }
 
-    /// The inode is deleted.
+    /// Deletes the inode.
     pub(crate) fn erase(&mut self, inode: InodeNo) {
         self.set(inode, None);
     }
@@ -47,7 +46,7 @@ impl Change {
 }
 
 impl Fs {
-    /// Makes a change happen. `locked` holds every inode whose record changes.
+    /// Commits a change. `locked` contains every inode whose record changes.
     pub(crate) fn commit(&self, mut change: Change, locked: &mut Locked) -> Result<Lsn> {
         for (inode, record) in &change.records {
             let group = self.group(*inode);
@@ -59,7 +58,7 @@ impl Fs {
         let lsn = self.store.commit(change.tx)?;
         self.runtime.committed(self.clock.monotonic_ns());
         if self.store.is_pressed() {
-            self.runtime.press();
+            self.runtime.request_checkpoint();
         }
         self.wake_for_space();
         for (inode, record) in change.records {
@@ -73,7 +72,8 @@ impl Fs {
 }
 
 impl Record {
-    /// Counts blocks that came or went. Never below zero: blocks that were lost are gone uncounted.
+    /// Adds to the count of blocks. It does not fall below zero, because lost blocks have been removed without being
+    /// counted.
     pub(crate) fn add_blocks(&mut self, change: i64) {
         self.blocks = self.blocks.saturating_add_signed(change);
     }

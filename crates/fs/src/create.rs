@@ -1,4 +1,4 @@
-//! Making inodes and giving them names.
+//! Creating inodes and giving them names.
 
 use std::sync::Arc;
 
@@ -14,64 +14,65 @@ use crate::permissions::{EXECUTE, WRITE, inherited};
 use crate::types::{Attributes, Caller, InodeNo, Kind, OpenFlags};
 use crate::volume::Fs;
 
-/// The longest path that the kernel takes.
+/// The longest path that the kernel accepts.
 const TARGET_MAX: usize = 4095;
 
-/// What is to be made.
-struct Making<'a> {
-    who: &'a Caller,
+/// The properties of an inode that is created.
+struct NewInode<'a> {
+    caller: &'a Caller,
     parent: InodeNo,
     kind: Kind,
     permissions: u16,
     device: u32,
-    /// A symlink's target.
+    /// The target of a symbolic link.
     content: &'a [u8],
-    /// What the file's data is.
+    /// The file class of its data.
     data_kind: extent::Kind,
 }
 
 impl Fs {
-    /// Makes a file, or opens the one that is there unless `exclusive`.
+    /// Creates a file, or opens an existing one unless `exclusive`.
     ///
     /// # Errors
-    /// Where there is something else: `IsDirectory`, whatever it would be opened for; `Loop` for a symbolic link,
+    /// If something other than a regular file exists: `IsDirectory`, whatever the flags; `Loop` for a symbolic link,
     /// which is not followed.
     pub fn create(
         &self,
-        who: &Caller,
+        caller: &Caller,
         parent: InodeNo,
         name: &[u8],
         permissions: u16,
         flags: OpenFlags,
         exclusive: bool,
     ) -> Result<(Attributes, Handle)> {
-        let data_kind = kind_of_data(parent, who.uid, name);
-        let making =
-            Making { who, parent, kind: Kind::File, permissions, device: 0, content: &[], data_kind };
+        let data_kind = kind_of_data(parent, caller.uid, name);
+        let new =
+            NewInode { caller, parent, kind: Kind::File, permissions, device: 0, content: &[], data_kind };
         loop {
-            match self.lookup(who, parent, name) {
+            match self.lookup(caller, parent, name) {
                 Ok(_) if exclusive => return Err(FsError::Exists),
                 Ok(found) if found.kind == Kind::Directory => return Err(FsError::IsDirectory),
-                Ok(found) => match self.open(who, found.inode, flags) {
+                Ok(found) => match self.open(caller, found.inode, flags) {
                     Err(FsError::Stale) => continue,
                     handle => return Ok((self.attributes(found.inode)?, handle?)),
                 },
                 Err(FsError::NotFound) => {}
                 Err(other) => return Err(other),
             }
-            match self.make(&making, name) {
+            match self.make(&new, name) {
                 Err(FsError::Exists) if !exclusive => {}
                 made => {
-                    return made.map(|(attributes, node)| (attributes, Handle::new(self, node, who, flags)));
+                    return made
+                        .map(|(attributes, node)| (attributes, Handle::new(self, node, caller, flags)));
                 }
             }
         }
     }
 
-    /// Makes a device node, FIFO, socket or empty file.
+    /// Creates a device node, FIFO, socket or empty file.
     pub fn make_node(
         &self,
-        who: &Caller,
+        caller: &Caller,
         parent: InodeNo,
         name: &[u8],
         kind: Kind,
@@ -82,29 +83,41 @@ impl Fs {
         if matches!(kind, Kind::Directory | Kind::Symlink) {
             return Err(FsError::Invalid);
         }
-        if is_device && !who.checked && !who.is_root() {
+        if is_device && !caller.checked && !caller.is_root() {
             return Err(FsError::NotPermitted);
         }
         let device = if is_device { device } else { 0 };
-        let data_kind = kind_of_data(parent, who.uid, name);
-        self.make_named(&Making { who, parent, kind, permissions, device, content: &[], data_kind }, name)
+        let data_kind = kind_of_data(parent, caller.uid, name);
+        self.make_named(
+            &NewInode { caller, parent, kind, permissions, device, content: &[], data_kind },
+            name,
+        )
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     pub fn make_directory(
         &self,
-        who: &Caller,
+        caller: &Caller,
         parent: InodeNo,
         name: &[u8],
         permissions: u16,
     ) -> Result<Attributes> {
         let kind = Kind::Directory;
         let data_kind = extent::Kind::default();
-        self.make_named(&Making { who, parent, kind, permissions, device: 0, content: &[], data_kind }, name)
+        self.make_named(
+            &NewInode { caller, parent, kind, permissions, device: 0, content: &[], data_kind },
+            name,
+        )
     }
 
-    /// Makes a symbolic link. The target is not looked at.
-    pub fn symlink(&self, who: &Caller, parent: InodeNo, name: &[u8], target: &[u8]) -> Result<Attributes> {
+    /// Creates a symbolic link. The target is not examined.
+    pub fn symlink(
+        &self,
+        caller: &Caller,
+        parent: InodeNo,
+        name: &[u8],
+        target: &[u8],
+    ) -> Result<Attributes> {
         let record_bytes = self.store.value_max() - size_of::<crate::format::InodeHeader>();
         if target.len() > TARGET_MAX.min(record_bytes) {
             return Err(FsError::NameTooLong);
@@ -114,11 +127,12 @@ impl Fs {
         }
         let kind = Kind::Symlink;
         let data_kind = extent::Kind::default();
-        let making = Making { who, parent, kind, permissions: 0o777, device: 0, content: target, data_kind };
-        self.make_named(&making, name)
+        let new =
+            NewInode { caller, parent, kind, permissions: 0o777, device: 0, content: target, data_kind };
+        self.make_named(&new, name)
     }
 
-    /// The target of a symbolic link; of one that was deleted, as long as it is remembered.
+    /// The target of a symbolic link. Also of a deleted one, as long as its record is in memory.
     pub fn read_link(&self, inode: InodeNo) -> Result<Vec<u8>> {
         let node = self.node(inode)?;
         let state = node.state.read();
@@ -129,20 +143,20 @@ impl Fs {
         if record.kind == Kind::Symlink { Ok(record.content.clone()) } else { Err(FsError::Invalid) }
     }
 
-    /// Gives an inode a further name.
-    pub fn link(&self, who: &Caller, inode: InodeNo, parent: InodeNo, name: &[u8]) -> Result<Attributes> {
+    /// Gives an inode another name.
+    pub fn link(&self, caller: &Caller, inode: InodeNo, parent: InodeNo, name: &[u8]) -> Result<Attributes> {
         check_name(name)?;
-        self.with_room(|| {
+        self.with_space(|| {
             self.begin_growing()?;
             let nodes = in_order(vec![self.node(inode)?, self.node(parent)?]);
             let mut locked = Locked::lock(&nodes);
-            self.link_locked(who, &mut locked, inode, parent, name)
+            self.link_locked(caller, &mut locked, inode, parent, name)
         })
     }
 
     fn link_locked(
         &self,
-        who: &Caller,
+        caller: &Caller,
         locked: &mut Locked,
         inode: InodeNo,
         parent: InodeNo,
@@ -150,7 +164,7 @@ impl Fs {
     ) -> Result<Attributes> {
         let mut directory = locked.directory(parent)?.clone();
         let mut record = locked.record(inode)?.clone();
-        self.check_access(who, parent, &directory, WRITE | EXECUTE)?;
+        self.check_access(caller, parent, &directory, WRITE | EXECUTE)?;
         let cookie = self.free_cookie(parent, name)?;
         if record.kind == Kind::Directory {
             return Err(FsError::NotPermitted);
@@ -180,27 +194,27 @@ impl Fs {
         Ok(attributes)
     }
 
-    /// Makes a file without a name (`O_TMPFILE`): the last close deletes it, unless it was linked.
+    /// Creates a file without a name (`O_TMPFILE`). The last close deletes it unless it was linked.
     pub fn temporary_file(
         &self,
-        who: &Caller,
+        caller: &Caller,
         parent: InodeNo,
         permissions: u16,
         flags: OpenFlags,
     ) -> Result<(Attributes, Handle)> {
-        let data_kind = kind_of_data(parent, who.uid, b"");
-        let making =
-            Making { who, parent, kind: Kind::File, permissions, device: 0, content: &[], data_kind };
-        self.with_room(|| {
+        let data_kind = kind_of_data(parent, caller.uid, b"");
+        let new =
+            NewInode { caller, parent, kind: Kind::File, permissions, device: 0, content: &[], data_kind };
+        self.with_space(|| {
             self.begin_growing()?;
             let inode = self.numbers.next(&self.store, self.group(parent))?;
             let (directory, child) = (self.node(parent)?, self.inodes.node(inode));
             let nodes = in_order(vec![directory, child.clone()]);
             let mut locked = Locked::lock(&nodes);
             let directory = locked.directory(parent)?;
-            self.check_access(who, parent, directory, WRITE | EXECUTE)?;
+            self.check_access(caller, parent, directory, WRITE | EXECUTE)?;
             let mut change = Change::new();
-            let mut record = self.new_record(&mut change, &making, directory, inode)?;
+            let mut record = self.new_record(&mut change, &new, directory, inode)?;
             record.links = 0;
             record.set(FLAG_LINKABLE, true);
             let attributes = self.attributes_of(inode, &record);
@@ -209,109 +223,109 @@ impl Fs {
             self.commit(change, &mut locked)?;
             child.opened();
             drop(locked);
-            Ok((attributes, Handle::new(self, child, who, flags)))
+            Ok((attributes, Handle::new(self, child, caller, flags)))
         })
     }
 
-    fn make_named(&self, making: &Making, name: &[u8]) -> Result<Attributes> {
-        let (attributes, node) = self.make(making, name)?;
+    fn make_named(&self, new: &NewInode, name: &[u8]) -> Result<Attributes> {
+        let (attributes, node) = self.make(new, name)?;
         self.closed(&node);
         Ok(attributes)
     }
 
-    /// Makes an inode with a name. It counts as opened: nobody can delete it before the caller has
-    /// made a handle of it or called `closed`.
-    fn make(&self, making: &Making, name: &[u8]) -> Result<(Attributes, Arc<Node>)> {
+    /// Creates an inode with a name. It counts as opened and cannot be deleted until the caller has made a handle of
+    /// it or called `closed`.
+    fn make(&self, new: &NewInode, name: &[u8]) -> Result<(Attributes, Arc<Node>)> {
         check_name(name)?;
-        self.with_room(|| {
+        self.with_space(|| {
             self.begin_growing()?;
-            let directory = self.node(making.parent)?;
-            self.check_can_make(making, &directory, name)?;
-            let group = match making.kind {
+            let directory = self.node(new.parent)?;
+            self.check_can_make(new, &directory, name)?;
+            let group = match new.kind {
                 Kind::Directory => self.numbers.next_directory_group(),
-                _ => self.group(making.parent),
+                _ => self.group(new.parent),
             };
             let child = self.inodes.node(self.numbers.next(&self.store, group)?);
             let nodes = in_order(vec![directory, child.clone()]);
             let mut locked = Locked::lock(&nodes);
-            let attributes = self.make_locked(making, name, &mut locked, child.inode)?;
+            let attributes = self.make_locked(new, name, &mut locked, child.inode)?;
             child.opened();
             Ok((attributes, child))
         })
     }
 
-    /// The refusals that can be told without a lock, so that they use up no number.
-    fn check_can_make(&self, making: &Making, directory: &Node, name: &[u8]) -> Result<()> {
+    /// Checks that need no lock. They come before a number is allocated, so that refusals use up none.
+    fn check_can_make(&self, new: &NewInode, directory: &Node, name: &[u8]) -> Result<()> {
         let state = directory.state.read();
         let record = crate::directory::directory_of(&state)?;
-        self.check_access(making.who, making.parent, record, EXECUTE)?;
-        self.free_cookie(making.parent, name)?;
-        self.check_access(making.who, making.parent, record, WRITE)
+        self.check_access(new.caller, new.parent, record, EXECUTE)?;
+        self.free_cookie(new.parent, name)?;
+        self.check_access(new.caller, new.parent, record, WRITE)
     }
 
     fn make_locked(
         &self,
-        making: &Making,
+        new: &NewInode,
         name: &[u8],
         locked: &mut Locked,
         inode: InodeNo,
     ) -> Result<Attributes> {
-        let mut directory = locked.directory(making.parent)?.clone();
-        self.check_access(making.who, making.parent, &directory, WRITE | EXECUTE)?;
-        let cookie = self.free_cookie(making.parent, name)?;
+        let mut directory = locked.directory(new.parent)?.clone();
+        self.check_access(new.caller, new.parent, &directory, WRITE | EXECUTE)?;
+        let cookie = self.free_cookie(new.parent, name)?;
         let mut change = Change::new();
-        let record = self.new_record(&mut change, making, &directory, inode)?;
-        directory.gain_entry(making.kind == Kind::Directory)?;
+        let record = self.new_record(&mut change, new, &directory, inode)?;
+        directory.gain_entry(new.kind == Kind::Directory)?;
         directory.touch(record.born);
-        self.put_name(&mut change.tx, making.parent, cookie, name, inode, making.kind);
+        self.put_name(&mut change.tx, new.parent, cookie, name, inode, new.kind);
         let attributes = self.attributes_of(inode, &record);
         change.save(inode, record);
-        change.save(making.parent, directory);
+        change.save(new.parent, directory);
         self.commit(change, locked)?;
         Ok(attributes)
     }
 
-    /// The record of what is made, with the rows of the lists that it begins with.
+    /// The record of a new inode. Adds the rows of its initial access lists to the change.
     fn new_record(
         &self,
         change: &mut Change,
-        making: &Making,
+        new: &NewInode,
         directory: &Record,
         inode: InodeNo,
     ) -> Result<Record> {
-        let within = (making.parent, directory);
+        let within = (new.parent, directory);
         let (permissions, lists) =
-            self.permissions_made(making.who, within, making.kind, making.permissions & 0o7777)?;
-        let mut record = self.record_with(making, directory, permissions);
+            self.permissions_made(new.caller, within, new.kind, new.permissions & 0o7777)?;
+        let mut record = self.record_with(new, directory, permissions);
         self.put_lists(change, inode, &mut record, &lists);
         Ok(record)
     }
 
-    fn record_with(&self, making: &Making, directory: &Record, permissions: u16) -> Record {
-        let (gid, permissions) = inherited(making.who, directory, making.kind, permissions);
+    fn record_with(&self, new: &NewInode, directory: &Record, permissions: u16) -> Record {
+        let (gid, permissions) = inherited(new.caller, directory, new.kind, permissions);
         Record {
-            kind: making.kind,
-            permissions: if making.kind == Kind::Symlink { 0o777 } else { permissions },
-            flags: if making.kind == Kind::File { FLAG_INLINE } else { 0 },
-            links: if making.kind == Kind::Directory { 2 } else { 1 },
-            uid: making.who.uid,
+            kind: new.kind,
+            permissions: if new.kind == Kind::Symlink { 0o777 } else { permissions },
+            flags: if new.kind == Kind::File { FLAG_INLINE } else { 0 },
+            links: if new.kind == Kind::Directory { 2 } else { 1 },
+            uid: new.caller.uid,
             gid,
-            device: making.device,
+            device: new.device,
             generation: self.generation,
-            size: making.content.len() as u64,
-            parent: if making.kind == Kind::Directory { making.parent } else { InodeNo(0) },
+            size: new.content.len() as u64,
+            parent: if new.kind == Kind::Directory { new.parent } else { InodeNo(0) },
             lifetime: directory.lifetime,
-            data_kind: making.data_kind,
-            content: making.content.to_vec(),
+            data_kind: new.data_kind,
+            content: new.content.to_vec(),
             ..Record::empty(self.clock.now())
         }
     }
 
-    /// A whiteout in `directory`: the record only; the caller gives it the name.
-    pub(crate) fn whiteout_record(&self, who: &Caller, parent: InodeNo, directory: &Record) -> Record {
+    /// The record of a whiteout in `directory`. The caller gives it a name.
+    pub(crate) fn whiteout_record(&self, caller: &Caller, parent: InodeNo, directory: &Record) -> Record {
         let kind = Kind::CharDevice;
         let data_kind = extent::Kind::default();
-        let making = Making { who, parent, kind, permissions: 0, device: 0, content: &[], data_kind };
-        self.record_with(&making, directory, making.permissions)
+        let new = NewInode { caller, parent, kind, permissions: 0, device: 0, content: &[], data_kind };
+        self.record_with(&new, directory, new.permissions)
     }
 }

@@ -1,4 +1,4 @@
-//! Looking into directories.
+//! Looking names up and reading directories.
 
 use crate::errno::{FsError, Result};
 use crate::format::{Damaged, FILE_SIZE_MAX, NAME_MAX, Record};
@@ -11,20 +11,20 @@ use crate::volume::Fs;
 
 /// Entries that are read from the store at a time.
 const BATCH: usize = 128;
-/// How often a look-up begins again because a name went away between its entry and its inode. One
-/// that goes away so often is put back as often: then the entry names no inode.
+/// How often a look-up is repeated because the name was removed between reading the entry and reading the inode.
+/// After so many, the entry does not lead to an inode.
 const TRIES: usize = 64;
 
-/// Names of one inode, and subdirectories of one directory (plus 2).
+/// The largest number of names of an inode, and of subdirectories of a directory plus 2.
 pub(crate) const LINKS_MAX: u32 = i32::MAX as u32;
 
 impl Fs {
-    /// The inode of a name in a directory; "." and ".." too.
-    pub fn lookup(&self, who: &Caller, parent: InodeNo, name: &[u8]) -> Result<Attributes> {
+    /// The inode of a name in a directory, also of "." and "..".
+    pub fn lookup(&self, caller: &Caller, parent: InodeNo, name: &[u8]) -> Result<Attributes> {
         if name.len() > NAME_MAX {
             return Err(FsError::NameTooLong);
         }
-        let up = self.check_search(who, parent)?;
+        let up = self.check_search(caller, parent)?;
         match name {
             b"." => return self.attributes(parent),
             b".." => return self.attributes(up),
@@ -41,9 +41,9 @@ impl Fs {
         Err(FsError::Io(format!("metadata is damaged: an entry of directory {} names no inode", parent.0)))
     }
 
-    /// Calls `each` for every entry after `cookie` (0: from the start; "." and ".." have the cookies
-    /// 1 and 2) until it returns false. No lock is held meanwhile: entries that come and go may be
-    /// seen or not, all others are seen exactly once.
+    /// Calls `each` for every entry after `cookie` until it returns false. 0 means from the start; "." and ".." have
+    /// the cookies 1 and 2. No lock is held during the calls. Entries that are created or removed meanwhile may be
+    /// passed or not. All others are passed exactly once.
     pub fn read_directory(
         &self,
         handle: &Handle,
@@ -80,18 +80,18 @@ impl Fs {
 }
 
 impl Fs {
-    /// Refuses a caller who may not look names up in a directory. Returns the directory's parent.
-    pub(crate) fn check_search(&self, who: &Caller, inode: InodeNo) -> Result<InodeNo> {
+    /// Refuses a caller without permission to search a directory. Returns the directory's parent.
+    pub(crate) fn check_search(&self, caller: &Caller, inode: InodeNo) -> Result<InodeNo> {
         let node = self.node(inode)?;
         let state = node.state.read();
         let directory = directory_of(&state)?;
-        self.check_access(who, inode, directory, EXECUTE)?;
+        self.check_access(caller, inode, directory, EXECUTE)?;
         Ok(directory.parent)
     }
 }
 
 impl Record {
-    /// A directory has one more entry.
+    /// Counts one more entry of a directory.
     pub(crate) fn gain_entry(&mut self, subdirectory: bool) -> Result<()> {
         if subdirectory && self.links >= LINKS_MAX {
             return Err(FsError::TooManyLinks);
@@ -104,7 +104,7 @@ impl Record {
         Ok(())
     }
 
-    /// A directory has one entry less.
+    /// Counts one entry of a directory less.
     pub(crate) fn lose_entry(&mut self, subdirectory: bool) -> Result<()> {
         let links = if subdirectory { self.links.checked_sub(1) } else { Some(self.links) };
         match (self.size.checked_sub(1), links) {
@@ -122,7 +122,7 @@ fn each_dot(inode: InodeNo, parent: InodeNo, cookie: u64, each: &mut dyn FnMut(D
     })
 }
 
-/// The record of a directory that still has a name. What was removed holds no names.
+/// The record of a directory that has a name. A removed directory contains no names.
 pub(crate) fn directory_of(state: &State) -> Result<&Record> {
     match state.record() {
         Ok(record) => record.as_directory(),
@@ -132,7 +132,7 @@ pub(crate) fn directory_of(state: &State) -> Result<&Record> {
 }
 
 impl Locked<'_> {
-    /// The record of a directory that still has a name.
+    /// The record of a directory that has a name.
     pub(crate) fn directory(&self, inode: InodeNo) -> Result<&Record> {
         match self.record(inode) {
             Ok(record) => record.as_directory(),

@@ -1,4 +1,4 @@
-//! What an operation can refuse, and the one place where refusals become `errno` values.
+//! The errors of operations, and the only place where they become `errno` values.
 
 use extent::ExtentError;
 use rustix::io::Errno;
@@ -9,7 +9,7 @@ use crate::format::Damaged;
 /// The result of an operation.
 pub type Result<T> = std::result::Result<T, FsError>;
 
-/// Why an operation was not done. All but [`FsError::Io`] are expected and change nothing.
+/// Why an operation failed. All but [`FsError::Io`] are expected and change nothing.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum FsError {
     /// There is no such name, or the directory itself has been removed.
@@ -18,13 +18,13 @@ pub enum FsError {
     /// A symbolic link, which is not followed here.
     #[error("a symbolic link")]
     Loop,
-    /// The name is taken.
+    /// The name exists.
     #[error("exists already")]
     Exists,
-    /// A directory is needed here.
+    /// A directory is required.
     #[error("not a directory")]
     NotDirectory,
-    /// This cannot be done to a directory.
+    /// The operation does not apply to a directory.
     #[error("is a directory")]
     IsDirectory,
     /// The directory still has entries.
@@ -33,37 +33,38 @@ pub enum FsError {
     /// The permission bits forbid it.
     #[error("permission denied")]
     Access,
-    /// Only the owner or root may do this, or nobody.
+    /// Only the owner or root may do this, or no caller at all.
     #[error("operation not permitted")]
     NotPermitted,
-    /// The arguments make no sense together.
+    /// The arguments do not fit together.
     #[error("invalid argument")]
     Invalid,
     /// A name of more than 255 bytes, or a symlink target that is too long for the volume's pages.
     #[error("name too long")]
     NameTooLong,
-    /// The bytes do not fit after all reclaim; or an attribute's value is longer than a transaction of this volume.
+    /// The bytes do not fit even after reclaim, or the value of an attribute is longer than a transaction of this
+    /// volume.
     #[error("no space left")]
     NoSpace,
-    /// There is no memory for what this needs.
+    /// There is not enough memory.
     #[error("out of memory")]
     NoMemory,
-    /// Beyond the largest file.
+    /// Larger than the largest file.
     #[error("file too large")]
     TooLarge,
-    /// The inode has as many names (the directory as many subdirectories) as can be counted.
+    /// The inode has the largest possible number of names (the directory, of subdirectories).
     #[error("too many links")]
     TooManyLinks,
-    /// The volume is mounted read-only or has latched.
+    /// The volume is mounted read-only or has shut down.
     #[error("read-only: mount it with rw, or see what `polder info` says of an error that stopped it")]
     ReadOnly,
-    /// No attribute of this name.
+    /// There is no attribute with this name.
     #[error("no such attribute")]
     NoAttribute,
-    /// Nothing at or after the offset.
+    /// There is nothing at or after the offset.
     #[error("no data beyond the offset")]
     NoData,
-    /// Polder does not do this.
+    /// Polder does not support this.
     #[error("not supported")]
     NotSupported,
     /// The handle was not opened for this.
@@ -72,28 +73,28 @@ pub enum FsError {
     /// A name or value outside the limits of extended attributes.
     #[error("result too large")]
     Range,
-    /// The inode number names nothing any more.
+    /// The inode no longer exists.
     #[error("stale handle")]
     Stale,
-    /// An attribute's value is longer than 64 KiB.
+    /// The value of an attribute is longer than 64 KiB.
     #[error("argument too long")]
     ArgumentTooLong,
-    /// Another's lock is in the way, and the request was not to wait.
+    /// Another owner's lock conflicts, and the request was not to wait.
     #[error("locked by another: try again")]
     WouldBlock,
-    /// Who holds the lock waits, directly or through others, for him who asks.
+    /// The owner of the lock waits, directly or through others, for the requesting owner.
     #[error("waiting for the lock would be a deadlock")]
     Deadlock,
-    /// The owner holds as many ranges of the file as he can.
+    /// The owner has the largest number of locked ranges in the file.
     #[error("too many locks")]
     NoLocks,
-    /// The device or the volume failed; the words say how.
+    /// The device or the volume failed. The text describes the error.
     #[error("{0}")]
     Io(String),
 }
 
 impl FsError {
-    /// The `errno` that a system call returns for this.
+    /// The `errno` that a system call returns.
     pub fn errno(&self) -> i32 {
         let errno = match self {
             FsError::NotFound => Errno::NOENT,

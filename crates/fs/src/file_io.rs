@@ -1,17 +1,17 @@
 //! Reading and writing files.
 //!
-//! A file's lock is held shared by readers for a whole call, and exclusively by a writer from before its first
-//! transaction to after its last: a read sees all of a write or nothing of it. Data reaches the device before its
-//! transaction is committed, where possible before the lock is taken (`ahead.rs`), and the transaction carries the
-//! new size: a size never covers what is not there.
+//! A reader holds the file's lock shared during a whole call. A writer holds it exclusively from before its first
+//! transaction until after its last one. So a read sees either all of a write or nothing of it. Data reaches the
+//! device before its transaction is committed, and where possible before the lock is taken (`early_append.rs`). The
+//! transaction also sets the new size, so a size never covers data that is not there.
 
 use std::sync::atomic::Ordering;
 
 use extent::Hint;
 use tree::Lsn;
 
-use crate::ahead::Ahead;
 use crate::change::Change;
+use crate::early_append::EarlyAppend;
 use crate::errno::{FsError, Result};
 use crate::format::{FILE_SIZE_MAX, FLAG_INLINE, FLAG_SHARES, FLAG_TAIL_STALE, Record};
 use crate::handle::Handle;
@@ -20,27 +20,27 @@ use crate::permissions::without_set_id;
 use crate::types::{InodeNo, Kind};
 use crate::volume::Fs;
 
-/// What one transaction inserts at most.
+/// The largest number of bytes that one transaction inserts.
 pub(crate) const PIECE: u64 = 1 << 20;
 
-/// Who writes, and so who sees to the times of the file and to the rights that it loses.
+/// Decides whether a write sets the times of the file and clears its privileges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Writer {
-    /// A program, at this moment: we do.
+    /// A program writes now: the write does both.
     Program { keeps_set_id: bool },
-    /// A cache that a program has written to before: it has.
+    /// A cache writes back what a program has written to it before: the cache does both.
     Cache,
 }
 
 impl Writer {
-    /// Whoever has this handle.
+    /// The program that has this handle.
     pub(crate) fn of(handle: &Handle) -> Writer {
         Writer::Program { keeps_set_id: handle.keeps_set_id() }
     }
 }
 
 impl Fs {
-    /// Reads; fewer bytes than asked for only at the end.
+    /// Reads bytes. Returns fewer than requested only at the end of the file.
     pub fn read(&self, handle: &Handle, offset: u64, into: &mut [u8]) -> Result<usize> {
         handle.check_readable()?;
         let state = handle.node().state.read();
@@ -56,14 +56,14 @@ impl Fs {
         Ok(length)
     }
 
-    /// Writes at `offset`, or at the end through a handle that appends. Fewer bytes than given only
-    /// where space ran out on the way.
+    /// Writes at `offset`, or at the end through a handle that appends. Returns a smaller count than given only if
+    /// space ran out on the way.
     pub fn write(&self, handle: &Handle, offset: u64, data: &[u8]) -> Result<usize> {
         self.write_as(Writer::of(handle), handle, offset, data)
     }
 
-    /// The same for whoever has held the data in a cache: he sees to the times of the file, which are those at which it
-    /// was written there, and took its rights away by then.
+    /// The same for a cache that writes back. The cache sets the times of the file to those at which a program wrote,
+    /// and has cleared its privileges by then.
     pub fn write_back(&self, handle: &Handle, offset: u64, data: &[u8]) -> Result<usize> {
         self.write_as(Writer::Cache, handle, offset, data)
     }
@@ -73,10 +73,10 @@ impl Fs {
         if data.is_empty() {
             return Ok(0);
         }
-        let (written, lsn) = self.with_room(|| self.write_once(writer, handle, offset, data))?;
+        let (written, lsn) = self.with_space(|| self.write_once(writer, handle, offset, data))?;
         self.user_bytes.fetch_add(written as u64, Ordering::Relaxed);
         if handle.flags().sync {
-            self.awaited(|| self.store.sync(lsn))?;
+            self.as_writer(|| self.store.sync(lsn))?;
         }
         Ok(written)
     }
@@ -84,19 +84,19 @@ impl Fs {
     fn write_once(&self, writer: Writer, handle: &Handle, offset: u64, data: &[u8]) -> Result<(usize, Lsn)> {
         self.begin_growing()?;
         let inode = handle.inode();
-        let ahead = self.append_ahead(handle, offset, data)?;
+        let early = self.append_early(handle, offset, data)?;
         let mut locked = Locked::one(handle.node());
-        self.finish_shift(&mut locked, inode)?;
+        self.finish_range_move(&mut locked, inode)?;
         let record = locked.record(inode)?;
         check_file(record)?;
         let offset = if handle.flags().append { record.size } else { offset };
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
         end.ok_or(FsError::TooLarge)?;
-        self.write_locked(writer, &mut locked, handle, offset, data, ahead)
+        self.write_locked(writer, &mut locked, handle, offset, data, early)
     }
 
-    /// Writes to a file that is locked and in which nothing is being moved; the end was looked at. What was appended
-    /// ahead is these data.
+    /// Writes to a locked file in which no range is being moved. The caller has checked the end. An early append must
+    /// contain exactly these data.
     pub(crate) fn write_locked(
         &self,
         writer: Writer,
@@ -104,7 +104,7 @@ impl Fs {
         handle: &Handle,
         offset: u64,
         data: &[u8],
-        ahead: Option<Ahead>,
+        early: Option<EarlyAppend>,
     ) -> Result<(usize, Lsn)> {
         let (inode, end) = (handle.inode(), offset + data.len() as u64);
         if locked.record(inode)?.has(FLAG_INLINE) && end <= self.inline_bytes_max() as u64 {
@@ -112,7 +112,7 @@ impl Fs {
             return Ok((data.len(), lsn));
         }
         self.prepare_write(locked, inode, offset, end)?;
-        self.write_pieces(writer, locked, handle, offset, data, ahead)
+        self.write_pieces(writer, locked, handle, offset, data, early)
     }
 
     fn write_inline(
@@ -136,8 +136,8 @@ impl Fs {
         self.commit(change, locked)
     }
 
-    /// Growth beyond the block of the old end needs that block's rest to be zeros; a write into
-    /// that block makes it so itself.
+    /// If the file grows beyond the block of its old end, the rest of that block must be zeros. A write into that
+    /// block takes care of this itself.
     fn prepare_write(&self, locked: &mut Locked, inode: InodeNo, offset: u64, end: u64) -> Result<()> {
         let block = u64::from(self.extents.block_size());
         let record = locked.record(inode)?;
@@ -161,7 +161,7 @@ impl Fs {
         handle: &Handle,
         offset: u64,
         data: &[u8],
-        mut ahead: Option<Ahead>,
+        mut early: Option<EarlyAppend>,
     ) -> Result<(usize, Lsn)> {
         let block = u64::from(self.extents.block_size());
         let (mut done, mut piece) = (0, PIECE);
@@ -174,9 +174,9 @@ impl Fs {
                 Err(_) if done > 0 => break,
                 length => length?,
             };
-            match self.write_piece(writer, locked, handle, at, &data[done..done + length], ahead.take()) {
+            match self.write_piece(writer, locked, handle, at, &data[done..done + length], early.take()) {
                 Ok(lsn) => last = lsn,
-                // What is written over needs its space twice for a moment, so less at once may do.
+                // Overwritten data needs its space twice for a moment, so a smaller piece may succeed.
                 Err(FsError::NoSpace) if piece > block => {
                     piece /= 2;
                     continue;
@@ -189,8 +189,8 @@ impl Fs {
         Ok((done, last))
     }
 
-    /// How many of these bytes one transaction can write over: fewer than all only where it would have to say of very
-    /// many extents that they are gone, or what becomes of shared blocks.
+    /// How many of these bytes one transaction can overwrite. All of them, unless it would have to remove very many
+    /// extents or handle many shared blocks.
     pub(crate) fn length_at_once(
         &self,
         record: &Record,
@@ -213,14 +213,14 @@ impl Fs {
         handle: &Handle,
         offset: u64,
         data: &[u8],
-        ahead: Option<Ahead>,
+        early: Option<EarlyAppend>,
     ) -> Result<Lsn> {
         let inode = handle.inode();
         let mut record = locked.record(inode)?.clone();
         let block = u64::from(self.extents.block_size());
         let end = offset + data.len() as u64;
         let (object, hint) = (record.object(inode), hint_of(handle, &record));
-        let written = match ahead.and_then(|ahead| self.still_fits(ahead, &record, inode, end)) {
+        let written = match early.and_then(|early| self.accept_early(early, &record, inode, end)) {
             Some(written) => written,
             None => self.extents.write(object, hint, offset, data, record.size)?,
         };
@@ -239,7 +239,7 @@ impl Fs {
         Ok(lsn)
     }
 
-    /// Times, and rights that a written file loses.
+    /// Sets the times of a written file and clears its privileges.
     pub(crate) fn note_write(
         &self,
         change: &mut Change,
@@ -255,7 +255,7 @@ impl Fs {
         self.drop_capabilities(change, inode, record)
     }
 
-    /// The first byte at or after `offset` that is data; [`FsError::NoData`] if there is none.
+    /// The first byte at or after `offset` that is data. [`FsError::NoData`] if there is none.
     pub fn seek_data(&self, handle: &Handle, offset: u64) -> Result<u64> {
         let state = handle.node().state.read();
         let record = state.record()?;
@@ -270,7 +270,7 @@ impl Fs {
         data.map(|data| data.max(offset)).filter(|data| *data < record.size).ok_or(FsError::NoData)
     }
 
-    /// The first byte at or after `offset` that is in a hole; the end of the file counts as one.
+    /// The first byte at or after `offset` that is in a hole. The end of the file counts as a hole.
     pub fn seek_hole(&self, handle: &Handle, offset: u64) -> Result<u64> {
         let state = handle.node().state.read();
         let record = state.record()?;
@@ -286,7 +286,7 @@ impl Fs {
     }
 }
 
-/// What is known of the life of what is written through a handle.
+/// The expected lifetime of data that is written through a handle.
 pub(crate) fn hint_of(handle: &Handle, record: &Record) -> Hint {
     match handle.lifetime() {
         Some(lifetime) => Hint { lifetime, ..record.hint() },
@@ -294,7 +294,7 @@ pub(crate) fn hint_of(handle: &Handle, record: &Record) -> Hint {
     }
 }
 
-/// Refuses what holds no bytes.
+/// Refuses inodes that are not regular files.
 pub(crate) fn check_file(record: &Record) -> Result<()> {
     match record.kind {
         Kind::File => Ok(()),

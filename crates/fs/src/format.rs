@@ -1,7 +1,7 @@
-//! The bytes of the file system's tables. `docs/format.md`, section "Files (fs)", is the same in words.
+//! The bytes of the file system's tables. `docs/format.md`, section "Files (fs)", describes the same.
 //!
-//! Keys are big-endian, so that they sort; values are little-endian and begin with a version.
-//! Every decoder takes any bytes whatever and answers with a value or [`Damaged`].
+//! Keys are big-endian, so that they sort. Values are little-endian and begin with a version. Every decoder accepts
+//! arbitrary bytes and returns a value or [`Damaged`].
 
 use extent::Object;
 use rt::Timestamp;
@@ -19,23 +19,23 @@ pub const DIRENT: Table = Table(17);
 pub const XATTR: Table = Table(18);
 /// Inodes without a name: [`number_key`] → [`Marker`].
 pub const ORPHAN: Table = Table(19);
-/// Files that something is still being done to: [`number_key`] → [`Marker`] where blocks beyond the end
-/// are being removed, [`ShiftIntent`] where a range is being moved.
+/// Files with unfinished work: [`number_key`] → [`Marker`] while blocks beyond the end are being removed,
+/// [`ShiftIntent`] while a range is being moved.
 pub const INTENT: Table = Table(20);
 /// Ends of the ranges of inode counters: [`counter_key`] → [`Counter`].
 pub const COUNTER: Table = Table(21);
 
-/// Objects that are shadows (`extent`): [`number_key`] → [`Shadow`]. What one has beside data of its own counts for
-/// nothing, and is being removed or will be.
+/// Uncounted objects (`reflink.rs`): [`number_key`] → [`Shadow`]. References of such an object do not count. They are
+/// being removed, or the object is still being built.
 pub const SHADOW: Table = Table(22);
 
 /// The version at the start of every value.
 pub const VERSION: u8 = 1;
-/// The snapshot id of what is live.
+/// The snapshot id of the live state.
 pub const SNAPSHOT_LIVE: u32 = 0;
-/// The longest name, in bytes; of entries and of extended attributes.
+/// Bytes of the longest name of an entry or of an extended attribute.
 pub const NAME_MAX: usize = 255;
-/// Contents of up to this many bytes may lie in the inode's record.
+/// Contents of up to this many bytes may be inline in the inode's record.
 pub const INLINE_MAX: usize = 2048;
 
 /// The file's contents are in its record.
@@ -46,15 +46,15 @@ pub const FLAG_TRUNCATING: u32 = 2;
 pub const FLAG_TAIL_STALE: u32 = 4;
 /// Made without a name (`O_TMPFILE`) and may still be given one.
 pub const FLAG_LINKABLE: u32 = 8;
-/// Space beyond the end may be kept for the file.
-pub const FLAG_KEPT_BEYOND: u32 = 16;
-/// A range is being moved; there is an [`INTENT`] that says which, and how far that has come.
+/// The file may have preallocated space beyond its end.
+pub const FLAG_SPACE_BEYOND_END: u32 = 16;
+/// A range is being moved. There is an [`INTENT`] with the range and the progress.
 pub const FLAG_SHIFTING: u32 = 32;
-/// It has shared blocks, or has had some.
+/// The file has shared blocks, or has had some.
 pub const FLAG_SHARES: u32 = 64;
 const FLAGS_KNOWN: u32 = 127;
 
-/// Stored bytes that mean nothing.
+/// Stored bytes that cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Damaged(pub &'static str);
@@ -79,7 +79,7 @@ pub struct InodeHeader {
     pub gid: U32,
     /// Device number.
     pub device: U32,
-    /// Tells the mount that made it from others.
+    /// Distinguishes the mount that created it from others.
     pub generation: U32,
     /// Extended attributes.
     pub xattrs: U32,
@@ -87,7 +87,7 @@ pub struct InodeHeader {
     pub size: U64,
     /// Data blocks.
     pub blocks: U64,
-    /// Of a directory: the one it is in.
+    /// For a directory: its parent.
     pub parent: U64,
     /// Nanoseconds since 1970.
     pub accessed: I64,
@@ -101,11 +101,11 @@ pub struct InodeHeader {
     pub content_length: U32,
     /// Expected lifetime of the data: 0 unknown, 1 short, 2 medium, 3 long, 4 extreme.
     pub lifetime: u8,
-    /// The kind of its data among those in the same place, for what is learned of lifetimes; 0: none.
+    /// The file class of its data among files in the same directory, for learning lifetimes. 0: none.
     pub kind_here: U16,
-    /// The same anywhere.
+    /// The file class anywhere.
     pub kind_anywhere: U16,
-    /// The object that has the contents of a file; 0: the one of the inode's number.
+    /// The object with the contents of a file. 0: the one with the inode's number.
     pub object: U64,
     /// Zero.
     pub reserved: [u8; 23],
@@ -144,7 +144,7 @@ pub struct XattrHeader {
 }
 const _: () = assert!(size_of::<XattrHeader>() == 8);
 
-/// The value of an orphan or an intent: the key says it all.
+/// The value of an orphan or an intent. The key contains everything.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Marker {
@@ -155,7 +155,7 @@ pub struct Marker {
 }
 const _: () = assert!(size_of::<Marker>() == 8);
 
-/// The value of a shadow.
+/// The value for an uncounted object.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Shadow {
@@ -163,12 +163,12 @@ pub struct Shadow {
     pub version: u8,
     /// Zero.
     pub reserved: [u8; 7],
-    /// The file whose contents it had, and that has what space it keeps; 0: it never was a file's.
+    /// The file whose contents it had, which takes over its preallocated space. 0: it never belonged to a file.
     pub heir: U64,
 }
 const _: () = assert!(size_of::<Shadow>() == 16);
 
-/// The value of an intent to move what follows a range that was taken out of a file or put in.
+/// The value of an intent to move the bytes behind a removed or inserted range.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct ShiftIntent {
@@ -182,7 +182,7 @@ pub struct ShiftIntent {
     pub at: U64,
     /// Bytes of the range.
     pub length: U64,
-    /// Down: all before this has been moved. Up: all from here on has been.
+    /// Down: everything before this has been moved. Up: everything from here on has been moved.
     pub moved: U64,
 }
 const _: () = assert!(size_of::<ShiftIntent>() == 32);
@@ -200,10 +200,10 @@ pub struct Counter {
 }
 const _: () = assert!(size_of::<Counter>() == 16);
 
-/// An inode as it is in memory: the header's fields and the contents, if they lie in the record.
+/// An inode in memory: the fields of the header, and inline contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// The low 12 bits of the mode.
     pub permissions: u16,
@@ -217,7 +217,7 @@ pub struct Record {
     pub gid: u32,
     /// Device number.
     pub device: u32,
-    /// Tells the mount that made it from others.
+    /// Distinguishes the mount that created it from others.
     pub generation: u32,
     /// Extended attributes.
     pub xattrs: u32,
@@ -225,7 +225,7 @@ pub struct Record {
     pub size: u64,
     /// Data blocks.
     pub blocks: u64,
-    /// Of a directory: the one it is in (its own for the root).
+    /// For a directory: its parent (the root is its own parent).
     pub parent: InodeNo,
     /// Access time.
     pub accessed: Timestamp,
@@ -237,21 +237,21 @@ pub struct Record {
     pub born: Timestamp,
     /// Expected lifetime of the data, 0–4.
     pub lifetime: u8,
-    /// What the data is, as far as its name told.
+    /// The file class of the data, derived from its name.
     pub data_kind: extent::Kind,
-    /// The object that has the contents of a file, if it is not the one of the inode's number.
+    /// The object with the contents of a file, if it is not the one with the inode's number.
     pub object: Option<Object>,
-    /// A symlink's target, or an inline file's contents (then exactly `size` bytes).
+    /// The target of a symbolic link, or the contents of an inline file (exactly `size` bytes).
     pub content: Vec<u8>,
 }
 
 impl Record {
-    /// Whether a flag is set, or one of several.
+    /// Whether one of these flags is set.
     pub fn has(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }
 
-    /// The object that holds the contents of a file of this number.
+    /// The object with the contents of a file with this number.
     pub fn object(&self, inode: InodeNo) -> Object {
         self.object.unwrap_or(Object(inode.0))
     }
@@ -348,32 +348,32 @@ impl Record {
     }
 }
 
-/// No file is larger: an offset of POSIX has a sign. Rounded up to a block of any size it is 2^63, which
-/// offsets of ours, without a sign, can hold.
+/// The largest size of a file, because POSIX offsets are signed. Rounded up to a block of any size it is 2^63, which
+/// our unsigned offsets can hold.
 pub const FILE_SIZE_MAX: u64 = i64::MAX as u64;
 
-/// Where what follows a range goes.
+/// The direction in which the bytes behind a range move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Direction {
     /// The range was taken out.
     Down = 1,
-    /// The range was put in.
+    /// The range was inserted.
     Up = 2,
 }
 
-/// A range of a file that was taken out or put in, and how far what follows it has been moved. All are
-/// bytes of whole blocks, counted as before the move.
+/// A range that was taken out of a file or inserted, and the progress of moving the bytes behind it. All offsets are
+/// multiples of the block size and are those before the move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shift {
-    /// Where what follows goes.
+    /// The direction of the move.
     pub direction: Direction,
     /// Where the range begins.
     pub at: u64,
     /// Its bytes.
     pub length: u64,
-    /// Down: all before this has been moved, at first the range's end. Up: all from here on has been, at
-    /// first the file's end.
+    /// Down: everything before this has been moved; at first the end of the range. Up: everything from here on has
+    /// been moved; at first the end of the file.
     pub moved: u64,
 }
 
@@ -420,7 +420,7 @@ impl Shift {
     }
 }
 
-/// What a directory entry says.
+/// A decoded directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dirent<'a> {
     /// The inode.
@@ -473,7 +473,7 @@ pub struct XattrHead {
     pub value_length: u32,
     /// The whole name, with its namespace.
     pub name: Vec<u8>,
-    /// The value's beginning.
+    /// The beginning of the value.
     pub bytes: Vec<u8>,
 }
 
@@ -515,17 +515,17 @@ pub fn marker() -> Vec<u8> {
     Marker { version: VERSION, reserved: [0; 7] }.as_bytes().to_vec()
 }
 
-/// The value of a shadow.
-pub fn encode_shadow(heir: Option<InodeNo>) -> Vec<u8> {
-    let heir = heir.map_or(0, |heir| heir.0).into();
+/// The value for an uncounted object.
+pub fn encode_shadow(owner: Option<InodeNo>) -> Vec<u8> {
+    let heir = owner.map_or(0, |owner| owner.0).into();
     Shadow { version: VERSION, reserved: [0; 7], heir }.as_bytes().to_vec()
 }
 
-/// The heir in a stored shadow.
+/// The owner of an uncounted object.
 pub fn decode_shadow(bytes: &[u8]) -> Result<Option<InodeNo>, Damaged> {
     match Shadow::read_from_bytes(bytes) {
         Ok(shadow) if shadow.version == VERSION => {
-            Ok(Some(InodeNo(shadow.heir.get())).filter(|heir| heir.0 != 0))
+            Ok(Some(InodeNo(shadow.heir.get())).filter(|owner| owner.0 != 0))
         }
         _ => Err(Damaged("a shadow means nothing")),
     }

@@ -12,32 +12,32 @@ use crate::permissions::{READ, WRITE};
 use crate::types::{Caller, Changes, InodeNo, Kind, OpenFlags, SetTime};
 use crate::volume::Fs;
 
-/// No lifetime was said of a handle.
+/// No lifetime was set for the handle.
 const AS_THE_FILE: u8 = u8::MAX;
 
-/// An open file or directory; dropping the last one of an unlinked inode deletes it.
+/// An open file or directory. Dropping the last handle of an unlinked inode deletes the inode.
 pub struct Handle {
     fs: Weak<Fs>,
     node: Arc<Node>,
     flags: OpenFlags,
-    /// Writes do not clear set-user-id: root's, and those of a kernel that says itself when to clear it.
+    /// Writes do not clear the set-user-id bit: handles of root, and of a kernel that requests the clearing itself.
     keeps_set_id: bool,
-    /// The number of the lifetime that is said of what is written through it, or [`AS_THE_FILE`].
+    /// The number of the expected lifetime of data that is written through this handle, or [`AS_THE_FILE`].
     lifetime: AtomicU8,
-    /// Volume errors up to this one have been reported through this handle.
+    /// Volume errors up to this number have been reported through this handle.
     errors_seen: AtomicU64,
-    /// Who it is among those who hold locks.
+    /// Identifies the handle as a holder of locks.
     pub(crate) locker: Locker,
 }
 
 impl Handle {
     /// A handle of a node that was already counted as opened.
-    pub(crate) fn new(fs: &Fs, node: Arc<Node>, who: &Caller, flags: OpenFlags) -> Handle {
+    pub(crate) fn new(fs: &Fs, node: Arc<Node>, caller: &Caller, flags: OpenFlags) -> Handle {
         let errors_seen = AtomicU64::new(fs.runtime.errors());
-        let keeps_set_id = who.checked || who.is_root();
+        let keeps_set_id = caller.checked || caller.is_root();
         let lifetime = AtomicU8::new(AS_THE_FILE);
         Handle {
-            fs: fs.me.clone(),
+            fs: fs.this.clone(),
             node,
             flags,
             keeps_set_id,
@@ -52,18 +52,18 @@ impl Handle {
         self.node.inode
     }
 
-    /// What it was opened for.
+    /// The flags with which it was opened.
     pub fn flags(&self) -> OpenFlags {
         self.flags
     }
 
-    /// Says how long what is written through this handle from now on is expected to live, for its
-    /// placement; `None`: as long as the file ([`Fs::set_lifetime`]).
+    /// Sets the expected lifetime of data that is written through this handle from now on. It is used for placement.
+    /// `None`: the lifetime of the file ([`Fs::set_lifetime`]).
     pub fn set_lifetime(&self, lifetime: Option<Lifetime>) {
         self.lifetime.store(lifetime.map_or(AS_THE_FILE, Lifetime::number), Ordering::Relaxed);
     }
 
-    /// What was said of it.
+    /// The lifetime that was set.
     pub fn lifetime(&self) -> Option<Lifetime> {
         Lifetime::from_number(self.lifetime.load(Ordering::Relaxed))
     }
@@ -95,7 +95,7 @@ impl Drop for Handle {
 }
 
 impl Node {
-    /// Counts a handle. The state is locked; it is present, or that of a directory that was removed.
+    /// Counts a handle. The caller holds the lock of the state, which is present or that of a removed directory.
     pub(crate) fn opened(&self) {
         self.opens.fetch_add(1, Ordering::SeqCst);
     }
@@ -103,7 +103,7 @@ impl Node {
 
 impl Fs {
     /// Opens an inode.
-    pub fn open(&self, who: &Caller, inode: InodeNo, flags: OpenFlags) -> Result<Handle> {
+    pub fn open(&self, caller: &Caller, inode: InodeNo, flags: OpenFlags) -> Result<Handle> {
         let writes = flags.write || flags.truncate;
         if writes {
             self.begin()?;
@@ -112,12 +112,12 @@ impl Fs {
         {
             let state = node.state.read();
             let record = match &*state {
-                // Who is in a directory that was removed finds it empty.
+                // A removed directory that a program still uses is empty.
                 State::Gone(Some(record)) if record.kind == Kind::Directory => record,
                 state => state.record()?,
             };
             match record.kind {
-                // It is being deleted, and may have lost a part of its contents.
+                // It is being deleted and may have lost a part of its contents.
                 Kind::File
                     if record.links == 0
                         && node.opens.load(Ordering::SeqCst) == 0
@@ -130,19 +130,19 @@ impl Fs {
                 _ => {}
             }
             let wanted = if flags.read { READ } else { 0 } | if writes { WRITE } else { 0 };
-            self.check_access(who, inode, record, wanted)?;
+            self.check_access(caller, inode, record, wanted)?;
             node.opened();
         }
-        let handle = Handle::new(self, node, who, flags);
+        let handle = Handle::new(self, node, caller, flags);
         if flags.truncate {
-            let kernel = Caller { checked: true, ..who.clone() };
+            let kernel = Caller { checked: true, ..caller.clone() };
             let emptied = Changes { size: Some(0), modified: Some(SetTime::Now), ..Changes::default() };
             self.set_attributes(&kernel, inode, &emptied)?;
         }
         Ok(handle)
     }
 
-    /// One handle less. The last of an inode without a name deletes it.
+    /// Drops one handle from the count. The last handle of an inode without a name deletes the inode.
     pub(crate) fn closed(&self, node: &Node) {
         if node.opens.fetch_sub(1, Ordering::SeqCst) > 1 {
             return;
@@ -151,16 +151,16 @@ impl Fs {
         if !is_doomed {
             return;
         }
-        // A kernel does not wait until we know that a file was closed.
-        let _aside = self.aside.read();
+        // A kernel does not wait until a file is closed here.
+        let _background_change = self.background_changes.read();
         self.dispose(node.inode);
     }
 
-    /// What was written through any handle, and every change of names before, becomes durable
-    /// (fsync, fdatasync; of directories too). An error of the volume is reported once to each
-    /// handle that was open when it happened.
+    /// Makes everything durable that was written through any handle, and all earlier changes of names (fsync,
+    /// fdatasync, also of directories). An error of the volume is reported once through each handle that was open
+    /// when it happened.
     pub fn fsync(&self, handle: &Handle, _data_only: bool) -> Result<()> {
-        let synced = self.awaited(|| self.sync());
+        let synced = self.as_writer(|| self.sync());
         if let Err(error) = &synced {
             self.runtime.failed(error);
         }
@@ -171,3 +171,10 @@ impl Fs {
         synced
     }
 }
+
+/// Threads share volumes and handles.
+const _: () = {
+    const fn shared<T: Send + Sync>() {}
+    shared::<Fs>();
+    shared::<Handle>();
+};

@@ -1,5 +1,5 @@
-//! Offers any bytes to the decoders of this crate, as a hostile device, or whoever sets an attribute, would.
-//! Whatever the bytes, every function returns. For fuzzing.
+//! Passes arbitrary bytes to the decoders of this crate, like a hostile device or the value of an attribute. Every
+//! function returns whatever the bytes are. For fuzzing.
 
 use zone::hostile::Decoder;
 
@@ -10,10 +10,10 @@ use crate::format::{
     decode_shadow, decode_xattr_key, dirent_key, encode_shadow, inode_key, xattr_key,
 };
 
-/// Bytes at the end of a key that name a snapshot.
+/// Bytes at the end of a key that contain a snapshot id.
 const SNAPSHOT: usize = 4;
 
-/// Every decoder with the name of its target.
+/// Every decoder with the name of its fuzz target.
 pub const DECODERS: [Decoder; 7] = [
     ("inodes", inodes),
     ("entries", entries),
@@ -24,14 +24,18 @@ pub const DECODERS: [Decoder; 7] = [
     ("keys", keys),
 ];
 
-/// An inode's record. What is accepted is what was written.
+/// An inode's record. Accepted bytes are encoded to the same bytes.
 fn inodes(bytes: &[u8]) {
     let Ok(record) = Record::decode(bytes) else { return };
     let again = Record::decode(&record.encode());
-    assert_eq!(again.as_ref().map(Record::encode), Ok(record.encode()), "what was read can be written");
+    assert_eq!(
+        again.as_ref().map(Record::encode),
+        Ok(record.encode()),
+        "decoded bytes are encoded to the same bytes"
+    );
 }
 
-/// An entry of a directory.
+/// A directory entry.
 fn entries(bytes: &[u8]) {
     let Ok(entry) = Dirent::decode(bytes) else { return };
     let encoded = entry.encode();
@@ -42,16 +46,20 @@ fn entries(bytes: &[u8]) {
     );
 }
 
-/// A range that is being moved: what the file has while it is can be computed.
+/// A range move. The places of the file's bytes can be computed.
 fn intents(bytes: &[u8]) {
     let Ok(shift) = Shift::decode(bytes) else { return };
-    assert_eq!(Shift::decode(&shift.encode()), Ok(shift), "what was read can be written");
+    assert_eq!(Shift::decode(&shift.encode()), Ok(shift), "decoded bytes are encoded to the same bytes");
 }
 
-/// What is left of a file whose blocks others use. What is accepted is what was written.
+/// An uncounted object. Accepted bytes are encoded to the same bytes.
 fn shadows(bytes: &[u8]) {
-    let Ok(heir) = decode_shadow(bytes) else { return };
-    assert_eq!(decode_shadow(&encode_shadow(heir)), Ok(heir), "what was read can be written");
+    let Ok(owner) = decode_shadow(bytes) else { return };
+    assert_eq!(
+        decode_shadow(&encode_shadow(owner)),
+        Ok(owner),
+        "decoded bytes are encoded to the same bytes"
+    );
 }
 
 /// The first row of an extended attribute.
@@ -60,15 +68,15 @@ fn attributes(bytes: &[u8]) {
     assert!(head.name.len() + head.bytes.len() <= bytes.len(), "no more than there is");
 }
 
-/// An access list, as anybody can set it.
+/// An access list, which every user can set.
 fn access_lists(bytes: &[u8]) {
     let Some(mut list) = acl::AccessList::decode(bytes) else { return };
     assert!(bytes.len() >= 4 + 3 * 8, "a list names the owner, the group and others");
-    assert_eq!(list.encode(), bytes, "what was read can be written");
+    assert_eq!(list.encode(), bytes, "decoded bytes are encoded to the same bytes");
     let bits = list.bits();
     assert!(bits <= 0o777, "permission bits and no others");
     list.set_bits(bits);
-    assert_eq!(list.encode(), bytes, "they are what they were");
+    assert_eq!(list.encode(), bytes, "the bits are unchanged");
 }
 
 /// Keys of all tables, and a counter.
@@ -86,7 +94,7 @@ fn keys(bytes: &[u8]) {
     }
 }
 
-/// What is right, to begin with: each with the name of its target.
+/// Valid inputs to begin with, each with the name of its fuzz target.
 pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let shift = Shift { direction: Direction::Down, at: 4096, length: 8192, moved: 20480 };
     let entry =

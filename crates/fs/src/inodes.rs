@@ -1,12 +1,12 @@
-//! The inodes in memory: a bounded cache of records, and the lock of each inode.
+//! Inodes in memory: a bounded cache of records, and the lock of each inode.
 //!
-//! A [`Node`]'s lock guards its record, and the record in it is always the committed one: it is
-//! changed only by `Fs::commit`, after the transaction. So a node can be dropped at any time when
-//! nobody holds it; open inodes are held by their handles.
+//! The lock of a [`Node`] guards its record. The record is always the committed one: only `Fs::commit` changes it,
+//! after the transaction. So a node without references can be evicted at any time. The handles of an open inode refer
+//! to its node.
 //!
-//! States: `Unknown` (not read yet) → `Present` → `Gone` (deleted; inode numbers are never used
-//! again, so this is final). Locks of several inodes are taken in the order of their numbers
-//! ([`Locked::lock`]), and what was looked up before is looked up again under them.
+//! The states are `Unknown` (not read yet) → `Present` → `Gone`. `Gone` is final, because inode numbers are never
+//! used again. Locks of several inodes are taken in the order of their numbers ([`Locked::lock`]). Everything that
+//! was looked up before must be looked up again under the locks.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -21,17 +21,17 @@ use crate::locks::FileLocks;
 use crate::types::{InodeNo, Kind};
 
 const SHARDS: usize = 16;
-/// How many nodes one insertion looks at for one to drop.
+/// How many nodes one insertion considers for eviction.
 const EVICTION_TRIES: usize = 8;
 
-/// What is known of an inode.
+/// The cached state of an inode.
 #[derive(Debug)]
 pub(crate) enum State {
     /// Nothing yet.
     Unknown,
     /// Its committed record.
     Present(Record),
-    /// It does not exist (any more); what it was last, for those who still hold its number.
+    /// It does not exist, or no longer. The last record is kept for callers that still have its number.
     Gone(Option<Record>),
 }
 
@@ -45,8 +45,8 @@ impl State {
         }
     }
 
-    /// The same for who asks for attributes: a pipe or a directory may be in use although it was deleted, and whether
-    /// it may be is asked of its access list. One that had any is not remembered with them.
+    /// The same for access to attributes: a deleted pipe or directory may still be in use, and the kernel asks for
+    /// its access list. A deleted inode that had attributes is refused, because they are not kept.
     pub(crate) fn record_with_attributes(&self) -> Result<&Record> {
         match self {
             State::Gone(Some(last)) if last.xattrs == 0 => Ok(last),
@@ -60,13 +60,13 @@ impl State {
 pub(crate) struct Node {
     pub(crate) inode: InodeNo,
     pub(crate) state: RwLock<State>,
-    /// Handles. Raised under the state's lock (shared is enough) while the inode is present (or is a directory that
-    /// was removed, of which nothing is left to delete), so that whoever holds the lock exclusively and sees 0 may
-    /// delete the inode.
+    /// The number of handles. It is raised under the state's lock (shared is enough) while the inode is present, or
+    /// is a removed directory, of which nothing is left to delete. So a thread that holds the lock exclusively and
+    /// sees 0 may delete the inode.
     pub(crate) opens: AtomicU32,
-    /// Since somebody asked for a lock of the file. Only handles hold locks, and they hold the node.
+    /// Set when a lock of the file is first requested. Only handles hold locks, and they refer to the node.
     pub(crate) locks: OnceLock<Box<FileLocks>>,
-    /// Bytes of the names of all its attributes, with a zero behind each; 0 while that is not known. Changes while the
+    /// Bytes of the names of all its attributes, each with a terminating zero. 0: not known. Changes only while the
     /// state is locked exclusively.
     pub(crate) name_bytes: AtomicU32,
     used: AtomicBool,
@@ -81,12 +81,12 @@ pub(crate) struct Inodes {
 #[derive(Default)]
 struct Shard {
     nodes: FxHashMap<InodeNo, Arc<Node>>,
-    /// Every node once, in the order in which they are considered for eviction.
+    /// Every node once, in the order in which nodes are considered for eviction.
     queue: VecDeque<InodeNo>,
 }
 
 impl Inodes {
-    /// Room for about `nodes_max` nodes; more only while more are held.
+    /// A cache of about `nodes_max` nodes. It has more only if more are referenced.
     pub(crate) fn new(nodes_max: usize) -> Self {
         Inodes {
             shards: (0..SHARDS).map(|_| Mutex::new(Shard::default())).collect(),
@@ -94,9 +94,9 @@ impl Inodes {
         }
     }
 
-    /// The node of a number; made `Unknown` if it is not in memory.
+    /// The node of an inode number. It is created as `Unknown` if it is not in memory.
     pub(crate) fn node(&self, inode: InodeNo) -> Arc<Node> {
-        // Numbers of one group differ by the number of groups: multiply to spread them.
+        // Numbers of one group differ by the number of groups. Multiplying spreads them over the shards.
         let spread = inode.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let mut shard = self.shards[spread as usize % SHARDS].lock();
         if let Some(node) = shard.nodes.get(&inode) {
@@ -119,15 +119,15 @@ impl Inodes {
         node
     }
 
-    /// Nodes in memory.
+    /// The number of nodes in memory.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().nodes.len()).sum()
     }
 }
 
 impl Shard {
-    /// Drops a node or two that nobody holds and that were not used since they were last looked
-    /// at. Nobody can take hold of one meanwhile: that needs this shard's lock.
+    /// Evicts a node or two that have no references and were not used since they were last considered. Nodes get no
+    /// new references meanwhile, because that needs this shard's lock.
     fn evict(&mut self) {
         let mut wanted = 2;
         for _ in 0..EVICTION_TRIES.min(self.queue.len()) {
@@ -146,14 +146,14 @@ impl Shard {
     }
 }
 
-/// The nodes in the order in which they must be locked, each once.
+/// The nodes in the order in which they must be locked, without duplicates.
 pub(crate) fn in_order(mut nodes: Vec<Arc<Node>>) -> Vec<Arc<Node>> {
     nodes.sort_by_key(|node| node.inode);
     nodes.dedup_by_key(|node| node.inode);
     nodes
 }
 
-/// Why an inode that is changed is among those that are locked.
+/// Why a changed inode is among the locked ones.
 const LOCKED: &str = "an operation changes only inodes that it has locked";
 
 /// Inodes that are locked for a change.
@@ -168,43 +168,43 @@ impl<'a> Locked<'a> {
         Locked { guards: nodes.iter().map(|node| (&**node, node.state.write())).collect() }
     }
 
-    /// Locks one.
+    /// Locks one node.
     pub(crate) fn one(node: &'a Arc<Node>) -> Self {
         Self::lock(std::slice::from_ref(node))
     }
 
-    /// Locks another, whose place in the order is behind all that are locked.
+    /// Locks another node that comes after all locked ones in the order.
     pub(crate) fn also(&mut self, node: &'a Arc<Node>) {
         let last = self.guards.last().map(|(node, _)| node.inode);
         assert!(last < Some(node.inode), "inodes are locked in their order");
         self.guards.push((node, node.state.write()));
     }
 
-    /// The committed record of one of them.
+    /// The committed record of a locked inode.
     pub(crate) fn record(&self, inode: InodeNo) -> Result<&Record> {
         self.state(inode).record()
     }
 
-    /// Whether no handle is open, nor can be opened while this is held.
+    /// Whether the inode has no handle. None can be opened while the inode is locked.
     pub(crate) fn is_closed(&self, inode: InodeNo) -> bool {
         self.find(inode).0.opens.load(Ordering::SeqCst) == 0
     }
 
-    /// What was just committed.
+    /// Installs a record that was just committed.
     pub(crate) fn install(&mut self, inode: InodeNo, record: Record) {
         let (node, state) = self.guards.iter_mut().find(|(node, _)| node.inode == inode).expect(LOCKED);
-        // The caller may know which name has gone; here only their number is known.
+        // The caller may know which name was removed. Here only the number of attributes is known.
         if matches!(&**state, State::Present(before) if record.xattrs < before.xattrs) {
             node.name_bytes.store(0, Ordering::Relaxed);
         }
         **state = State::Present(record);
     }
 
-    /// The deletion was just committed.
+    /// Marks an inode as deleted whose deletion was just committed.
     pub(crate) fn remove(&mut self, inode: InodeNo) {
         let state = self.state_mut(inode);
         let last = match std::mem::replace(state, State::Unknown) {
-            // Who has found a symbolic link may yet ask where it leads.
+            // A program that has found a symbolic link may still ask for its target.
             State::Present(record) if record.kind == Kind::Symlink => Some(Record { links: 0, ..record }),
             State::Present(record) => Some(Record { links: 0, content: Vec::new(), ..record }),
             State::Gone(last) => last,

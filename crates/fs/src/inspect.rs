@@ -1,4 +1,4 @@
-//! Looking inside: an inode's record as it is stored, and what can be verified while a volume is in use.
+//! Inspection: the stored record of an inode, and verification of a volume in use.
 
 use extent::format::{EXTENT, Extent, REFCOUNT, RESIDENT, decode_refcount};
 use tree::{Group, StoreError, Table};
@@ -15,24 +15,24 @@ use crate::volume::Fs;
 /// Rows that are read at a time.
 const BATCH: usize = 256;
 
-/// What was verified of a volume in use.
+/// The result of verifying a volume in use.
 #[derive(Clone, Debug, Default)]
 pub struct Readable {
-    /// Rows of all tables that were read.
+    /// The number of rows of all tables that were read.
     pub rows: u64,
-    /// What is wrong.
+    /// The findings.
     pub findings: Vec<Finding>,
 }
 
 impl Fs {
-    /// The stored record of an inode; `None` when there is none.
+    /// The stored record of an inode. `None` if there is none.
     pub fn view_inode(&self, inode: InodeNo) -> Result<Option<Record>> {
         let stored = self.store.get(self.group(inode), INODE, &inode_key(inode))?;
         Ok(stored.map(|bytes| Record::decode(&bytes)).transpose()?)
     }
 
-    /// Reads every row while others go on using the volume: every page and row is verified by itself. Counts
-    /// and links between rows are not: they may change meanwhile.
+    /// Reads every row while the volume is in use. Every page and every row is verified by itself. Counts and links
+    /// between rows are not, because they may change meanwhile.
     pub fn check_readable(&self) -> Result<Readable> {
         let mut found = Readable::default();
         for group in (0..self.store.info().groups).map(Group) {
@@ -64,7 +64,7 @@ impl Fs {
         }
     }
 
-    /// What is wrong with a row by itself.
+    /// The finding about a row by itself.
     fn wrong_row(&self, group: Group, table: Table, key: &[u8], value: &[u8]) -> Option<NameFinding> {
         let damaged = |why| Some(NameFinding::Damaged { table: table.0, why });
         let no_key = Damaged("a key of data has a wrong length");

@@ -1,12 +1,11 @@
-//! How long a file's data is expected to live: what programs say of it, for its placement.
+//! Expected lifetimes of data, which programs set for placement.
 //!
-//! It is a field of the inode's record, so whoever writes has it at hand, and what is made in a directory
-//! begins with that of the directory. Programs see it as an extended attribute, which is there unless
-//! nothing is known.
+//! The lifetime is a field of the inode's record, so every write has it at hand. New inodes in a directory inherit
+//! that of the directory. Programs see it as an extended attribute, which exists unless the lifetime is unknown.
 //!
-//! Where nobody says anything, the volume learns from what it has seen of data of the same *kind*. A file has its
-//! kind from when it is made: its directory, its owner, and the pattern of its name. The pattern is the extension,
-//! or else the whole name; runs of digits in it are all the same, and so are names of hexadecimal digits.
+//! Without it, the volume learns from data of the same *file class*. A file gets its class when it is created, from
+//! its directory, its owner and the pattern of its name. The pattern is the extension, or the whole name if there is
+//! none. Runs of digits in it are all the same, and so are names of hexadecimal digits.
 
 use std::hash::Hasher;
 
@@ -21,39 +20,39 @@ use crate::permissions::{WRITE, check_owner};
 use crate::types::{Caller, InodeNo, Kind};
 use crate::volume::Fs;
 
-/// The attribute that says how long the data is expected to live.
+/// The attribute with the expected lifetime of the data.
 pub const LIFETIME_ATTRIBUTE: &[u8] = b"user.polder.lifetime";
-/// The longest end of a name that is taken for an extension.
+/// The longest end of a name that counts as an extension.
 const EXTENSION_MAX: usize = 16;
-/// Hexadecimal digits that are taken for a number.
+/// The smallest number of hexadecimal digits that counts as a number.
 const HEX_LEAST: usize = 8;
 
 impl Fs {
-    /// Says how long the data of a file is expected to live, for its placement; a directory hands
-    /// it down to what is made in it. What is in zones already stays where it is.
-    pub fn set_lifetime(&self, who: &Caller, inode: InodeNo, lifetime: Lifetime) -> Result<()> {
+    /// Sets the expected lifetime of a file's data, for placement. New inodes in a directory inherit it. Data that is
+    /// in zones already stays where it is.
+    pub fn set_lifetime(&self, caller: &Caller, inode: InodeNo, lifetime: Lifetime) -> Result<()> {
         self.change_lifetime(inode, |record| {
-            check_owner(who, record)?;
+            check_owner(caller, record)?;
             Ok(lifetime)
         })
     }
 
-    /// How long the data is expected to live.
+    /// The expected lifetime of the data.
     pub fn lifetime(&self, inode: InodeNo) -> Result<Lifetime> {
         Ok(self.node(inode)?.state.read().record()?.hint().lifetime)
     }
 
-    /// Sets the attribute, or takes it away.
+    /// Sets or removes the attribute.
     pub(crate) fn change_lifetime_attribute(
         &self,
-        who: &Caller,
+        caller: &Caller,
         inode: InodeNo,
         value: Option<&[u8]>,
         create: bool,
         replace: bool,
     ) -> Result<()> {
         self.change_lifetime(inode, |record| {
-            self.check_xattr(who, inode, record, LIFETIME_ATTRIBUTE, WRITE)?;
+            self.check_xattr(caller, inode, record, LIFETIME_ATTRIBUTE, WRITE)?;
             match record.lifetime {
                 0 if replace => return Err(FsError::NoAttribute),
                 1.. if create => return Err(FsError::Exists),
@@ -84,11 +83,11 @@ impl Fs {
     }
 }
 
-/// The kind of the data of a file that is made in `parent` under this name.
+/// The file class of a file that is created in `parent` with this name.
 pub(crate) fn kind_of_data(parent: InodeNo, uid: u32, name: &[u8]) -> DataKind {
     let pattern = pattern(name);
     let number = |parts: &[&[u8]]| {
-        // Without a key: a kind is the same in every mount.
+        // The hash has no key: a class is the same in every mount.
         let mut hasher = SipHasher13::new();
         parts.iter().for_each(|part| hasher.write(part));
         (hasher.finish() as u16).max(1)
@@ -98,7 +97,7 @@ pub(crate) fn kind_of_data(parent: InodeNo, uid: u32, name: &[u8]) -> DataKind {
     DataKind { particular, general: number(&[&uid, &pattern]) }
 }
 
-/// What names of one kind have in common.
+/// The common part of names of one class.
 fn pattern(name: &[u8]) -> Vec<u8> {
     let dot = name.iter().rposition(|&byte| byte == b'.');
     let end = match dot {
@@ -117,13 +116,13 @@ fn pattern(name: &[u8]) -> Vec<u8> {
 }
 
 impl Record {
-    /// What placement may know.
+    /// The placement hint.
     pub(crate) fn hint(&self) -> Hint {
         let lifetime = Lifetime::from_number(self.lifetime).unwrap_or_default();
         Hint { lifetime, kind: self.data_kind }
     }
 
-    /// The value of the attribute, on what can have one.
+    /// The value of the attribute. None for inodes that cannot have it.
     pub(crate) fn lifetime_attribute(&self) -> Option<Vec<u8>> {
         let has_attributes = matches!(self.kind, Kind::File | Kind::Directory);
         let lifetime = self.hint().lifetime;
@@ -136,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_a_kind_have_one_pattern() {
+    fn names_of_one_class_have_one_pattern() {
         for (names, expected) in [
             (&["000123.sst", "9.sst", "x.sst"][..], &b".sst"[..]),
             (&["log.1", "log.20", "other.334"], b".0"),
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_differ_by_place_and_owner() {
+    fn classes_differ_by_directory_and_owner() {
         let kind = |parent, uid, name: &str| kind_of_data(InodeNo(parent), uid, name.as_bytes());
         assert_eq!(kind(5, 0, "1.log"), kind(5, 0, "2.log"));
         assert_eq!(kind(5, 0, "1.log").general, kind(6, 0, "2.log").general);

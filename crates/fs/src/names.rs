@@ -1,9 +1,9 @@
 //! Names in directories.
 //!
-//! An entry's key is (parent, cookie): 55 bits of the name's SipHash under the volume's secret, and
-//! an 8-bit number that tells names with the same hash apart. The cookie never changes while the
-//! entry exists, whatever comes and goes around it, so a directory can be read in pieces.
-//! 0, 1 and 2 are no hash's cookies: "from the start", "." and "..".
+//! The key of an entry is (parent, cookie). A cookie consists of 55 bits of the name's SipHash under the volume's
+//! secret and of an 8-bit number that distinguishes names with the same hash. It never changes while the entry
+//! exists, whatever happens to other entries, so a directory can be read in pieces. The cookies 0, 1 and 2 belong to
+//! no hash: "from the start", "." and "..".
 
 use std::hash::Hasher;
 use std::ops::ControlFlow;
@@ -19,25 +19,25 @@ use crate::volume::Fs;
 pub(crate) const COOKIE_SELF: u64 = 1;
 pub(crate) const COOKIE_PARENT: u64 = 2;
 const HASH_BITS: u32 = 55;
-/// Names of one hash in one directory.
+/// The largest number of names with the same hash in one directory.
 const COLLISIONS: usize = 256;
 
-/// Where a name is, or where it could be put.
+/// The place of an existing name, or of a new entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slot {
-    Taken(Found),
+    Taken(FoundEntry),
     Free(u64),
 }
 
 /// An entry that was found by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct FoundEntry {
     pub(crate) cookie: u64,
     pub(crate) inode: InodeNo,
     pub(crate) kind: Kind,
 }
 
-/// Refuses what cannot be a name of an entry.
+/// Refuses byte strings that cannot be the name of an entry.
 pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     if name.len() > NAME_MAX {
         return Err(FsError::NameTooLong);
@@ -46,26 +46,26 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     if reserved || name.contains(&b'/') || name.contains(&0) { Err(FsError::Invalid) } else { Ok(()) }
 }
 
-/// The hash of a name, or of an attribute's name.
+/// The hash of a name, or of the name of an attribute.
 pub(crate) fn hash_name(secret: &[u8; 16], name: &[u8]) -> u64 {
     let mut hasher = SipHasher13::new_with_key(secret);
     hasher.write(name);
     hasher.finish()
 }
 
-/// The cookie of a name's hash with collision number 0.
+/// The cookie of a name with collision number 0.
 pub(crate) fn first_cookie(secret: &[u8; 16], name: &[u8]) -> u64 {
     (hash_name(secret, name) >> (64 - HASH_BITS)).max(1) << 8
 }
 
 impl Fs {
-    /// Looks a name up, and where it is not, for the place of a new entry.
+    /// Looks a name up. Returns the place for a new entry if the name does not exist.
     pub(crate) fn slot(&self, parent: InodeNo, name: &[u8]) -> Result<Slot> {
         let first = first_cookie(&self.store.info().secret, name);
         let (from, to) = (dirent_key(parent, first), dirent_key(parent, first + COLLISIONS as u64));
         let mut slot = Ok(Slot::Free(first));
         self.store.visit(self.group(parent), DIRENT, &from, &to, |key, value| {
-            slot = match (is_it(name, key, value), &slot) {
+            slot = match (match_entry(name, key, value), &slot) {
                 (Err(damaged), _) => Err(damaged),
                 (Ok((_, Some(found))), _) => Ok(Slot::Taken(found)),
                 (Ok((cookie, None)), Ok(Slot::Free(free))) => {
@@ -86,14 +86,14 @@ impl Fs {
     }
 
     /// Looks a name up.
-    pub(crate) fn find(&self, parent: InodeNo, name: &[u8]) -> Result<Option<Found>> {
+    pub(crate) fn find(&self, parent: InodeNo, name: &[u8]) -> Result<Option<FoundEntry>> {
         match self.slot(parent, name)? {
             Slot::Taken(found) => Ok(Some(found)),
             Slot::Free(_) => Ok(None),
         }
     }
 
-    /// The place for a new entry; refuses a name that is there.
+    /// The place for a new entry. Refuses a name that exists.
     pub(crate) fn free_cookie(&self, parent: InodeNo, name: &[u8]) -> Result<u64> {
         match self.slot(parent, name)? {
             Slot::Taken(_) => Err(FsError::Exists),
@@ -138,15 +138,15 @@ impl Fs {
     }
 }
 
-/// An entry's cookie, and what it names if that is its name.
-fn is_it(name: &[u8], key: &[u8], value: &[u8]) -> Result<(u64, Option<Found>)> {
+/// The cookie of an entry, and the entry itself if it has this name.
+fn match_entry(name: &[u8], key: &[u8], value: &[u8]) -> Result<(u64, Option<FoundEntry>)> {
     let (_, cookie) = decode_dirent_key(key)?;
     let Dirent { inode, kind, name: its } = Dirent::decode(value)?;
-    Ok((cookie, (its == name).then_some(Found { cookie, inode, kind })))
+    Ok((cookie, (its == name).then_some(FoundEntry { cookie, inode, kind })))
 }
 
 impl Record {
-    /// This record as one of a directory that names can be looked up in and put into.
+    /// This record, if it is a directory in which names can be looked up and created.
     pub(crate) fn as_directory(&self) -> Result<&Record> {
         match self.kind {
             Kind::Directory if self.links == 0 => Err(FsError::NotFound),

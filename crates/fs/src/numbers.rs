@@ -1,9 +1,8 @@
 //! Inode numbers: counter × groups + group.
 //!
-//! A range of counters is journaled before any of it is used, and a mount never goes on with the
-//! range of an earlier one: so no number is ever used for a second inode. (A crash can undo inodes
-//! that were never durable, and the range with them. Such numbers may come again, for the first
-//! inode that stays; its generation is another.)
+//! A range of counters is journaled before any of them is used, and a mount never continues the range of an earlier
+//! mount. So no number is used for a second inode. (A crash can undo inodes that were not durable, together with
+//! their range. Such numbers may be used again for other inodes, which have a different generation.)
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -16,7 +15,7 @@ use crate::types::InodeNo;
 
 /// Counters that are journaled at a time.
 const RANGE: u64 = 1024;
-/// The first counter of every group: numbers below are the root's and spare.
+/// The first counter of every group. The numbers below are reserved; one of them is the root's.
 pub(crate) const COUNTER_FIRST: u64 = 2;
 
 /// Unused counters of each group.
@@ -25,7 +24,7 @@ pub(crate) struct Numbers {
     next_group: AtomicU32,
 }
 
-/// next ≤ end; both 0 until the first number of this mount.
+/// next ≤ end. Both are 0 until the first number of this mount.
 #[derive(Default)]
 struct Range {
     next: u64,
@@ -37,7 +36,7 @@ impl Numbers {
         Numbers { ranges: (0..groups).map(|_| Mutex::default()).collect(), next_group: AtomicU32::new(0) }
     }
 
-    /// A number that was never used, in `group`. Takes no inode's lock; call before locking any.
+    /// A number in `group` that was never used. Must be called before any inode is locked.
     pub(crate) fn next(&self, store: &Store, group: Group) -> Result<InodeNo> {
         let groups = self.ranges.len() as u64;
         let mut range = self.ranges[usize::from(group.0)].lock();
@@ -49,7 +48,7 @@ impl Numbers {
         number.map(InodeNo).ok_or(FsError::NoSpace)
     }
 
-    /// The group for the next new directory: each in turn.
+    /// The group for the next new directory. The groups take turns.
     pub(crate) fn next_directory_group(&self) -> Group {
         let turn = self.next_group.fetch_add(1, Ordering::Relaxed) as usize % self.ranges.len();
         Group(turn as u16)
@@ -65,7 +64,7 @@ fn journal_range(store: &Store, group: Group) -> Result<Range> {
     Ok(Range { next, end })
 }
 
-/// Where the ranges that were ever used end.
+/// The end of the ranges that were ever used.
 pub(crate) fn range_end(store: &Store, group: Group) -> Result<u64> {
     match store.get(group, COUNTER, &counter_key(group.0))? {
         Some(bytes) => Ok(decode_counter(&bytes)?),

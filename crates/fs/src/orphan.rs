@@ -1,13 +1,13 @@
-//! Deleting inodes and finishing truncations and moves of ranges, a few hundred extents at a time.
+//! Deleting inodes and finishing truncations and range moves, a few hundred extents at a time.
 //!
-//! An inode that lost its last name has a row in the table of orphans, and a file that is still
-//! being truncated, or in which a range is being moved, one among the intents, both written by the
-//! transaction that made them so. What is left of either after a crash is found by a scan of these
-//! tables and that of shadows (`share.rs`), which `step` does in pieces; mounting does not wait for it. Every piece of work looks again, under the inode's lock,
-//! whether there is anything to do: so it does no harm that work is queued twice or too early.
+//! An inode that has lost its last name has a row in the table of orphans. A file that is still being truncated, or
+//! in which a range is being moved, has a row in the table of intents. The row is written by the transaction that
+//! begins the work. After a crash, a scan of these tables and of the table of uncounted objects (`reflink.rs`) finds
+//! what is left. `step` performs the scan in pieces, and mounting does not wait for it. Each piece of work checks
+//! again, under the inode's lock, whether there is anything to do. So work may be queued twice or too early.
 //!
-//! What somebody has in hand is in no queue. Who finds no room, and nothing to do that would make some, waits
-//! for those ([`Fs::make_room`]): what they are about to give back may be what he needs.
+//! Work in progress is in no queue. An operation that finds no space, and no queued work that would free some, waits
+//! for the work in progress ([`Fs::make_space`]), because it may be about to free space.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,28 +32,28 @@ const SCAN_ROWS: usize = 64;
 /// Rows of attributes that one transaction deletes.
 const STEP_ATTRIBUTES: usize = 64;
 
-/// Something to finish.
+/// Work to finish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// Delete an inode, if it has neither name nor handle.
+    /// Delete an inode if it has neither a name nor a handle.
     Reap(InodeNo),
-    /// Go on with a file's intent.
+    /// Continue with the intent of a file.
     Intent(InodeNo),
-    /// End a shadow, from this block on.
-    Shadow(Object, u64),
+    /// Remove an uncounted object, from this block on.
+    Uncounted(Object, u64),
 }
 
-/// What is left to do, and how far the scan for what earlier mounts left has come.
+/// The work that is left, and the progress of the scan for work that earlier mounts left.
 pub(crate) struct Backlog {
     queue: Mutex<VecDeque<Work>>,
-    /// The next row to look at; None: everything was looked at.
+    /// The next row to look at. None: the scan is complete.
     scan: Mutex<Option<Scan>>,
-    /// Held shared by those who have work in hand, and alone for a moment by who has waited for them. Taken
-    /// before any inode's lock.
-    in_hand: RwLock<()>,
-    /// Shadows that somebody is making, and nobody else may end.
-    making: Mutex<BTreeSet<Object>>,
-    /// Pieces of work that may have made room, or have found some to do.
+    /// Held shared during work. Taken exclusively for a moment by a thread that has waited for all work in progress.
+    /// Taken before the lock of any inode.
+    in_progress: RwLock<()>,
+    /// Uncounted objects that an operation is building. Only this operation may remove them.
+    building: Mutex<BTreeSet<Object>>,
+    /// Counts pieces of work that may have freed space or have found more work.
     advances: AtomicU64,
 }
 
@@ -69,8 +69,8 @@ impl Backlog {
         Backlog {
             queue: Mutex::default(),
             scan: Mutex::new(scan),
-            in_hand: RwLock::new(()),
-            making: Mutex::default(),
+            in_progress: RwLock::new(()),
+            building: Mutex::default(),
             advances: AtomicU64::new(0),
         }
     }
@@ -83,31 +83,31 @@ impl Backlog {
         self.queue.lock().pop_front()
     }
 
-    /// What is not done yet. A deletion goes on at once: others may wait for its room.
+    /// Queues unfinished work again. Deletions continue at once, because others may wait for their space.
     fn push_again(&self, work: Work) {
         let mut queue = self.queue.lock();
         match work {
             Work::Reap(_) => queue.push_front(work),
-            Work::Intent(_) | Work::Shadow(..) => queue.push_back(work),
+            Work::Intent(_) | Work::Uncounted(..) => queue.push_back(work),
         }
     }
 
-    /// For as long as somebody works on what is in no queue.
-    pub(crate) fn take_in_hand(&self) -> RwLockReadGuard<'_, ()> {
-        self.in_hand.read()
+    /// Marks work that is in no queue as in progress, until the guard is dropped.
+    pub(crate) fn start_work(&self) -> RwLockReadGuard<'_, ()> {
+        self.in_progress.read()
     }
 
-    /// To be called before the shadow exists.
-    pub(crate) fn begin_making(&self, shadow: Object) {
-        self.making.lock().insert(shadow);
+    /// Must be called before the uncounted object exists.
+    pub(crate) fn begin_building(&self, object: Object) {
+        self.building.lock().insert(object);
     }
 
-    pub(crate) fn end_making(&self, shadow: Object) {
-        self.making.lock().remove(&shadow);
+    pub(crate) fn end_building(&self, object: Object) {
+        self.building.lock().remove(&object);
     }
 
-    pub(crate) fn is_making(&self, shadow: Object) -> bool {
-        self.making.lock().contains(&shadow)
+    pub(crate) fn is_building(&self, object: Object) -> bool {
+        self.building.lock().contains(&object)
     }
 
     fn len(&self) -> usize {
@@ -118,35 +118,35 @@ impl Backlog {
         self.advances.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// How far the work has come: to be asked before one looks for room.
+    /// The progress of the work. An operation reads it before it looks for space.
     pub(crate) fn advances(&self) -> u64 {
         self.advances.load(Ordering::SeqCst)
     }
 
-    /// Whether nothing is left to do, as far as the queue and earlier mounts tell. Waits for all that is in hand.
+    /// Whether no work is left in the queue or from earlier mounts. Waits for all work in progress.
     pub(crate) fn is_done(&self) -> bool {
-        drop(self.in_hand.write());
+        drop(self.in_progress.write());
         self.scan.lock().is_none() && self.len() == 0
     }
 
-    /// Waits for all that is in hand; whether the work has come further than that.
+    /// Waits for all work in progress. Returns whether there has been progress since `before`.
     fn has_advanced(&self, before: u64) -> bool {
-        drop(self.in_hand.write());
+        drop(self.in_progress.write());
         self.advances() != before
     }
 }
 
 impl Fs {
-    /// Deletes an inode that has just lost its last name or handle. What cannot be done at once,
-    /// or not now, is done by later steps.
+    /// Deletes an inode that has just lost its last name or handle. Later steps do what cannot be done now or in one
+    /// transaction.
     pub(crate) fn dispose(&self, inode: InodeNo) {
-        let _in_hand = self.backlog.take_in_hand();
-        self.dispose_in_hand(inode);
+        let _in_progress = self.backlog.start_work();
+        self.dispose_in_progress(inode);
     }
 
-    /// The same by who has it in hand. A volume that may not change keeps it in mind: one that is held takes changes
-    /// again some day, and nobody would look for what was closed meanwhile.
-    pub(crate) fn dispose_in_hand(&self, inode: InodeNo) {
+    /// The same for a caller that has marked this as work in progress. A read-only volume queues the inode, because
+    /// it may be remounted writable and nothing else would delete the inode then.
+    pub(crate) fn dispose_in_progress(&self, inode: InodeNo) {
         if self.is_read_only() {
             return self.backlog.push(Work::Reap(inode));
         }
@@ -159,18 +159,18 @@ impl Fs {
         self.runtime.wake();
     }
 
-    /// One piece of work that is left from before; false when there is none. What finds no room lets
-    /// everything else go first: that may make some.
+    /// Performs a piece of the backlog. Returns false when there is none. Work that finds no space is queued behind
+    /// the other work, which may free some.
     ///
     /// # Errors
-    /// `NoSpace` or `NoMemory` when there is work, and no room for any of it.
+    /// `NoSpace` or `NoMemory` if there is work but no space or memory for any of it.
     pub(crate) fn step_backlog(&self) -> Result<bool> {
         if self.is_read_only() {
             return Ok(false);
         }
         let mut stuck = None;
         for _ in 0..self.backlog.len() {
-            let _in_hand = self.backlog.take_in_hand();
+            let _in_progress = self.backlog.start_work();
             let Some(work) = self.backlog.pop() else { break };
             match self.work_on(work) {
                 Ok(more) => {
@@ -181,8 +181,8 @@ impl Fs {
                     self.backlog.push(work);
                     stuck = Some(lack);
                 }
-                // What cannot be done (its metadata is damaged) must not stop the rest. Its row stays,
-                // so the next mount tries again.
+                // An error (damaged metadata) must not stop the other work. The row stays, so the next mount tries
+                // again.
                 Err(error) => return Err(error),
             }
         }
@@ -192,8 +192,8 @@ impl Fs {
         }
     }
 
-    /// Everything that is left from before, as far as there is room; false when nothing could be done.
-    /// No lock is held.
+    /// Works on the backlog as far as there is space. Returns false if nothing could be done. The caller holds no
+    /// lock.
     pub(crate) fn work_backlog(&self) -> Result<bool> {
         let mut worked = false;
         loop {
@@ -205,34 +205,34 @@ impl Fs {
         }
     }
 
-    /// Whether there may be more room than when the work had come as far as `before`: does what is left to do, or waits
-    /// for those who do it, or else gives up what is only known. No lock is held.
-    pub(crate) fn make_room(&self, before: u64) -> Result<bool> {
+    /// Whether there may be more space than when the progress was `before`. Works on the backlog, or waits for work
+    /// in progress, or else gives up unlinked files that only a kernel references. The caller holds no lock.
+    pub(crate) fn make_space(&self, before: u64) -> Result<bool> {
         if self.work_backlog()? || self.backlog.has_advanced(before) {
             return Ok(true);
         }
-        let given_up = self.give_up_known();
+        let given_up = self.release_unlinked();
         Ok(self.work_backlog()? || given_up)
     }
 
-    /// A piece of work that was in no queue; what is left to do. No lock is held.
-    pub(crate) fn work_in_hand(&self, work: Work) -> Result<Option<Work>> {
-        let _in_hand = self.backlog.take_in_hand();
+    /// Performs a piece of work that was in no queue. Returns the work that is left. The caller holds no lock.
+    pub(crate) fn work_on_unqueued(&self, work: Work) -> Result<Option<Work>> {
+        let _in_progress = self.backlog.start_work();
         self.work_on(work)
     }
 
-    /// What is left to do.
+    /// Returns the work that is left.
     fn work_on(&self, work: Work) -> Result<Option<Work>> {
         let done = match work {
             Work::Reap(inode) => self.reap(inode)?,
             Work::Intent(inode) => {
                 let node = self.node(inode)?;
                 let mut locked = Locked::one(&node);
-                let done = self.step_shift(&mut locked, inode)? && self.trim(&mut locked, inode)?;
+                let done = self.step_range_move(&mut locked, inode)? && self.trim(&mut locked, inode)?;
                 self.backlog.note_advance();
                 done
             }
-            Work::Shadow(object, from) => return self.work_on_shadow(object, from),
+            Work::Uncounted(object, from) => return self.step_uncounted(object, from),
         };
         Ok((!done).then_some(work))
     }
@@ -293,7 +293,7 @@ impl Fs {
         change.erase(inode);
     }
 
-    /// Looks at a few more rows of what earlier mounts left; false when all were looked at.
+    /// Looks at a few more rows that earlier mounts left. Returns false when the scan is complete.
     fn step_scan(&self) -> Result<bool> {
         let mut scan = self.backlog.scan.lock();
         let Some(at) = &mut *scan else { return Ok(false) };
@@ -303,7 +303,7 @@ impl Fs {
             self.backlog.push(match at.table {
                 ORPHAN => Work::Reap(inode),
                 INTENT => Work::Intent(inode),
-                _ => Work::Shadow(Object(inode.0), 0),
+                _ => Work::Uncounted(Object(inode.0), 0),
             });
             self.backlog.note_advance();
         }

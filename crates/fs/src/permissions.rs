@@ -1,4 +1,4 @@
-//! Who may do what. A caller that the kernel has checked already may do everything.
+//! Permission checks. A caller that the kernel has checked already may do everything.
 
 use crate::errno::{FsError, Result};
 use crate::format::Record;
@@ -14,52 +14,53 @@ pub(crate) const SET_GID: u16 = 0o2000;
 pub(crate) const STICKY: u16 = 0o1000;
 
 impl Fs {
-    /// Whether the caller may do all of `wanted`. The first class that fits decides, of those that the permission
-    /// bits know or, where there is an access list, of those that it names besides.
+    /// Checks that the caller may do all of `wanted`. The first matching class decides: one of the permission bits,
+    /// or one that an access list adds.
     pub(crate) fn check_access(
         &self,
-        who: &Caller,
+        caller: &Caller,
         inode: InodeNo,
         record: &Record,
         wanted: u16,
     ) -> Result<()> {
-        let is_listless = who.checked || who.is_root() || who.uid == record.uid || record.xattrs == 0;
+        let is_listless =
+            caller.checked || caller.is_root() || caller.uid == record.uid || record.xattrs == 0;
         let by_list = match is_listless {
             true => None,
-            false => self.access_by_list(who, inode, record, wanted)?,
+            false => self.access_by_list(caller, inode, record, wanted)?,
         };
         match by_list {
-            None => check_bits(who, record, wanted),
+            None => check_bits(caller, record, wanted),
             Some(true) => Ok(()),
             Some(false) => Err(FsError::Access),
         }
     }
 
-    /// Whether the caller may take a name of `victim` out of a directory.
+    /// Checks that the caller may remove a name of `victim` from a directory.
     pub(crate) fn check_remove(
         &self,
-        who: &Caller,
+        caller: &Caller,
         (parent, directory): (InodeNo, &Record),
         victim: &Record,
     ) -> Result<()> {
-        self.check_access(who, parent, directory, WRITE | EXECUTE)?;
+        self.check_access(caller, parent, directory, WRITE | EXECUTE)?;
         let sticky = directory.permissions & STICKY != 0;
-        if sticky && who.uid != directory.uid { check_owner(who, victim) } else { Ok(()) }
+        if sticky && caller.uid != directory.uid { check_owner(caller, victim) } else { Ok(()) }
     }
 }
 
-/// Whether the permission bits give the caller all of `wanted`. The first class that fits decides.
-fn check_bits(who: &Caller, record: &Record, wanted: u16) -> Result<()> {
-    if who.checked {
+/// Checks that the permission bits grant the caller all of `wanted`. The first matching class decides.
+fn check_bits(caller: &Caller, record: &Record, wanted: u16) -> Result<()> {
+    if caller.checked {
         return Ok(());
     }
-    if who.is_root() {
+    if caller.is_root() {
         let anybody_executes = record.permissions & 0o111 != 0 || record.kind == Kind::Directory;
         return if wanted & EXECUTE == 0 || anybody_executes { Ok(()) } else { Err(FsError::Access) };
     }
-    let class = if who.uid == record.uid {
+    let class = if caller.uid == record.uid {
         record.permissions >> 6
-    } else if who.in_group(record.gid) {
+    } else if caller.in_group(record.gid) {
         record.permissions >> 3
     } else {
         record.permissions
@@ -67,35 +68,35 @@ fn check_bits(who: &Caller, record: &Record, wanted: u16) -> Result<()> {
     if class & wanted == wanted { Ok(()) } else { Err(FsError::Access) }
 }
 
-/// Only the owner and root.
-pub(crate) fn check_owner(who: &Caller, record: &Record) -> Result<()> {
-    let may = who.checked || who.is_root() || who.uid == record.uid;
+/// Only for the owner and root.
+pub(crate) fn check_owner(caller: &Caller, record: &Record) -> Result<()> {
+    let may = caller.checked || caller.is_root() || caller.uid == record.uid;
     if may { Ok(()) } else { Err(FsError::NotPermitted) }
 }
 
-/// Only root.
-pub(crate) fn check_root(who: &Caller) -> Result<()> {
-    if who.checked || who.is_root() { Ok(()) } else { Err(FsError::NotPermitted) }
+/// Only for root.
+pub(crate) fn check_root(caller: &Caller) -> Result<()> {
+    if caller.checked || caller.is_root() { Ok(()) } else { Err(FsError::NotPermitted) }
 }
 
-/// The permission bits of anything but a directory after somebody other than root has written to it, or anybody has
-/// changed its owner: a program does not keep the right to run as another.
+/// The permission bits of anything but a directory after a caller other than root has written to it, or after a
+/// change of its owner: the program loses the privilege to run as another user.
 pub(crate) fn without_set_id(record: &Record) -> u16 {
     let group_executes = record.permissions & 0o010 != 0;
     let dropped = if group_executes { SET_UID | SET_GID } else { SET_UID };
     if record.kind == Kind::Directory { record.permissions } else { record.permissions & !dropped }
 }
 
-/// Group and permission bits of what `who` makes in `directory` with these bits.
-pub(crate) fn inherited(who: &Caller, directory: &Record, kind: Kind, mut permissions: u16) -> (u32, u16) {
+/// Group and permission bits of an inode that `caller` creates in `directory` with these bits.
+pub(crate) fn inherited(caller: &Caller, directory: &Record, kind: Kind, mut permissions: u16) -> (u32, u16) {
     if directory.permissions & SET_GID == 0 {
-        return (who.gid, permissions);
+        return (caller.gid, permissions);
     }
     if kind == Kind::Directory {
         permissions |= SET_GID;
     } else if permissions & (SET_GID | 0o010) == (SET_GID | 0o010)
-        && !who.is_root()
-        && !who.in_group(directory.gid)
+        && !caller.is_root()
+        && !caller.in_group(directory.gid)
     {
         permissions &= !SET_GID;
     }

@@ -1,4 +1,4 @@
-//! Ranges of files: allocating, punching, zeroing, copying.
+//! Ranges of files: preallocating, punching, zeroing, copying.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use tree::Lsn;
 use crate::change::Change;
 use crate::errno::{FsError, Result};
 use crate::file_io::{Writer, check_file};
-use crate::format::{FILE_SIZE_MAX, FLAG_INLINE, FLAG_KEPT_BEYOND, FLAG_SHARES};
+use crate::format::{FILE_SIZE_MAX, FLAG_INLINE, FLAG_SHARES, FLAG_SPACE_BEYOND_END};
 use crate::handle::Handle;
 use crate::inodes::Locked;
 use crate::truncate::STEP_EXTENTS;
@@ -18,15 +18,15 @@ use crate::volume::Fs;
 /// Bytes that a copy moves at a time.
 const PIECE: u64 = 1 << 20;
 
-/// Bytes that one call copies at most. Whoever asked by way of a kernel holds the file's lock there and cannot be
-/// ended meanwhile, and a thread that answers requests is busy.
+/// The largest number of bytes that one call copies. During the call a kernel holds its lock of the file, the program
+/// cannot be killed, and a thread that answers requests is busy.
 const COPIED_MAX: u64 = 64 << 20;
 
-/// One step of keeping space.
-struct PartToKeep {
-    /// From block to block.
+/// One step of preallocation.
+struct PreallocateStep {
+    /// First block, and the block after the last.
     blocks: (u64, u64),
-    /// Whether what they hold goes.
+    /// Whether the contents of these blocks are removed.
     clear: bool,
     /// Bytes to be zeroed before.
     zeros: Option<Range<u64>>,
@@ -43,37 +43,41 @@ impl Fs {
         let end = offset.checked_add(length).filter(|end| *end <= FILE_SIZE_MAX).ok_or(FsError::TooLarge)?;
         check_file(handle.node().state.read().record()?)?;
         match mode {
-            FallocateMode::Allocate { keep_size } => self.keep(handle, &(offset..end), keep_size, false),
-            FallocateMode::ZeroRange { keep_size } => self.keep(handle, &(offset..end), keep_size, true),
+            FallocateMode::Allocate { keep_size } => {
+                self.preallocate(handle, &(offset..end), keep_size, false)
+            }
+            FallocateMode::ZeroRange { keep_size } => {
+                self.preallocate(handle, &(offset..end), keep_size, true)
+            }
             FallocateMode::PunchHole => self.punch(handle, offset, end),
-            FallocateMode::CollapseRange => self.collapse(handle, offset, end),
-            FallocateMode::InsertRange => self.insert(handle, offset, end),
+            FallocateMode::CollapseRange => self.collapse_range(handle, offset, end),
+            FallocateMode::InsertRange => self.insert_range(handle, offset, end),
         }?;
         self.sync_if_asked(handle)
     }
 
-    /// Keeps space for [offset, end), which later writes there take: it reads as zeros where nothing
-    /// was written, or with `clear` everywhere.
-    fn keep(&self, handle: &Handle, range: &Range<u64>, keep_size: bool, clear: bool) -> Result<()> {
-        self.with_room(|| match self.may_fit(handle, range)? {
+    /// Preallocates space for a range, which later writes there use. The range reads as zeros where nothing was
+    /// written, or with `clear` everywhere.
+    fn preallocate(&self, handle: &Handle, range: &Range<u64>, keep_size: bool, clear: bool) -> Result<()> {
+        self.with_space(|| match self.growth_fits(handle, range)? {
             true => Ok(()),
             false => Err(FsError::NoSpace),
         })?;
         let block = u64::from(self.extents.block_size());
         let whole = (range.end - (range.start - range.start % block)).next_multiple_of(block);
-        let (mut at, mut most) = (range.start, whole);
+        let (mut at, mut step_bytes_max) = (range.start, whole);
         while at < range.end {
-            let part = at..range.end.min((at - at % block).saturating_add(most));
-            let kept = self.with_room(|| {
+            let part = at..range.end.min((at - at % block).saturating_add(step_bytes_max));
+            let preallocated = self.with_space(|| {
                 self.begin_growing()?;
-                // The size is set once, by the last step: who is told that it failed finds it as it was.
-                self.keep_step(handle, &part, keep_size || part.end < range.end, clear)
+                // Only the last step sets the size. If the operation fails, the size is unchanged.
+                self.preallocate_step(handle, &part, keep_size || part.end < range.end, clear)
             });
-            match kept {
-                Ok(next) => (at, most) = (next, most.saturating_mul(2).min(whole)),
-                // Blocks that others own are given back only when there is space for as many, so less at once may do.
-                Err(FsError::NoSpace) if clear && most > block && self.shares_blocks(handle)? => {
-                    most = (most / 2).next_multiple_of(block);
+            match preallocated {
+                Ok(next) => (at, step_bytes_max) = (next, step_bytes_max.saturating_mul(2).min(whole)),
+                // Clearing shared blocks needs space for as many blocks, so a smaller part may succeed.
+                Err(FsError::NoSpace) if clear && step_bytes_max > block && self.shares_blocks(handle)? => {
+                    step_bytes_max = (step_bytes_max / 2).next_multiple_of(block);
                 }
                 Err(error) => return Err(error),
             }
@@ -85,45 +89,51 @@ impl Fs {
         Ok(handle.node().state.read().record()?.has(FLAG_SHARES))
     }
 
-    /// Whether there is room for what the file would grow by.
-    fn may_fit(&self, handle: &Handle, range: &Range<u64>) -> Result<bool> {
+    /// Whether there is space for the growth of the file.
+    fn growth_fits(&self, handle: &Handle, range: &Range<u64>) -> Result<bool> {
         let record = handle.node().state.read().record()?.clone();
         let grown = range.start.max(record.size)..range.end;
         let wanted = grown.end.saturating_sub(grown.start);
         let available = self.extents.bytes_left();
-        if wanted <= available || !record.has(FLAG_KEPT_BEYOND) {
+        if wanted <= available || !record.has(FLAG_SPACE_BEYOND_END) {
             return Ok(wanted <= available);
         }
-        Ok(wanted.saturating_sub(self.bytes_held(record.object(handle.inode()), &grown)?) <= available)
+        Ok(wanted.saturating_sub(self.bytes_allocated(record.object(handle.inode()), &grown)?) <= available)
     }
 
-    /// How much of a range the file has blocks for.
-    fn bytes_held(&self, object: Object, range: &Range<u64>) -> Result<u64> {
+    /// How many bytes of a range have blocks.
+    fn bytes_allocated(&self, object: Object, range: &Range<u64>) -> Result<u64> {
         let block = u64::from(self.extents.block_size());
         let pieces = self.extents.view_object(object)?.into_iter();
-        let held = pieces.filter_map(|(at, piece)| match piece {
+        let allocated = pieces.filter_map(|(at, piece)| match piece {
             Piece::Stored(extent) if extent.holds_space() => {
                 let end = (at + u64::from(extent.blocks)) * block;
                 Some(end.min(range.end).saturating_sub((at * block).max(range.start)))
             }
             _ => None,
         });
-        Ok(held.sum())
+        Ok(allocated.sum())
     }
 
-    /// A first part of it; where the next one begins.
-    fn keep_step(&self, handle: &Handle, range: &Range<u64>, keep_size: bool, clear: bool) -> Result<u64> {
+    /// Preallocates a first part of the range. Returns where the next part begins.
+    fn preallocate_step(
+        &self,
+        handle: &Handle,
+        range: &Range<u64>,
+        keep_size: bool,
+        clear: bool,
+    ) -> Result<u64> {
         let (inode, end) = (handle.inode(), range.end);
         let mut locked = Locked::one(handle.node());
-        self.finish_shift(&mut locked, inode)?;
+        self.finish_range_move(&mut locked, inode)?;
         if end > locked.record(inode)?.size {
             self.prepare_growth(&mut locked, inode, end)?;
         }
         if locked.record(inode)?.has(FLAG_INLINE) {
-            return self.keep_inline(&mut locked, handle, range, keep_size, clear);
+            return self.preallocate_inline(&mut locked, handle, range, keep_size, clear);
         }
         let block = u64::from(self.extents.block_size());
-        let part = self.part_to_keep(range, clear.then_some(locked.record(inode)?.size));
+        let part = self.first_preallocate_step(range, clear.then_some(locked.record(inode)?.size));
         if let Some(bytes) = part.zeros {
             self.zero_bytes(&mut locked, inode, bytes.start, bytes.end)?;
         }
@@ -135,9 +145,9 @@ impl Fs {
         let until = until * block;
         record.add_blocks(map.blocks_added());
         if until.min(end) > record.size {
-            // Behind what the file grows by more may be kept.
+            // Blocks beyond the part of the growth that is complete may have space.
             match keep_size || until < end {
-                true => record.set(FLAG_KEPT_BEYOND, true),
+                true => record.set(FLAG_SPACE_BEYOND_END, true),
                 false => record.size = end,
             }
         }
@@ -148,24 +158,24 @@ impl Fs {
         Ok(until)
     }
 
-    /// What to do first. `cleared` is the size of the file if the range is to be cleared.
-    fn part_to_keep(&self, range: &Range<u64>, cleared: Option<u64>) -> PartToKeep {
+    /// The first step. `cleared` is the size of the file if the range is to be cleared.
+    fn first_preallocate_step(&self, range: &Range<u64>, cleared: Option<u64>) -> PreallocateStep {
         let block = u64::from(self.extents.block_size());
         let (first, last) = (range.start / block, range.end.div_ceil(block));
         let Some(size) = cleared else {
-            return PartToKeep { blocks: (first, last), clear: false, zeros: None };
+            return PreallocateStep { blocks: (first, last), clear: false, zeros: None };
         };
-        // The block of the file's end goes as a whole: nothing behind the range in it counts.
+        // The last block of the file is removed as a whole: it has no bytes behind the range.
         let whole_end = if range.end >= size { last } else { range.end / block };
         if (range.start.div_ceil(block)..whole_end).contains(&first) {
-            return PartToKeep { blocks: (first, whole_end), clear: true, zeros: None };
+            return PreallocateStep { blocks: (first, whole_end), clear: true, zeros: None };
         }
         let zeros = (first * block).max(range.start)..((first + 1) * block).min(range.end);
-        PartToKeep { blocks: (first, first + 1), clear: false, zeros: Some(zeros) }
+        PreallocateStep { blocks: (first, first + 1), clear: false, zeros: Some(zeros) }
     }
 
-    /// The record has the contents, and as much space as an inline file may take.
-    fn keep_inline(
+    /// Contents stay in the record, which has as much space as an inline file may use.
+    fn preallocate_inline(
         &self,
         locked: &mut Locked,
         handle: &Handle,
@@ -184,7 +194,7 @@ impl Fs {
         Ok(range.end)
     }
 
-    /// The size becomes at least `end`. Growth was prepared.
+    /// Raises the size to at least `end`. The caller has prepared the growth.
     fn grow(&self, locked: &mut Locked, inode: InodeNo, end: u64, writer: Writer) -> Result<Lsn> {
         let mut record = locked.record(inode)?.clone();
         if end > record.size {
@@ -199,23 +209,23 @@ impl Fs {
         self.commit(change, locked)
     }
 
-    /// Makes [offset, end) read as zeros: whole blocks become a hole, the edges are written.
+    /// Makes a range read as zeros. Whole blocks become a hole, and zeros are written at the edges.
     fn punch(&self, handle: &Handle, offset: u64, end: u64) -> Result<()> {
         let inode = handle.inode();
         let block = u64::from(self.extents.block_size());
-        // Whole blocks only go away, which a full volume must allow; not of what is shared: that frees nothing
-        // for sure, and what is left of a reference takes a row more.
+        // Removing whole blocks must succeed on a full volume. Shared blocks are excluded: removing them may free
+        // nothing, and the rest of a reference needs another row.
         let is_whole =
             offset.is_multiple_of(block) && end.is_multiple_of(block) && !self.shares_blocks(handle)?;
-        self.with_room(|| {
+        self.with_space(|| {
             if !is_whole {
                 self.extents.admit()?;
             }
             let mut locked = Locked::one(handle.node());
             if !is_whole {
-                self.finish_shift(&mut locked, inode)?;
+                self.finish_range_move(&mut locked, inode)?;
             }
-            self.punch_kept(&mut locked, inode, offset..end)?;
+            self.punch_beyond_end(&mut locked, inode, offset..end)?;
             let end = end.min(locked.record(inode)?.size);
             if offset >= end {
                 return Ok(());
@@ -228,19 +238,19 @@ impl Fs {
         })
     }
 
-    /// Gives back what is kept beyond the end of the file in the whole blocks of a range. What is kept there
-    /// does not take part in a move: it is where it was.
-    fn punch_kept(&self, locked: &mut Locked, inode: InodeNo, range: Range<u64>) -> Result<()> {
+    /// Frees preallocated space beyond the end of the file in the whole blocks of a range. A range move does not
+    /// affect this space.
+    fn punch_beyond_end(&self, locked: &mut Locked, inode: InodeNo, range: Range<u64>) -> Result<()> {
         let block = u64::from(self.extents.block_size());
         loop {
             let mut record = locked.record(inode)?.clone();
             let from = range.start.max(self.object_end(inode, &record)?).next_multiple_of(block);
-            let kept = from..range.end - range.end % block;
-            if !record.has(FLAG_KEPT_BEYOND) || kept.is_empty() {
+            let preallocated = from..range.end - range.end % block;
+            if !record.has(FLAG_SPACE_BEYOND_END) || preallocated.is_empty() {
                 return Ok(());
             }
             let mut change = Change::reclaiming();
-            let (map, none_left) = self.remove_some(&mut change, inode, &mut record, &kept)?;
+            let (map, none_left) = self.remove_some(&mut change, inode, &mut record, &preallocated)?;
             change.save(inode, record);
             self.commit(change, locked)?;
             drop(map);
@@ -273,7 +283,7 @@ impl Fs {
         if head_end > offset {
             self.zero_bytes(locked, inode, offset, head_end)?;
         }
-        // The block of the file's end goes as a whole: nothing behind the range in it counts.
+        // The last block of the file is removed as a whole: it has no bytes behind the range.
         let tail = end - end % block;
         if tail >= head_end && end > tail && !at_end {
             self.zero_bytes(locked, inode, tail, end)?;
@@ -318,9 +328,9 @@ impl Fs {
         }
     }
 
-    /// Copies bytes between files; fewer than asked for at the end of the source, and where more than 64 MiB would
-    /// have to be read and written. Whole blocks are shared where that is worth it ([`Fs::clone_range`]), however
-    /// many; of the rest each piece is one read and one write, as if the caller did them.
+    /// Copies bytes between files. Copies fewer than requested at the end of the source, or if more than 64 MiB would
+    /// have to be read and written. Whole blocks are shared if that pays ([`Fs::clone_range`]), any number of them.
+    /// The rest is copied in pieces of one read and one write each, as if the caller had done these.
     pub fn copy_range(
         &self,
         from: &Handle,
@@ -356,7 +366,7 @@ impl Fs {
             match written {
                 Ok(0) => break,
                 Ok(written) => done += written as u64,
-                // The caller learns of it when he asks for the rest.
+                // The caller gets the error when it requests the rest.
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
             }
@@ -364,7 +374,7 @@ impl Fs {
         Ok(done)
     }
 
-    /// How much a file has from an offset on.
+    /// How many bytes a file has from an offset on.
     fn bytes_after(&self, handle: &Handle, offset: u64) -> Result<u64> {
         let state = handle.node().state.read();
         let record = state.record()?;

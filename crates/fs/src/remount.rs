@@ -1,9 +1,9 @@
-//! Changing how a volume is mounted while it is.
+//! Remounting a volume read-only or writable.
 //!
-//! A volume that is made read-only is closed like one that is unmounted: the next mount has nothing to
-//! replay, and from then on nothing is written. Where closing it fails it takes no changes all the same, and is still
-//! to be closed: by making it read-only once more, or by unmounting it. What was opened for reading only cannot be made
-//! writable: its recovery was done in memory, and others may be reading the same device.
+//! A volume that is made read-only is closed like one that is unmounted: the next mount has nothing to replay, and
+//! nothing is written from then on. If closing fails, the volume accepts no changes either, and the caller must close
+//! it by another [`Fs::make_read_only`] or by unmounting. A volume that was opened read-only cannot be made writable:
+//! its recovery was done in memory, and others may be reading the same device.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,26 +12,26 @@ use crate::errno::{FsError, Result};
 use crate::volume::Fs;
 
 impl Fs {
-    /// Ends background work, makes everything durable and closes the volume; what would change it is
-    /// refused from then on. Who calls this has seen to it that no operation is changing anything; what is
-    /// done aside from operations (`aside`) is waited for.
+    /// Ends background work, makes everything durable and closes the volume. Changes are refused from then on. The
+    /// caller makes sure that no system call is changing anything. This waits for changes that no system call has
+    /// requested (`background_changes`).
     ///
     /// # Errors
-    /// It is read-only, but was not closed: this may be called again.
+    /// The volume is read-only but not closed. The caller may call this again.
     pub fn make_read_only(&self) -> Result<()> {
         if self.read_only {
             return Ok(());
         }
-        if !self.held.swap(true, Ordering::SeqCst) {
-            // What has begun ends first. What begins from now on sees that it may not.
-            drop(self.aside.write());
+        if !self.remounted_read_only.swap(true, Ordering::SeqCst) {
+            // Changes that have begun end first. Later ones see that the volume is read-only.
+            drop(self.background_changes.write());
             self.runtime.stop_and_join();
         }
-        self.close_held()
+        self.close_read_only()
     }
 
-    /// Closes what was made read-only, unless that is done.
-    pub(crate) fn close_held(&self) -> Result<()> {
+    /// Closes a volume that was made read-only, unless it is closed already.
+    pub(crate) fn close_read_only(&self) -> Result<()> {
         if !self.is_closed() {
             self.extents.close_conventional();
             self.store.sync(self.store.last_lsn())?;
@@ -41,29 +41,29 @@ impl Fs {
         Ok(())
     }
 
-    /// Whether nothing is left to be made durable, and nothing may be written.
+    /// Whether everything is durable and nothing may be written.
     pub(crate) fn is_closed(&self) -> bool {
         self.read_only || self.closed.load(Ordering::SeqCst)
     }
 
-    /// Takes changes again after [`Fs::make_read_only`], whether that succeeded or not.
+    /// Accepts changes again after [`Fs::make_read_only`], whether that succeeded or not.
     pub fn make_writable(self: &Arc<Self>) -> Result<()> {
         if self.read_only || self.store.latched().is_some() {
             return Err(FsError::ReadOnly);
         }
-        if !self.held.load(Ordering::SeqCst) {
+        if !self.remounted_read_only.load(Ordering::SeqCst) {
             return Ok(());
         }
         self.closed.store(false, Ordering::SeqCst);
-        self.held.store(false, Ordering::SeqCst);
+        self.remounted_read_only.store(false, Ordering::SeqCst);
         self.runtime.allow_start();
         self.start().inspect_err(|_| {
             self.runtime.stop_and_join();
-            self.held.store(true, Ordering::SeqCst);
+            self.remounted_read_only.store(true, Ordering::SeqCst);
         })
     }
 
-    /// After how long a change is durable without anybody asking, from now on.
+    /// Sets after how long a change becomes durable on its own.
     pub fn set_commit_interval(&self, interval_ns: u64) {
         self.runtime.set_commit_interval(interval_ns);
     }

@@ -1,4 +1,4 @@
-//! Taking names away. These operations free space: they succeed on a full volume.
+//! Removing names. These operations free space, so they succeed on a full volume.
 
 use crate::change::Change;
 use crate::errno::{FsError, Result};
@@ -9,22 +9,23 @@ use crate::types::{Caller, InodeNo, Kind};
 use crate::volume::Fs;
 
 impl Fs {
-    /// Takes away a name of anything but a directory. The inode goes with its last name and handle.
-    pub fn unlink(&self, who: &Caller, parent: InodeNo, name: &[u8]) -> Result<()> {
-        self.remove_name(who, parent, name, false)
+    /// Removes a name of anything but a directory. The inode is deleted when its last name and its last handle are
+    /// gone.
+    pub fn unlink(&self, caller: &Caller, parent: InodeNo, name: &[u8]) -> Result<()> {
+        self.remove_name(caller, parent, name, false)
     }
 
-    /// Takes away an empty directory.
-    pub fn remove_directory(&self, who: &Caller, parent: InodeNo, name: &[u8]) -> Result<()> {
-        self.remove_name(who, parent, name, true)
+    /// Removes an empty directory.
+    pub fn remove_directory(&self, caller: &Caller, parent: InodeNo, name: &[u8]) -> Result<()> {
+        self.remove_name(caller, parent, name, true)
     }
 
-    fn remove_name(&self, who: &Caller, parent: InodeNo, name: &[u8], directory: bool) -> Result<()> {
+    fn remove_name(&self, caller: &Caller, parent: InodeNo, name: &[u8], directory: bool) -> Result<()> {
         check_name(name)?;
         self.begin()?;
         loop {
-            // Who may not search a directory is told so before whether the name is there.
-            self.check_search(who, parent)?;
+            // Without permission to search the directory, a caller must not learn whether the name exists.
+            self.check_search(caller, parent)?;
             let nodes;
             let holder = self.node(parent)?;
             let mut locked = Locked::one(&holder);
@@ -33,7 +34,7 @@ impl Fs {
             if found.inode == parent {
                 return Err(FsError::Io(format!("metadata is damaged: directory {} names itself", parent.0)));
             }
-            // Most were made after their directory, so their lock comes after its.
+            // Most inodes were created after their directory, so their lock comes after its lock.
             if found.inode > parent {
                 nodes = vec![self.node(found.inode)?];
                 locked.also(&nodes[0]);
@@ -48,9 +49,9 @@ impl Fs {
             }
             let mut change = Change::reclaiming();
             self.delete_name(&mut change.tx, parent, found.cookie);
-            let is_doomed = self.take_name(who, &mut change, &locked, parent, found.inode, directory)?;
+            let is_doomed = self.take_name(caller, &mut change, &locked, parent, found.inode, directory)?;
             self.commit(change, &mut locked)?;
-            self.keep_nameless(&locked, found.inode);
+            self.keep_if_unlinked(&locked, found.inode);
             drop(locked);
             if is_doomed {
                 self.dispose(found.inode);
@@ -61,7 +62,7 @@ impl Fs {
 
     fn take_name(
         &self,
-        who: &Caller,
+        caller: &Caller,
         change: &mut Change,
         locked: &Locked,
         parent: InodeNo,
@@ -70,7 +71,7 @@ impl Fs {
     ) -> Result<bool> {
         let mut holder = locked.directory(parent)?.clone();
         let record = locked.record(inode)?;
-        self.check_remove(who, (parent, &holder), record)?;
+        self.check_remove(caller, (parent, &holder), record)?;
         match (record.kind == Kind::Directory, directory) {
             (false, true) => return Err(FsError::NotDirectory),
             (true, false) => return Err(FsError::IsDirectory),
@@ -83,13 +84,13 @@ impl Fs {
         Ok(self.drop_name(change, locked, inode))
     }
 
-    /// Adds to `change` that the inode loses a name. True when that was the last and nobody has it
-    /// open: then the caller disposes of it after the commit.
+    /// Adds to `change` that the inode loses a name. Returns true if it was the last name and the inode has no
+    /// handle. Then the caller disposes of the inode after the commit.
     pub(crate) fn drop_name(&self, change: &mut Change, locked: &Locked, inode: InodeNo) -> bool {
         let record = locked.record(inode).expect("the caller has looked at it");
         let links = if record.kind == Kind::Directory { 0 } else { record.links.saturating_sub(1) };
         let is_closed = locked.is_closed(inode);
-        let has_no_more = record.has_no_blocks() && record.xattrs == 0 && !self.keeps_nameless(record);
+        let has_no_more = record.has_no_blocks() && record.xattrs == 0 && !self.keeps_unlinked(record);
         if links == 0 && is_closed && has_no_more {
             change.erase(inode);
             return false;

@@ -1,7 +1,7 @@
-//! Renaming: replace, no-replace, exchange, whiteout.
+//! Rename: replace, no-replace, exchange, whiteout.
 //!
-//! A directory that moves into another changes who is above whom. All such moves hold one lock, so
-//! that the walk which refuses to put a directory below itself sees ancestors that stay.
+//! Moving a directory into another one changes ancestors. All such moves hold one lock, so ancestors do not change
+//! during the walk that refuses to move a directory below itself.
 
 use std::sync::Arc;
 
@@ -11,32 +11,32 @@ use crate::change::Change;
 use crate::errno::{FsError, Result};
 use crate::format::Record;
 use crate::inodes::{Locked, Node, in_order};
-use crate::names::{Found, Slot, check_name};
+use crate::names::{FoundEntry, Slot, check_name};
 use crate::permissions::{EXECUTE, WRITE};
 use crate::types::{Caller, InodeNo, Kind, RenameFlags};
 use crate::volume::Fs;
 
-/// One side: a directory and a name in it.
+/// A directory and a name in it.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct EntryPath<'a> {
     parent: InodeNo,
     name: &'a [u8],
 }
 
-/// What was asked, and what was found before the locks.
+/// The request, and the entries that were found before the locks were taken.
 struct Renaming<'a> {
-    who: &'a Caller,
-    from: Place<'a>,
-    to: Place<'a>,
+    caller: &'a Caller,
+    from: EntryPath<'a>,
+    to: EntryPath<'a>,
     flags: RenameFlags,
-    source: Found,
+    source: FoundEntry,
     target: Slot,
-    /// The number of the whiteout to leave.
+    /// The inode number of the whiteout to leave.
     whiteout: Option<InodeNo>,
 }
 
 impl Renaming<'_> {
-    fn target_found(&self) -> Option<Found> {
+    fn target_found(&self) -> Option<FoundEntry> {
         match self.target {
             Slot::Taken(found) => Some(found),
             Slot::Free(_) => None,
@@ -67,11 +67,11 @@ impl Renaming<'_> {
 }
 
 impl Fs {
-    /// Gives what has one name another, in one step. What had the new name loses it, or gets the
-    /// old one (`exchange`). Replacing succeeds on a full volume.
+    /// Renames an entry in one transaction. An entry that had the new name is removed, or gets the old name
+    /// (`exchange`). Replacing succeeds on a full volume.
     pub fn rename(
         &self,
-        who: &Caller,
+        caller: &Caller,
         parent: InodeNo,
         name: &[u8],
         new_parent: InodeNo,
@@ -83,10 +83,10 @@ impl Fs {
         if flags.exchange && (flags.no_replace || flags.whiteout) {
             return Err(FsError::Invalid);
         }
-        let (from, to) = (Place { parent, name }, Place { parent: new_parent, name: new_name });
-        let doomed = self.with_room(|| {
+        let (from, to) = (EntryPath { parent, name }, EntryPath { parent: new_parent, name: new_name });
+        let doomed = self.with_space(|| {
             loop {
-                if let Some(doomed) = self.rename_once(who, from, to, flags)? {
+                if let Some(doomed) = self.rename_once(caller, from, to, flags)? {
                     return Ok(doomed);
                 }
             }
@@ -97,18 +97,18 @@ impl Fs {
         Ok(())
     }
 
-    /// None: what was found before the locks was not there any more under them. Otherwise done, with
-    /// the inode to dispose of.
+    /// None: the entries had changed before the locks were taken. Otherwise the rename is done, and the result is the
+    /// inode to dispose of.
     fn rename_once(
         &self,
-        who: &Caller,
-        from: Place,
-        to: Place,
+        caller: &Caller,
+        from: EntryPath,
+        to: EntryPath,
         flags: RenameFlags,
     ) -> Result<Option<Option<InodeNo>>> {
         self.begin()?;
-        self.check_search(who, from.parent)?;
-        self.check_search(who, to.parent)?;
+        self.check_search(caller, from.parent)?;
+        self.check_search(caller, to.parent)?;
         let source = self.find(from.parent, from.name)?.ok_or(FsError::NotFound)?;
         let target = self.slot(to.parent, to.name)?;
         if matches!(target, Slot::Free(_)) || flags.whiteout {
@@ -118,7 +118,7 @@ impl Fs {
             true => Some(self.numbers.next(&self.store, self.group(from.parent))?),
             false => None,
         };
-        let renaming = Renaming { who, from, to, flags, source, target, whiteout };
+        let renaming = Renaming { caller, from, to, flags, source, target, whiteout };
         renaming.check_target()?;
         if renaming.target_found().is_some_and(|found| found.inode == source.inode) && !flags.exchange {
             return Ok(Some(None));
@@ -147,7 +147,7 @@ impl Fs {
         Ok(in_order(nodes))
     }
 
-    /// Refuses to put `directory` into itself or below. `directory_moves` is held.
+    /// Refuses to move `directory` into itself or below itself. The caller holds `directory_moves`.
     fn check_not_below(&self, directory: InodeNo, into: InodeNo) -> Result<()> {
         let mut above = into;
         while above != InodeNo::ROOT {
@@ -181,22 +181,22 @@ impl Fs {
         let doomed = self.replace(renaming, locked, &mut change)?;
         self.commit(change, locked)?;
         if let Some(target) = renaming.target_found() {
-            self.keep_nameless(locked, target.inode);
+            self.keep_if_unlinked(locked, target.inode);
         }
         Ok(Some(doomed))
     }
 
     fn check_rename(&self, renaming: &Renaming, locked: &Locked) -> Result<()> {
-        let Renaming { who, from, to, source, .. } = *renaming;
+        let Renaming { caller, from, to, source, .. } = *renaming;
         let (old, new) = (locked.directory(from.parent)?, locked.directory(to.parent)?);
-        self.check_remove(who, (from.parent, old), locked.record(source.inode)?)?;
+        self.check_remove(caller, (from.parent, old), locked.record(source.inode)?)?;
         match renaming.target_found() {
-            Some(target) => self.check_remove(who, (to.parent, new), locked.record(target.inode)?)?,
-            None => self.check_access(who, to.parent, new, WRITE | EXECUTE)?,
+            Some(target) => self.check_remove(caller, (to.parent, new), locked.record(target.inode)?)?,
+            None => self.check_access(caller, to.parent, new, WRITE | EXECUTE)?,
         }
-        // The entry ".." of a directory that moves is changed, so it must be writable.
+        // The entry ".." of a moved directory changes, so the directory must be writable.
         for (directory, _) in renaming.moved_directories() {
-            self.check_access(who, directory, locked.record(directory)?, WRITE)?;
+            self.check_access(caller, directory, locked.record(directory)?, WRITE)?;
         }
         match renaming.target_found().filter(|_| !renaming.flags.exchange) {
             Some(target) if target.kind == Kind::Directory && locked.record(target.inode)?.size > 0 => {
@@ -206,7 +206,7 @@ impl Fs {
         }
     }
 
-    /// The source takes the new name; what had it loses it. Returns the inode to dispose of.
+    /// The source gets the new name, and the target loses it. Returns the inode to dispose of.
     fn replace(
         &self,
         renaming: &Renaming,
@@ -227,7 +227,7 @@ impl Fs {
         }
         new.gain_entry(is_directory)?;
         let left = if renaming.crosses() { &mut old } else { &mut new };
-        self.leave(renaming, change, left)?;
+        self.remove_old_name(renaming, change, left)?;
         self.put_name(
             &mut change.tx,
             to.parent,
@@ -240,9 +240,9 @@ impl Fs {
         Ok(doomed)
     }
 
-    /// Takes the old name away, or leaves a whiteout there.
-    fn leave(&self, renaming: &Renaming, change: &mut Change, old: &mut Record) -> Result<()> {
-        let Renaming { who, from, source, .. } = *renaming;
+    /// Removes the old name, or leaves a whiteout there.
+    fn remove_old_name(&self, renaming: &Renaming, change: &mut Change, old: &mut Record) -> Result<()> {
+        let Renaming { caller, from, source, .. } = *renaming;
         let Some(whiteout) = renaming.whiteout else {
             self.delete_name(&mut change.tx, from.parent, source.cookie);
             return Ok(());
@@ -250,11 +250,11 @@ impl Fs {
         old.gain_entry(false)?;
         let kind = Kind::CharDevice;
         self.put_name(&mut change.tx, from.parent, source.cookie, from.name, whiteout, kind);
-        change.save(whiteout, self.whiteout_record(who, from.parent, old));
+        change.save(whiteout, self.whiteout_record(caller, from.parent, old));
         Ok(())
     }
 
-    /// The two names change their inodes.
+    /// The two names exchange their inodes.
     fn exchange(&self, renaming: &Renaming, locked: &mut Locked) -> Result<Lsn> {
         let Renaming { from, to, source, .. } = *renaming;
         let target = renaming.target_found().expect("an exchange without a target was refused");
@@ -279,7 +279,7 @@ impl Fs {
         self.commit(change, locked)
     }
 
-    /// The parents with their new counts, the source with its new time and place.
+    /// Saves the parents with their new counts, and the source with its new time and parent.
     fn save_renamed(
         &self,
         renaming: &Renaming,
@@ -303,7 +303,7 @@ impl Fs {
         Ok(())
     }
 
-    /// An exchanged directory has another parent.
+    /// Saves the new parents of exchanged directories.
     fn save_parents(&self, renaming: &Renaming, locked: &Locked, change: &mut Change) -> Result<()> {
         for (directory, parent) in renaming.moved_directories() {
             if rt::is_planted("break-exchange-parent") {
@@ -319,7 +319,7 @@ impl Fs {
 }
 
 impl Renaming<'_> {
-    /// What can be told from the two kinds.
+    /// The checks that need only the two kinds.
     fn check_target(&self) -> Result<()> {
         let Some(target) = self.target_found() else {
             return if self.flags.exchange { Err(FsError::NotFound) } else { Ok(()) };
@@ -327,7 +327,7 @@ impl Renaming<'_> {
         if self.flags.no_replace {
             return Err(FsError::Exists);
         }
-        let is_directory = |found: Found| found.kind == Kind::Directory;
+        let is_directory = |found: FoundEntry| found.kind == Kind::Directory;
         match (is_directory(self.source), is_directory(target)) {
             _ if self.flags.exchange => Ok(()),
             (true, false) => Err(FsError::NotDirectory),

@@ -1,18 +1,18 @@
-//! Repair: what is a function of something else is set to what it must be, and what no name leads to gets one.
+//! Repair: sets derived values to what they must be, and gives a name to inodes that have none.
 //!
-//! Nothing that anybody could read is removed: an entry goes when nothing is left of the inode that it names, an
-//! orphan, an intent or an attribute when its inode does not exist. An inode without a name, of which nobody knows
-//! that it was deleted, gets one in `lost+found`. A directory whose record is lost, and that has entries, is made
-//! anew: they are names of files that nothing else leads to. Where it is not known which of two things is right
-//! (damaged rows, blocks with two owners, data without an inode, an intent to move a range of a file that says
-//! nothing of it), nothing is done. Nothing at all is done while a page of metadata cannot be read: what is missing
-//! would be taken for what does not exist.
+//! Readable data is never removed. An entry is removed if nothing is left of the inode that it names. An orphan, an
+//! intent or an attribute is removed if its inode does not exist. An inode without a name gets one in `lost+found`,
+//! unless it is known to be deleted. If a directory has lost its record but has entries, it is recreated, because
+//! only these entries lead to their files. If it is unknown which of two things is right (damaged rows, blocks with
+//! two owners, data without an inode, an intent to move a range of a file without the flag for it), nothing is done.
+//! Nothing at all is done while a page of metadata cannot be read, because missing rows would count as rows that do
+//! not exist.
 //!
-//! Works on the rows below the inodes in memory, one transaction for each thing: a crash leaves a repair half
-//! done and nothing worse. Afterwards the volume is mounted anew, and repaired again until nothing is left
-//! that can be: one repair may show the next. So only what has changed a row counts as repaired: a finding
-//! about a row that lies in a wrong group would otherwise be repaired for ever. Directories that are only in each
-//! other come last: what else is wrong may be why.
+//! Repair works on the rows below the inodes in memory, with one transaction for each finding. So a crash leaves a
+//! partial repair and nothing worse. Afterwards the volume is mounted again and repaired again until nothing more can
+//! be repaired, because one repair may reveal the next. So only a finding whose repair has changed a row counts as
+//! repaired: otherwise a finding about a row in a wrong group would be repaired for ever. Directories that are only
+//! in each other come last, because other damage may be the cause.
 
 mod directories;
 
@@ -34,21 +34,21 @@ use directories::Directories;
 
 const LOST_AND_FOUND: &[u8] = b"lost+found";
 
-/// What became of the findings.
+/// The results for the findings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Repaired {
-    /// What was put right.
+    /// The repaired findings.
     pub repaired: Vec<Finding>,
-    /// What was left as it is.
+    /// The findings that were left.
     pub left: Vec<Finding>,
 }
 
 /// One pass over the findings.
 struct Pass<'a> {
     directories: Directories<'a>,
-    /// The object map does not contradict itself, so that counts follow from it.
+    /// The object map does not contradict itself, so counts can be derived from it.
     counts_are_safe: bool,
-    /// Whether counts could be repaired, once that was tried: one repair sets all of them.
+    /// Whether counts could be repaired, once that was tried. One repair sets all of them.
     counts: Option<bool>,
 }
 
@@ -63,7 +63,7 @@ impl Pass<'_> {
 }
 
 impl Fs {
-    /// Checks, and repairs what can be. Nobody else may use the volume; it is of no use afterwards but to be
+    /// Checks the volume and repairs what can be repaired. The volume must not be in use. Afterwards it can only be
     /// unmounted.
     pub fn repair(&self) -> Result<Repaired> {
         self.begin()?;
@@ -78,7 +78,7 @@ impl Fs {
             Finding::Extents(finding) => finding.kind.is_count(),
             _ => true,
         });
-        // What is made anew does not count as what does not exist, so that comes first.
+        // Recreated inodes must not count as missing, so they come first.
         let comes_first =
             |finding: &Finding| matches!(finding, Finding::Names(NameFinding::NoDirectory { .. }));
         let mut is_repaired = vec![false; found.len()];
@@ -121,7 +121,7 @@ impl Fs {
                 self.change_row(*inode, |record| record.xattrs = *counted as u32)
             }
             WrongParent { inode, stored, found } => {
-                // One that two directories name is in the one that it says.
+                // If two directories have an entry of it, its parent is the recorded one.
                 let is_there = directories.have(*stored, *inode)?;
                 Ok(!is_there && self.change_row(*inode, |record| record.parent = *found)?)
             }
@@ -158,7 +158,7 @@ impl Fs {
         Ok(true)
     }
 
-    /// Whether there is a record of it that means nothing: then nobody knows what belongs to it.
+    /// Whether its record cannot be decoded. Then it is unknown which rows belong to it.
     pub(crate) fn is_damaged(&self, inode: InodeNo) -> Result<bool> {
         let row = self.store.get(self.group(inode), INODE, &inode_key(inode))?;
         Ok(row.is_some_and(|bytes| Record::decode(&bytes).is_err()))
@@ -175,15 +175,16 @@ impl Fs {
         Ok(true)
     }
 
-    /// Whether a file with an intent to move a range of it may be half moved, though it does not say so. Then nothing
-    /// but the intent tells where its bytes are.
+    /// Whether a file with an intent to move a range may be half moved although its record lacks the flag. Then only
+    /// the intent says where its bytes are.
     fn may_be_moving(&self, inode: InodeNo) -> Result<bool> {
         let has_blocks = self.stored(inode)?.is_some_and(|record| !record.has_no_blocks());
         let stored = self.store.get(self.group(inode), INTENT, &number_key(inode))?;
         Ok(has_blocks && stored.is_some_and(|bytes| Shift::decode(&bytes).is_ok()))
     }
 
-    /// The truncation goes on where nobody knew that it had to. A move of which nobody knows the range cannot.
+    /// Continues a truncation that was not known to be unfinished. A range move with an unknown range cannot
+    /// continue.
     fn repair_intent(&self, inode: InodeNo) -> Result<bool> {
         let cause = self.stored(inode)?.map(|record| record.flags & (FLAG_TRUNCATING | FLAG_SHIFTING));
         if cause != Some(FLAG_TRUNCATING) {
@@ -195,7 +196,7 @@ impl Fs {
         Ok(true)
     }
 
-    /// Numbers up to this one count as handed out.
+    /// Numbers up to this one count as used.
     fn repair_range(&self, inode: InodeNo) -> Result<bool> {
         let group = self.group(inode);
         let Some(end) = (inode.0 / u64::from(self.store.info().groups)).checked_add(1) else {
@@ -209,7 +210,7 @@ impl Fs {
         Ok(true)
     }
 
-    /// Whether anything is left of an inode: a record, if only one that means nothing, or data.
+    /// Whether anything is left of an inode: a record, even one that cannot be decoded, or data.
     fn is_anything_left(&self, inode: InodeNo) -> Result<bool> {
         let (group, Some(next)) = (self.group(inode), inode.0.checked_add(1)) else { return Ok(true) };
         for table in [INODE, EXTENT, RESIDENT] {
@@ -221,7 +222,7 @@ impl Fs {
         Ok(false)
     }
 
-    /// Where a name is or could be; none where a row that means nothing is in the way, or there is no place.
+    /// The place of a name. None if a row that cannot be decoded is in the way, or if there is no place.
     fn place(&self, parent: InodeNo, name: &[u8]) -> Result<Option<Slot>> {
         match self.slot(parent, name) {
             Err(FsError::NoSpace) => Ok(None),
@@ -230,7 +231,7 @@ impl Fs {
         }
     }
 
-    /// The entries of a directory; none for a row that means nothing.
+    /// The entries of a directory. None for a row that cannot be decoded.
     fn entries(&self, directory: InodeNo) -> Result<Vec<Option<DirEntry>>> {
         let (from, to) = (dirent_key(directory, 0), dirent_key(directory, u64::MAX));
         let rows = self.store.range(self.group(directory), DIRENT, &from, &to, usize::MAX)?;
@@ -242,7 +243,7 @@ impl Fs {
         Ok(rows.iter().map(decoded).collect())
     }
 
-    /// An entry of which nothing is left goes; one that says a wrong kind gets the inode's.
+    /// Removes an entry whose inode has nothing left. Sets the kind of an entry to the inode's.
     fn repair_entry(&self, parent: InodeNo, name: &[u8], inode: InodeNo) -> Result<bool> {
         let Some(Slot::Taken(found)) = self.place(parent, name)? else { return Ok(false) };
         if found.inode != inode {
@@ -259,8 +260,8 @@ impl Fs {
         Ok(true)
     }
 
-    /// An entry of what is no directory: that is made one where there is nothing else, or else the entry goes, and
-    /// what has no other name gets one.
+    /// For an entry in an inode that is no directory: recreates the directory if there is no record. Otherwise
+    /// removes the entry, and an inode without another name gets one.
     fn repair_no_directory(&self, parent: InodeNo, name: &[u8]) -> Result<bool> {
         match self.stored(parent)? {
             None => return self.make_directory_anew(parent),
@@ -277,8 +278,8 @@ impl Fs {
         Ok(true)
     }
 
-    /// A directory that has lost its record has entries again; owner, permissions and times are not known any more.
-    /// What it is in and how much is in it comes out at the next repair.
+    /// Recreates the record of a directory with entries. Owner, permissions and times are lost. The next repair finds
+    /// its parent and its counts.
     fn make_directory_anew(&self, inode: InodeNo) -> Result<bool> {
         let mut is_needed = false;
         for entry in self.entries(inode)?.into_iter().flatten() {
@@ -299,7 +300,7 @@ impl Fs {
         Record { kind: Kind::Directory, permissions: 0o700, links: 2, parent, ..empty }
     }
 
-    /// Of directories that are only in each other one is taken out, and gets another name.
+    /// Takes one directory out of each cycle of directories, and gives it another name.
     fn repair_detached(&self, done: &mut Repaired) -> Result<()> {
         let (mut directories, mut walked) = (Directories::new(self), BTreeSet::new());
         for finding in std::mem::take(&mut done.left) {
@@ -315,8 +316,8 @@ impl Fs {
         Ok(())
     }
 
-    /// Goes up from a directory; when that ends in a circle, takes the first directory in it away from the one that
-    /// it is in. Ends at a directory that an earlier call has walked over: its circle has been broken, or cannot be.
+    /// Goes up from a directory. If that ends in a cycle, removes the first directory of the cycle from its parent.
+    /// Ends at a directory that an earlier call has visited: its cycle has been broken, or cannot be.
     fn break_circle(
         &self,
         inode: InodeNo,
@@ -350,7 +351,7 @@ impl Fs {
         Ok(true)
     }
 
-    /// An entry is put where its name's hash says, if that name is not there.
+    /// Moves an entry to the place of its name's hash, if the name does not exist there.
     fn repair_hash(&self, parent: InodeNo, name: &[u8], directories: &mut Directories) -> Result<bool> {
         let Some(Slot::Free(cookie)) = self.place(parent, name)? else { return Ok(false) };
         let Some(entry) = directories.misplaced(parent, name)? else { return Ok(false) };
@@ -361,7 +362,7 @@ impl Fs {
         Ok(true)
     }
 
-    /// A name in `lost+found`.
+    /// Gives the inode a name in `lost+found`.
     fn give_name(&self, inode: InodeNo) -> Result<bool> {
         let Some(place) = self.lost_and_found()? else { return Ok(false) };
         let (Some(mut record), Some(mut above)) = (self.stored(inode)?, self.stored(place)?) else {
@@ -385,7 +386,7 @@ impl Fs {
         Ok(true)
     }
 
-    /// The directory for what has no name; none when something else has its name.
+    /// The directory for inodes without a name. None if something else has its name.
     fn lost_and_found(&self) -> Result<Option<InodeNo>> {
         let root = InodeNo::ROOT;
         let cookie = match self.place(root, LOST_AND_FOUND)? {
@@ -396,7 +397,7 @@ impl Fs {
             None => return Ok(None),
         };
         let Some(mut above) = self.stored(root)? else { return Ok(None) };
-        // A counter that means nothing is in the way of one group only.
+        // A damaged counter affects one group only.
         let new = || self.numbers.next(&self.store, self.numbers.next_directory_group()).ok();
         let Some(inode) = (0..self.store.info().groups).find_map(|_| new()) else { return Ok(None) };
         let record = self.new_directory(root);
@@ -411,7 +412,7 @@ impl Fs {
         Ok(Some(inode))
     }
 
-    /// Attributes of what does not exist.
+    /// Removes attributes of an inode that does not exist.
     fn remove_attributes(&self, inode: InodeNo) -> Result<bool> {
         if self.is_anything_left(inode)? {
             return Ok(false);

@@ -1,14 +1,15 @@
-//! Background work: what there is to do, the threads that do it, and errors that nobody waited for.
+//! Background work: the tasks, the threads that run them, and errors that no caller waits for.
 //!
-//! Logic owns no threads. [`Fs::step`] does one piece of everything there is; the simulator calls
-//! it. The threads that [`Fs::start`] begins work in a [`Lane`] each: a long piece of collection does not hold up the
-//! commit interval, and no checkpoint or reset holds up collection. What they do can be had without them
-//! ([`Fs::workers`]), for a schedule of threads. They hold the volume only while they work:
-//! a volume that is dropped without `unmount` ends as if the process had been killed.
+//! Logic owns no threads. [`Fs::step`] performs one step of every task; the simulator calls it. Each thread that
+//! [`Fs::start`] starts runs one [`BackgroundTask`], so long GC work does not delay the commit interval, and a
+//! checkpoint or a reset does not delay GC. Callers that schedule threads themselves take the bodies from
+//! [`Fs::workers`]. A thread holds a reference to the volume only during a step. A volume that is dropped without
+//! `unmount` ends like one whose process was killed.
 //!
-//! **An idle volume wakes no thread.** While changes are made, an idle thread looks for work four times a second, because
-//! some work only becomes due with time. All such work follows from a change and is due soon after it. So a thread that
-//! has found nothing to do for a while, with every change durable, sleeps until the next change ([`Calm`]).
+//! **An idle volume wakes no thread.** While changes are made, an idle thread polls for work four times a second,
+//! because some work only becomes due with time. All such work follows from a change and is due soon after it. So a
+//! thread that has found no work for a while, with every change durable, sleeps until the next change
+//! ([`ChangeWatch`]).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -21,64 +22,65 @@ use tree::Step;
 use crate::errno::{FsError, Result};
 use crate::volume::Fs;
 
-/// How long an idle thread sleeps when nothing wakes it.
+/// How long an idle thread waits between two polls when nothing wakes it.
 const IDLE: Duration = Duration::from_millis(250);
-/// After how many looks in vain, without a change meanwhile, an idle thread sleeps. With [`IDLE`] these take 30 s, three
-/// times as long as the longest time that is measured in ([`crate::rate`]).
-const LOOKS_MAX: u32 = 120;
-/// How long it sleeps at most. No work is known that only time makes due so late.
+/// After this many polls without work and without a change, an idle thread sleeps. With [`IDLE`] they take 30 s,
+/// three times the longest time that anything measures ([`crate::write_rate`]).
+const POLLS_MAX: u32 = 120;
+/// How long a thread sleeps at most. No known work becomes due by time alone so late.
 const SLEEP: Duration = Duration::from_secs(3600);
-/// How long nobody must have written before garbage is collected that need not be yet.
+/// How long a pause of all writers lasts before GC does work that is not urgent.
 const QUIET: Duration = Duration::from_micros(500);
 /// How long a thread waits after an error.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
-/// No change waits to be made durable.
-const NOTHING: u64 = u64::MAX;
+/// Every change is durable.
+const ALL_DURABLE: u64 = u64::MAX;
 
-/// Background work that is done side by side.
+/// Background tasks that run concurrently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lane {
-    /// Commit interval, checkpoints, cleaning of metadata.
+pub enum BackgroundTask {
+    /// Commit interval, checkpoints, GC of metadata zones.
     Commits,
-    /// Resets of zones in which nothing lives, and giving back what the medium holds for them.
+    /// Resets of zones without live blocks, and discarding their space on the medium.
     Resets,
-    /// Deletions, garbage collection, writeback.
+    /// Deletions, GC of data zones, writeback.
     Space,
-    /// Reading what walkers will need in a moment.
-    Ahead,
+    /// Prefetch of metadata that walks of a tree will need soon.
+    Prefetch,
 }
 
-impl Lane {
+impl BackgroundTask {
     /// All of them.
-    pub const ALL: [Lane; 4] = [Lane::Commits, Lane::Resets, Lane::Space, Lane::Ahead];
+    pub const ALL: [BackgroundTask; 4] =
+        [BackgroundTask::Commits, BackgroundTask::Resets, BackgroundTask::Space, BackgroundTask::Prefetch];
 
     /// The name of its thread.
     fn name(self) -> &'static str {
         match self {
-            Lane::Commits => "polder-commit",
-            Lane::Resets => "polder-reset",
-            Lane::Space => "polder-clean",
-            Lane::Ahead => "polder-ahead",
+            BackgroundTask::Commits => "polder-commit",
+            BackgroundTask::Resets => "polder-reset",
+            BackgroundTask::Space => "polder-gc",
+            BackgroundTask::Prefetch => "polder-prefetch",
         }
     }
 }
 
-/// The name of a thread, and what it does.
+/// The name of a thread and its body.
 pub type Worker = (&'static str, Box<dyn FnOnce() + Send>);
 
 /// The state of background work.
 pub(crate) struct Runtime {
     commit_interval_ns: AtomicU64,
-    /// When the oldest change that may not be durable was made (monotonic), or [`NOTHING`].
+    /// When the oldest change that may not be durable was made (monotonic), or [`ALL_DURABLE`].
     oldest_ns: AtomicU64,
-    /// Dirty nodes wait for a thread that was woken for them.
-    pressed: AtomicBool,
-    /// Errors of the volume so far.
+    /// A thread has been woken to take a checkpoint of the dirty nodes.
+    checkpoint_requested: AtomicBool,
+    /// The number of errors of the volume so far.
     errors: AtomicU64,
     last_error: Mutex<Option<FsError>>,
-    /// One for each lane.
-    signals: [Arc<Signal>; Lane::ALL.len()],
-    calm: Arc<Calm>,
+    /// One for each task.
+    signals: [Arc<Signal>; BackgroundTask::ALL.len()],
+    watch: Arc<ChangeWatch>,
     /// Called before the commit interval makes changes durable.
     before_commits: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -88,12 +90,12 @@ impl Runtime {
     pub(crate) fn new(commit_interval_ns: u64) -> Self {
         Runtime {
             commit_interval_ns: AtomicU64::new(commit_interval_ns),
-            oldest_ns: AtomicU64::new(NOTHING),
-            pressed: AtomicBool::new(false),
+            oldest_ns: AtomicU64::new(ALL_DURABLE),
+            checkpoint_requested: AtomicBool::new(false),
             errors: AtomicU64::new(0),
             last_error: Mutex::new(None),
             signals: Default::default(),
-            calm: Arc::default(),
+            watch: Arc::default(),
             before_commits: Mutex::new(None),
             threads: Mutex::default(),
         }
@@ -111,56 +113,59 @@ impl Runtime {
     /// A change was committed.
     pub(crate) fn committed(&self, now_ns: u64) {
         self.oldest_ns.fetch_min(now_ns, Ordering::SeqCst);
-        if self.calm.end() {
-            [Lane::Commits, Lane::Resets, Lane::Space].into_iter().for_each(|lane| self.wake_lane(lane));
+        if self.watch.note_change() {
+            [BackgroundTask::Commits, BackgroundTask::Resets, BackgroundTask::Space]
+                .into_iter()
+                .for_each(|task| self.wake_task(task));
         }
     }
 
-    /// Whether every change is durable, or is just being made so.
-    fn owes_nothing(&self) -> bool {
-        self.oldest_ns.load(Ordering::SeqCst) == NOTHING
+    /// Whether every change is durable or is just being made durable.
+    fn is_all_durable(&self) -> bool {
+        self.oldest_ns.load(Ordering::SeqCst) == ALL_DURABLE
     }
 
-    /// Whether the oldest change has waited for the commit interval. Then the caller makes
-    /// everything durable.
+    /// Whether the oldest change has waited for the commit interval. If so, the caller makes everything durable.
     fn take_due(&self, now_ns: u64) -> bool {
         let oldest = self.oldest_ns.load(Ordering::SeqCst);
-        if oldest == NOTHING || now_ns.saturating_sub(oldest) < self.commit_interval_ns() {
+        if oldest == ALL_DURABLE || now_ns.saturating_sub(oldest) < self.commit_interval_ns() {
             return false;
         }
-        self.oldest_ns.compare_exchange(oldest, NOTHING, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        self.oldest_ns.compare_exchange(oldest, ALL_DURABLE, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// There is work, whatever it is.
+    /// Wakes all threads but the one that prefetches.
     pub(crate) fn wake(&self) {
-        [Lane::Commits, Lane::Resets, Lane::Space].into_iter().for_each(|lane| self.wake_lane(lane));
+        [BackgroundTask::Commits, BackgroundTask::Resets, BackgroundTask::Space]
+            .into_iter()
+            .for_each(|task| self.wake_task(task));
     }
 
-    /// There is work for this lane.
-    pub(crate) fn wake_lane(&self, lane: Lane) {
-        self.signals[lane as usize].wake();
+    /// Wakes the thread of this task.
+    pub(crate) fn wake_task(&self, task: BackgroundTask) {
+        self.signals[task as usize].wake();
     }
 
-    /// Wakes the thread that reads ahead.
-    pub(crate) fn reader(&self) -> Arc<dyn Fn() + Send + Sync> {
-        let ahead = self.signals[Lane::Ahead as usize].clone();
-        Arc::new(move || ahead.wake())
+    /// A function that wakes the thread that prefetches.
+    pub(crate) fn prefetch_waker(&self) -> Arc<dyn Fn() + Send + Sync> {
+        let prefetch = self.signals[BackgroundTask::Prefetch as usize].clone();
+        Arc::new(move || prefetch.wake())
     }
 
-    /// There is a checkpoint to be taken; wakes the threads once for it.
-    pub(crate) fn press(&self) {
-        if !self.pressed.swap(true, Ordering::SeqCst) {
+    /// A checkpoint is due. Wakes the threads once for it.
+    pub(crate) fn request_checkpoint(&self) {
+        if !self.checkpoint_requested.swap(true, Ordering::SeqCst) {
             self.wake();
         }
     }
 
-    /// Something failed that the caller of no operation may hear of.
+    /// Notes an error that no operation may return to its caller.
     pub(crate) fn failed(&self, error: &FsError) {
         *self.last_error.lock() = Some(error.clone());
         self.errors.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Failures so far.
+    /// The number of errors so far.
     pub(crate) fn errors(&self) -> u64 {
         self.errors.load(Ordering::SeqCst)
     }
@@ -169,7 +174,7 @@ impl Runtime {
         self.last_error.lock().clone().unwrap_or_else(|| FsError::Io("the volume failed".to_owned()))
     }
 
-    /// Fetches what the changes depend on that are made durable next.
+    /// Has the data arrive that the changes depend on which are made durable next.
     fn prepare_commit(&self) {
         let before = self.before_commits.lock().clone();
         if let Some(before) = before {
@@ -177,21 +182,21 @@ impl Runtime {
         }
     }
 
-    /// Asks the threads to end.
+    /// Tells the threads to end.
     pub(crate) fn stop(&self) {
         for signal in &self.signals {
             signal.set_stopped(true);
         }
     }
 
-    /// Threads may be started again after they were stopped.
+    /// Allows threads to be started again after they were stopped.
     pub(crate) fn allow_start(&self) {
         for signal in &self.signals {
             signal.set_stopped(false);
         }
     }
 
-    /// Waits until they have.
+    /// Stops the threads and waits until they have ended.
     pub(crate) fn stop_and_join(&self) {
         self.stop();
         for thread in self.threads.lock().drain(..) {
@@ -203,29 +208,29 @@ impl Runtime {
 }
 
 impl Drop for Runtime {
-    /// Threads that sleep would not notice for long that their volume is gone.
+    /// Sleeping threads would otherwise not notice for long that their volume is gone.
     fn drop(&mut self) {
         self.stop();
     }
 }
 
-/// Whether anything changes, and how many threads sleep because nothing does.
+/// Counts changes, and the threads that sleep because there are none.
 #[derive(Default)]
-struct Calm {
-    /// Counts changes.
+struct ChangeWatch {
+    /// The number of changes.
     changes: AtomicU64,
     sleepers: AtomicUsize,
 }
 
-impl Calm {
-    /// Something changes; whether threads sleep that have to be woken for it.
-    fn end(&self) -> bool {
+impl ChangeWatch {
+    /// Counts a change. Returns whether threads sleep that must be woken for it.
+    fn note_change(&self) -> bool {
         self.changes.fetch_add(1, Ordering::SeqCst);
         self.sleepers.load(Ordering::SeqCst) > 0
     }
 
-    /// Sleeps by `wait`, unless there was a change after number `seen`. Either the change counts before this looks, or
-    /// [`Calm::end`] sees that a thread sleeps.
+    /// Sleeps by calling `wait`, unless there was a change after number `seen`. Either the change is counted before
+    /// the comparison here, or [`ChangeWatch::note_change`] sees that a thread sleeps.
     fn sleep(&self, seen: u64, wait: impl FnOnce() -> Option<u64>) -> Option<u64> {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         let woken = match self.changes.load(Ordering::SeqCst) == seen {
@@ -237,24 +242,24 @@ impl Calm {
     }
 }
 
-/// How often one thread has looked for work in vain since the last change.
+/// How often one thread has polled without success since the last change.
 #[derive(Default)]
-struct Looks {
+struct IdlePolls {
     changes: u64,
     count: u32,
 }
 
-impl Looks {
-    /// It has looked again. Whether it may sleep.
+impl IdlePolls {
+    /// Counts a poll without success. Returns whether the thread may sleep.
     fn add(&mut self, changes: u64) -> bool {
         self.count = if changes == self.changes { self.count.saturating_add(1) } else { 0 };
         self.changes = changes;
-        self.count >= LOOKS_MAX
+        self.count >= POLLS_MAX
     }
 }
 
 impl Fs {
-    /// Starts the threads that call `step`; they end with `unmount`, or when the volume is dropped.
+    /// Starts the threads that call `step`. They end with `unmount` or when the volume is dropped.
     pub fn start(self: &Arc<Self>) -> Result<()> {
         let mut threads = self.runtime.threads.lock();
         if !threads.is_empty() || self.read_only {
@@ -268,47 +273,47 @@ impl Fs {
         Ok(())
     }
 
-    /// Has the thread that keeps the commit interval call this each time before it makes changes durable, so that data
-    /// which a change depends on can still be written. No lock is held meanwhile.
+    /// Has the thread that keeps the commit interval call this each time before it makes changes durable, so that
+    /// data on which a change depends can still be written. No lock is held during the call.
     pub fn call_before_commits(&self, call: Arc<dyn Fn() + Send + Sync>) {
         *self.runtime.before_commits.lock() = Some(call);
     }
 
-    /// What threads of these names do: they return when the volume is unmounted, or dropped and they have noticed.
+    /// The names and bodies of the threads. They return after the volume has been unmounted or dropped.
     pub fn workers(self: &Arc<Self>) -> Vec<Worker> {
         let idle = IDLE.min(Duration::from_nanos(self.runtime.commit_interval_ns()).max(IDLE / 25));
-        let worker = |lane: Lane| -> Worker {
-            let (fs, signal) = (Arc::downgrade(self), self.runtime.signals[lane as usize].clone());
-            let calm = Arc::clone(&self.runtime.calm);
-            (lane.name(), Box::new(move || run(&fs, &signal, &calm, lane, idle)))
+        let worker = |task: BackgroundTask| -> Worker {
+            let (fs, signal) = (Arc::downgrade(self), self.runtime.signals[task as usize].clone());
+            let watch = Arc::clone(&self.runtime.watch);
+            (task.name(), Box::new(move || run(&fs, &signal, &watch, task, idle)))
         };
-        Lane::ALL.map(worker).into()
+        BackgroundTask::ALL.map(worker).into()
     }
 
-    /// One piece of background work: commit interval, checkpoint, cleaning, GC, orphans, intents, reading ahead.
+    /// One step of each task: commit interval, checkpoint, GC of metadata and data, orphans, intents, prefetch.
     pub fn step(&self) -> Result<Step> {
         let mut worked = Step::Idle;
-        for lane in Lane::ALL {
-            if self.step_in(lane)? == Step::Worked {
+        for task in BackgroundTask::ALL {
+            if self.step_task(task)? == Step::Worked {
                 worked = Step::Worked;
             }
         }
         Ok(worked)
     }
 
-    /// One piece of what is done in a lane.
-    pub fn step_in(&self, lane: Lane) -> Result<Step> {
-        match lane {
-            Lane::Ahead => self.step_ahead(),
+    /// One step of a task.
+    pub fn step_task(&self, task: BackgroundTask) -> Result<Step> {
+        match task {
+            BackgroundTask::Prefetch => self.step_prefetch(),
             _ if self.is_read_only() => Ok(Step::Idle),
-            Lane::Commits => self.step_commits(),
-            Lane::Resets => self.step_resets(),
-            Lane::Space => self.step_space(),
+            BackgroundTask::Commits => self.step_commits(),
+            BackgroundTask::Resets => self.step_resets(),
+            BackgroundTask::Space => self.step_space(),
         }
     }
 
     fn step_commits(&self) -> Result<Step> {
-        self.runtime.pressed.store(false, Ordering::SeqCst);
+        self.runtime.checkpoint_requested.store(false, Ordering::SeqCst);
         let due = self.runtime.take_due(self.clock.monotonic_ns());
         if due {
             self.runtime.prepare_commit();
@@ -320,7 +325,7 @@ impl Fs {
 
     fn step_resets(&self) -> Result<Step> {
         let step = self.note_failure(self.extents.step_resets().map_err(FsError::from))?;
-        // Somebody may wait for a reset, and nobody for this.
+        // A writer may wait for a reset. Nothing waits for a discard.
         let worked = step == Step::Worked || self.store.device().give_back();
         Ok(if worked { Step::Worked } else { Step::Idle })
     }
@@ -328,7 +333,7 @@ impl Fs {
     fn step_space(&self) -> Result<Step> {
         self.rate.note(self.clock.monotonic_ns(), self.data_bytes());
         let backlog = self.note_failure(self.step_backlog());
-        // Also when that failed: what finds no room waits for this.
+        // This runs even if the backlog failed for lack of space, because it frees space.
         let step = self.note_failure(self.extents.step_space().map_err(FsError::from))?;
         self.wake_resets();
         match backlog {
@@ -338,31 +343,32 @@ impl Fs {
         }
     }
 
-    /// Whether a lane that is idle will have something to do in a moment, if nobody writes until then.
-    fn looks_again(&self, lane: Lane) -> bool {
-        lane == Lane::Space && !self.is_read_only() && self.extents.waits_for_quiet()
+    /// Whether an idle task will have work in a moment if there is no write until then.
+    fn polls_soon(&self, task: BackgroundTask) -> bool {
+        task == BackgroundTask::Space && !self.is_read_only() && self.extents.waits_for_quiet()
     }
 
-    /// Wakes whoever resets what was emptied.
+    /// Wakes the thread that resets zones, if zones have become empty.
     fn wake_resets(&self) {
         if self.extents.take_emptied() {
-            self.runtime.wake_lane(Lane::Resets);
+            self.runtime.wake_task(BackgroundTask::Resets);
         }
     }
 
-    /// After a change: wakes whoever resets what was emptied, and whoever moves what is owed.
+    /// After a change: wakes the thread that resets zones, and the one that does GC if GC debt is due.
     pub(crate) fn wake_for_space(&self) {
         self.wake_resets();
         if self.extents.take_call() {
-            self.runtime.wake_lane(Lane::Space);
+            self.runtime.wake_task(BackgroundTask::Space);
         }
     }
 
-    fn step_ahead(&self) -> Result<Step> {
+    fn step_prefetch(&self) -> Result<Step> {
         Ok(if self.store.read_ahead() { Step::Worked } else { Step::Idle })
     }
 
-    /// A lack of space or memory is met by those who need some; what else fails here is told to every handle.
+    /// Operations that lack space or memory handle this themselves. Other errors of background work are reported once
+    /// through every open handle.
     fn note_failure<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result
             && !matches!(error, FsError::NoSpace | FsError::NoMemory)
@@ -373,25 +379,25 @@ impl Fs {
     }
 }
 
-fn run(fs: &Weak<Fs>, signal: &Signal, calm: &Calm, lane: Lane, idle: Duration) {
-    let (mut seen, mut looks) = (0, Looks::default());
+fn run(fs: &Weak<Fs>, signal: &Signal, watch: &ChangeWatch, task: BackgroundTask, idle: Duration) {
+    let (mut seen, mut polls) = (0, IdlePolls::default());
     loop {
-        let Some(held) = fs.upgrade() else { return };
-        let changes = calm.changes.load(Ordering::SeqCst);
-        let wait = match held.step_in(lane) {
+        let Some(volume) = fs.upgrade() else { return };
+        let changes = watch.changes.load(Ordering::SeqCst);
+        let wait = match volume.step_task(task) {
             Ok(Step::Worked) => Duration::ZERO,
-            Ok(Step::Idle) if held.looks_again(lane) => QUIET,
-            Ok(Step::Idle) if looks.add(changes) && held.runtime.owes_nothing() => SLEEP,
+            Ok(Step::Idle) if volume.polls_soon(task) => QUIET,
+            Ok(Step::Idle) if polls.add(changes) && volume.runtime.is_all_durable() => SLEEP,
             Ok(Step::Idle) => idle,
             Err(error) => {
-                // It will be tried every second.
+                // The next try follows in a second.
                 tracing::warn!("background work failed: {error}");
                 AFTER_ERROR
             }
         };
-        drop(held);
+        drop(volume);
         let woken = match wait {
-            SLEEP => calm.sleep(changes, || signal.wait(seen, SLEEP)),
+            SLEEP => watch.sleep(changes, || signal.wait(seen, SLEEP)),
             _ => signal.wait(if wait.is_zero() { u64::MAX } else { seen }, wait),
         };
         match woken {

@@ -1,16 +1,16 @@
-//! Reading everything that lives, metadata and data, while the volume is used. A piece at a time; the crates
-//! below say what is a finding and what is not.
+//! Scrub: reads all live metadata and data in steps while the volume is in use. The crates below decide what is a
+//! finding.
 
 use extent::DataScrub;
 use tree::NodeScrub;
 use zone::Role;
 
-use crate::affected::Affected;
+use crate::affected_files::AffectedFile;
 use crate::check::Finding;
 use crate::errno::Result;
 use crate::volume::Fs;
 
-/// Where reading goes on.
+/// The position of a scrub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScrubAt {
     /// In the pages of metadata.
@@ -21,19 +21,19 @@ pub enum ScrubAt {
     End,
 }
 
-/// What a piece of work came to.
+/// The result of one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scrubbed {
-    /// Where the next piece begins.
+    /// The position of the next step.
     pub next: ScrubAt,
-    /// Bytes that were read.
+    /// The number of bytes that were read.
     pub bytes: u64,
-    /// What is wrong, each with the inode that it concerns; paths are not looked for.
-    pub findings: Vec<(Finding, Option<Affected>)>,
+    /// The findings, each with the inode that it affects. Paths are not looked up.
+    pub findings: Vec<(Finding, Option<AffectedFile>)>,
 }
 
 impl ScrubAt {
-    /// The beginning of everything.
+    /// The beginning of the metadata.
     pub fn start() -> ScrubAt {
         ScrubAt::Metadata(NodeScrub::default())
     }
@@ -45,7 +45,7 @@ impl ScrubAt {
 }
 
 impl Fs {
-    /// Reads and verifies the next pages or blocks, about so many bytes of them.
+    /// Reads and verifies the next pages or blocks, about `bytes_max` bytes.
     pub fn scrub_step(&self, at: ScrubAt, bytes_max: u64) -> Result<Scrubbed> {
         let (next, bytes, findings) = match at {
             ScrubAt::Metadata(mut at) => {
@@ -60,15 +60,15 @@ impl Fs {
             }
             ScrubAt::End => (ScrubAt::End, 0, Vec::<Finding>::new()),
         };
-        let of = self.concerned(&findings)?.into_iter().map(|of| of.into_iter().next());
+        let of = self.affected_inodes(&findings)?.into_iter().map(|of| of.into_iter().next());
         Ok(Scrubbed { next, bytes, findings: findings.into_iter().zip(of).collect() })
     }
 
-    /// About as many bytes as there are to be read: of metadata, and of data.
+    /// The approximate number of bytes that a scrub reads: of metadata, and of data.
     pub fn scrub_bytes(&self) -> (u64, u64) {
-        let zones = self.store.zones();
-        let data = [Role::Data, Role::Gc].into_iter().flat_map(|role| zones.in_role(role));
-        let live: u64 = data.map(|zone| u64::from(zones.entry(zone).live)).sum();
+        let pool = self.store.pool();
+        let data = [Role::Data, Role::Gc].into_iter().flat_map(|role| pool.in_role(role));
+        let live: u64 = data.map(|zone| u64::from(pool.entry(zone).live)).sum();
         (self.store.scrub_bytes(), live * u64::from(self.extents.block_size()))
     }
 }

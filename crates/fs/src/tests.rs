@@ -1,4 +1,4 @@
-//! A volume for tests of the inside.
+//! A volume for unit tests.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use zone::Device;
 
 use crate::{FormatOptions, Fs, MountOptions};
 
-/// An empty volume, mounted, without threads; and its device.
+/// An empty mounted volume without threads, and its device.
 pub(crate) fn volume() -> (Arc<dyn Device>, Arc<Fs>) {
     let device: Arc<dyn Device> = Arc::new(Emulated::new(Spec::new(4096, 32, 256)));
     (device.clone(), volume_on(device))

@@ -1,22 +1,21 @@
-//! Sizes of files.
+//! The size of a file: growth and truncation.
 //!
-//! A size never covers bytes that were not written except as zeros. Three things could break that:
-//! blocks beyond the end that are still being removed (`FLAG_TRUNCATING`), bytes behind the end in
-//! the last block (`FLAG_TAIL_STALE`, after a truncation within a block), and contents that move
-//! from the record to blocks. So whatever lets a file grow first calls [`Fs::prepare_growth`]. And
-//! whatever changes a file in which a range is being moved, but does not only take away from it, first
-//! calls [`Fs::finish_shift`].
+//! Bytes within the size that were never written read as zeros. Three things could break that: blocks beyond the end
+//! that are still being removed (`FLAG_TRUNCATING`), bytes behind the end in the last block (`FLAG_TAIL_STALE`, after
+//! a truncation within a block), and contents that move from the record to blocks. So every operation that lets a
+//! file grow first calls [`Fs::prepare_growth`]. Every operation that changes a file in which a range is being moved
+//! first calls [`Fs::finish_range_move`], unless it only removes data.
 //!
-//! Truncation needs no space: it changes the record and removes a first few hundred extents in one
-//! transaction; the rest is an intent that later steps, or the next mount's, go on with.
+//! Truncation needs no space: one transaction changes the record and removes the first few hundred extents. The rest
+//! is an intent that later steps continue, also those of the next mount.
 
 use extent::MapLock;
 
 use crate::change::Change;
 use crate::errno::{FsError, Result};
 use crate::format::{
-    FILE_SIZE_MAX, FLAG_INLINE, FLAG_KEPT_BEYOND, FLAG_SHIFTING, FLAG_TAIL_STALE, FLAG_TRUNCATING, INTENT,
-    Record, Shift, marker, number_key,
+    FILE_SIZE_MAX, FLAG_INLINE, FLAG_SHIFTING, FLAG_SPACE_BEYOND_END, FLAG_TAIL_STALE, FLAG_TRUNCATING,
+    INTENT, Record, Shift, marker, number_key,
 };
 use crate::inodes::Locked;
 use crate::orphan::Work;
@@ -27,7 +26,7 @@ use crate::volume::Fs;
 pub(crate) const STEP_EXTENTS: usize = 256;
 
 impl Fs {
-    /// What must happen in transactions of its own before `resize`.
+    /// Performs the transactions that must precede `resize`.
     pub(crate) fn prepare_resize(&self, locked: &mut Locked, inode: InodeNo, size: u64) -> Result<()> {
         if size > FILE_SIZE_MAX {
             return Err(FsError::TooLarge);
@@ -35,11 +34,11 @@ impl Fs {
         if size <= locked.record(inode)?.size {
             return Ok(());
         }
-        self.finish_shift(locked, inode)?;
+        self.finish_range_move(locked, inode)?;
         self.prepare_growth(locked, inode, size)
     }
 
-    /// Adds a new size to a change. Hold what it returns until the change is committed.
+    /// Adds a new size to a change. The caller holds the result until the change is committed.
     pub(crate) fn resize(
         &self,
         change: &mut Change,
@@ -47,8 +46,8 @@ impl Fs {
         record: &mut Record,
         size: u64,
     ) -> Result<Option<MapLock<'_>>> {
-        // As elsewhere, to set the size that a file has gives back what is kept beyond it.
-        let shrinks = size < record.size || size == record.size && record.has(FLAG_KEPT_BEYOND);
+        // As in other file systems, setting the present size frees space that is preallocated beyond it.
+        let shrinks = size < record.size || size == record.size && record.has(FLAG_SPACE_BEYOND_END);
         record.size = size;
         if record.has(FLAG_INLINE) {
             record.content.resize(size as usize, 0);
@@ -58,23 +57,23 @@ impl Fs {
             return Ok(None);
         }
         let block = u64::from(self.extents.block_size());
-        let shift = self.shift_if_any(inode, record)?.and_then(|shift| shift.cut(size, block));
+        let shift = self.range_move_if_any(inode, record)?.and_then(|shift| shift.cut(size, block));
         self.remove_beyond_end(change, inode, record, shift).map(Some)
     }
 
-    /// Where the object's blocks end that the file has bytes in.
+    /// Where the object's blocks end in which the file has bytes.
     pub(crate) fn object_end(&self, inode: InodeNo, record: &Record) -> Result<u64> {
         let block = u64::from(self.extents.block_size());
-        let shift = self.shift_if_any(inode, record)?;
+        let shift = self.range_move_if_any(inode, record)?;
         let own_end = record.size.next_multiple_of(block);
         Ok(shift.map_or(own_end, |shift| shift.object_end(record.size, block)))
     }
 
-    fn shift_if_any(&self, inode: InodeNo, record: &Record) -> Result<Option<Shift>> {
-        record.has(FLAG_SHIFTING).then(|| self.shift_of(inode)).transpose()
+    fn range_move_if_any(&self, inode: InodeNo, record: &Record) -> Result<Option<Shift>> {
+        record.has(FLAG_SHIFTING).then(|| self.range_move_of(inode)).transpose()
     }
 
-    /// Removes what is beyond the size that the record has; `shift` is the move that goes on.
+    /// Removes what is beyond the size in the record. `shift` is the range move that continues.
     fn remove_beyond_end(
         &self,
         change: &mut Change,
@@ -100,7 +99,7 @@ impl Fs {
         }
         record.set(FLAG_SHIFTING, shift.is_some());
         record.set(FLAG_TRUNCATING, !done);
-        record.set(FLAG_KEPT_BEYOND, false);
+        record.set(FLAG_SPACE_BEYOND_END, false);
         if !done || shift.is_some() {
             self.backlog.push(Work::Intent(inode));
         }
@@ -110,7 +109,7 @@ impl Fs {
         Ok(map)
     }
 
-    /// Removes more of what lies beyond the end; true when there is nothing left.
+    /// Removes more of what lies beyond the end. Returns true when nothing is left.
     pub(crate) fn trim(&self, locked: &mut Locked, inode: InodeNo) -> Result<bool> {
         let mut record = match locked.record(inode) {
             Ok(record) if record.has(FLAG_TRUNCATING) => record.clone(),
@@ -118,7 +117,7 @@ impl Fs {
         };
         let was_stale = record.has(FLAG_TAIL_STALE);
         let mut change = Change::reclaiming();
-        let shift = self.shift_if_any(inode, &record)?;
+        let shift = self.range_move_if_any(inode, &record)?;
         let map = self.remove_beyond_end(&mut change, inode, &mut record, shift)?;
         record.set(FLAG_TAIL_STALE, was_stale);
         let done = !record.has(FLAG_TRUNCATING);
@@ -128,7 +127,7 @@ impl Fs {
         Ok(done)
     }
 
-    /// Makes it safe that the file's size grows beyond its end, up to `end`.
+    /// Prepares a growth of the file up to `end`, so that it reads as zeros.
     pub(crate) fn prepare_growth(&self, locked: &mut Locked, inode: InodeNo, end: u64) -> Result<()> {
         while !self.trim(locked, inode)? {}
         let record = locked.record(inode)?;
@@ -160,7 +159,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Makes the rest of the last block zeros.
+    /// Writes zeros to the rest of the last block.
     fn zero_tail(&self, locked: &mut Locked, inode: InodeNo) -> Result<()> {
         let block = u64::from(self.extents.block_size());
         let size = locked.record(inode)?.size;
@@ -173,7 +172,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Writes zeros over [from, to), where there is data. At most a block or two.
+    /// Writes zeros over the data in a range of at most a block or two.
     pub(crate) fn zero_bytes(&self, locked: &mut Locked, inode: InodeNo, from: u64, to: u64) -> Result<()> {
         let object = locked.record(inode)?.object(inode);
         let block = u64::from(self.extents.block_size());
@@ -184,7 +183,7 @@ impl Fs {
         self.put_bytes(locked, inode, from, &vec![0; (to - from) as usize])
     }
 
-    /// Puts bytes where one transaction takes them; size and times stay.
+    /// Writes bytes in one transaction. Size and times stay the same.
     pub(crate) fn put_bytes(&self, locked: &mut Locked, inode: InodeNo, at: u64, bytes: &[u8]) -> Result<()> {
         let mut record = locked.record(inode)?.clone();
         let written = self.extents.write(record.object(inode), record.hint(), at, bytes, record.size)?;

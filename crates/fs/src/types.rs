@@ -14,7 +14,7 @@ impl InodeNo {
     pub const ROOT: InodeNo = InodeNo(1);
 }
 
-/// What an inode is. The numbers are stored.
+/// The kind of an inode. The numbers are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -44,12 +44,12 @@ impl Kind {
     }
 }
 
-/// What `stat` shows.
+/// The attributes that `stat` reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
     /// The inode's number.
     pub inode: InodeNo,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Permission bits with set-user-id, set-group-id and sticky (the low 12 bits of a mode).
     pub permissions: u16,
@@ -59,11 +59,11 @@ pub struct Attributes {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Device number of a device node, as it was given.
+    /// Device number of a device node, as it was passed at creation.
     pub device: u32,
     /// Bytes; of a directory: its number of entries.
     pub size: u64,
-    /// Space taken, in units of 512 bytes; contents in the inode's record count as what they are.
+    /// Space in units of 512 bytes. Inline contents count with their size.
     pub blocks: u64,
     /// Last access; set at creation and by `utimensat` only (noatime).
     pub accessed: Timestamp,
@@ -73,11 +73,11 @@ pub struct Attributes {
     pub changed: Timestamp,
     /// Creation.
     pub born: Timestamp,
-    /// Tells mounts apart in handles that outlive them.
+    /// Distinguishes mounts in file handles that outlive them.
     pub generation: u32,
 }
 
-/// Who asks.
+/// The user on whose behalf an operation runs.
 #[derive(Clone, Debug)]
 pub struct Caller {
     /// User.
@@ -103,7 +103,7 @@ impl Caller {
         Caller { uid, gid, groups: Vec::new(), umask: 0o022, checked: false }
     }
 
-    /// Whether permission bits do not hold this caller back.
+    /// Whether permission bits do not restrict this caller.
     pub fn is_root(&self) -> bool {
         self.uid == 0
     }
@@ -117,13 +117,13 @@ impl Caller {
 /// A time to set.
 #[derive(Clone, Copy, Debug)]
 pub enum SetTime {
-    /// The clock's.
+    /// The time of the clock.
     Now,
-    /// This one.
+    /// This time.
     To(Timestamp),
 }
 
-/// What `set_attributes` changes; `None` stays.
+/// The attributes that `set_attributes` changes. `None` keeps the present value.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Changes {
     /// Permission bits.
@@ -138,18 +138,18 @@ pub struct Changes {
     pub accessed: Option<SetTime>,
     /// Modification time.
     pub modified: Option<SetTime>,
-    /// Change time, where the kernel keeps it; otherwise the clock's.
+    /// Change time, if the kernel keeps it. Otherwise the clock's time.
     pub changed: Option<Timestamp>,
 }
 
 impl Changes {
-    /// Whether the owner or the group is named, be it the same as before.
+    /// Whether an owner or a group is set, even the present one.
     pub(crate) fn changes_owner(&self) -> bool {
         self.uid.is_some() || self.gid.is_some()
     }
 }
 
-/// What a handle is for.
+/// The flags of an open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenFlags {
     /// Reading.
@@ -158,7 +158,7 @@ pub struct OpenFlags {
     pub write: bool,
     /// Every write goes to the end.
     pub append: bool,
-    /// Contents are dropped at opening.
+    /// The file is truncated when it is opened.
     pub truncate: bool,
     /// Every write is durable when it returns.
     pub sync: bool,
@@ -167,7 +167,7 @@ pub struct OpenFlags {
 /// Variants of rename.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RenameFlags {
-    /// Fail where the new name exists.
+    /// Fail if the new name exists.
     pub no_replace: bool,
     /// Swap the two names.
     pub exchange: bool,
@@ -175,60 +175,60 @@ pub struct RenameFlags {
     pub whiteout: bool,
 }
 
-/// What `allocate` does.
+/// The modes of `allocate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FallocateMode {
-    /// Fill holes with zeros that take space, and grow the file.
+    /// Preallocate holes as zeros, and extend the file.
     Allocate {
-        /// Do not grow the file.
+        /// Do not extend the file.
         keep_size: bool,
     },
     /// Make the range a hole.
     PunchHole,
     /// Make the range read as zeros.
     ZeroRange {
-        /// Do not grow the file.
+        /// Do not extend the file.
         keep_size: bool,
     },
-    /// Take the range out and move what follows down.
+    /// Remove the range and move the bytes behind it down.
     CollapseRange,
-    /// Move what follows up and leave a hole.
+    /// Move the bytes behind the offset up and leave a hole.
     InsertRange,
 }
 
 /// One entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry {
-    /// The inode it names.
+    /// Its inode.
     pub inode: InodeNo,
-    /// Pass to `read_directory` to go on after this one.
+    /// Passed to `read_directory` to continue after this entry.
     pub cookie: u64,
-    /// What the inode is.
+    /// The kind of the inode.
     pub kind: Kind,
     /// The name: any bytes but `/` and NUL.
     pub name: Vec<u8>,
 }
 
-/// What `statfs` shows; sizes in blocks.
+/// The values of `statfs`. Sizes are in blocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StatFs {
     /// Bytes of a block.
     pub block_size: u32,
-    /// Blocks that could hold users' data.
+    /// Blocks that could contain users' data.
     pub blocks: u64,
-    /// Of these, not holding any.
+    /// Of these, the unused ones.
     pub free: u64,
-    /// Of these, what can be written now.
+    /// Of these, the ones that can be written now.
     pub available: u64,
-    /// Inodes are bounded by space only and not counted: as many as there could be files of a block each.
+    /// Only space limits the number of inodes. This is the number of files of one block each that would fit.
     pub files: u64,
-    /// Of these, those for which there is space now.
+    /// Of these, the number for which there is space now.
     pub files_free: u64,
     /// Bytes of the longest name.
     pub name_max: u32,
 }
 
-/// What `format` decides.
+/// The options of `format`.
 #[derive(Clone, Debug)]
 pub struct FormatOptions {
     /// The volume's name, at most 64 bytes.
@@ -243,31 +243,31 @@ pub struct FormatOptions {
     pub page_size: Option<u32>,
     /// Allocation groups.
     pub groups: Option<u16>,
-    /// How much of the zones data never has, whatever it is for.
+    /// The share of zones that data cannot use for any purpose.
     pub reserve: Reserve,
 }
 
-/// What a mount decides.
+/// The options of a mount.
 #[derive(Clone)]
 pub struct MountOptions {
     /// Memory for tree nodes.
     pub cache_bytes: u64,
-    /// Take no change and write nothing.
+    /// Accept no changes and write nothing.
     pub read_only: bool,
-    /// After how long a change is durable without anybody asking.
+    /// After how long a change becomes durable on its own.
     pub commit_interval_ns: u64,
-    /// Where time comes from.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
 }
 
-/// What is known of the volume itself.
+/// The properties of a volume.
 #[derive(Clone, Debug)]
 pub struct VolumeInfo {
     /// The volume's name.
     pub label: String,
     /// Its identity.
     pub fs_id: zone::FsId,
-    /// When it was made.
+    /// When it was formatted.
     pub created: Timestamp,
     /// Bytes of a block.
     pub block_size: u32,
@@ -275,7 +275,7 @@ pub struct VolumeInfo {
     pub page_size: u32,
     /// Allocation groups.
     pub groups: u16,
-    /// Bytes of a file that may lie in its inode's record.
+    /// The largest number of bytes of an inline file.
     pub inline_bytes_max: usize,
     /// The version of the disk format.
     pub format_version: u32,

@@ -1,4 +1,4 @@
-//! A volume in use: making, mounting, unmounting, and what is known of it as a whole.
+//! A mounted volume: formatting, mounting, unmounting, and its overall sizes and state.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -12,24 +12,25 @@ use zone::{Cause, Device, Geometry};
 use crate::errno::{FsError, Result};
 use crate::format::{Damaged, FLAG_INLINE, INLINE_MAX, INODE, InodeHeader, NAME_MAX, Record, inode_key};
 use crate::inodes::{Inodes, Node};
-use crate::known::Known;
 use crate::locks::Locks;
 use crate::numbers::Numbers;
 use crate::orphan::Backlog;
-use crate::rate::WriteRate;
 use crate::runtime::Runtime;
 use crate::types::{FormatOptions, InodeNo, Kind, MountOptions, StatFs, VolumeInfo};
+use crate::unlinked::UnlinkedFiles;
+use crate::write_rate::WriteRate;
 
 const PAGE_SIZE: u32 = 16 << 10;
 const GROUPS: u16 = 8;
 const LABEL_MAX: usize = 64;
-/// Memory of the node cache for each record that is kept beside it. A record holds contents of up to 2 KiB: the
-/// largest number of them takes 40 MiB, of the 64 MiB that a volume may need beside its cache however large that is.
+/// Bytes of node cache for each inode record that is cached beside it. A record holds contents of up to 2 KiB, so
+/// `NODES_MAX` records take at most 40 MiB. A volume may need 64 MiB beside its cache, whatever the size of the
+/// cache.
 const CACHE_BYTES_PER_NODE: u64 = 4096;
 const NODES_MIN: u64 = 256;
 const NODES_MAX: u64 = 1 << 14;
 
-/// A mounted volume. One process has it; any number of threads may call.
+/// A mounted volume. It is owned by one process. Any number of threads may call it.
 pub struct Fs {
     pub(crate) store: Arc<Store>,
     pub(crate) extents: Arc<Extents>,
@@ -38,31 +39,32 @@ pub struct Fs {
     pub(crate) locks: Locks,
     pub(crate) numbers: Numbers,
     pub(crate) backlog: Backlog,
-    pub(crate) known: Known,
+    pub(crate) unlinked: UnlinkedFiles,
     pub(crate) runtime: Runtime,
-    /// Held by whoever moves a directory into another: only then do ancestors change. Taken before
-    /// any inode's lock.
+    /// Held while a directory is moved into another one, because only such moves change ancestors. Taken before the
+    /// lock of any inode.
     pub(crate) directory_moves: Mutex<()>,
     pub(crate) user_bytes: AtomicU64,
     pub(crate) rate: WriteRate,
-    /// Tells this mount from others; the inodes that it makes carry it.
+    /// Distinguishes this mount from others. Inodes that it creates carry this number.
     pub(crate) generation: u32,
-    /// Opened for reading only, for good.
+    /// Opened read-only. This never changes.
     pub(crate) read_only: bool,
-    /// Made read-only for the time being.
-    pub(crate) held: AtomicBool,
-    /// Only while `held`: everything is durable, and the volume closed.
+    /// Made read-only by [`Fs::make_read_only`], until [`Fs::make_writable`].
+    pub(crate) remounted_read_only: AtomicBool,
+    /// Everything is durable and the volume is closed. Set only while `remounted_read_only` is.
     pub(crate) closed: AtomicBool,
-    /// Held shared by what changes the volume without being asked for by an operation that a kernel would wait
-    /// for before it makes a mount read-only; alone for a moment by who has set `held`. The first lock.
-    pub(crate) aside: RwLock<()>,
-    /// For handles, which must not keep the volume.
-    pub(crate) me: Weak<Fs>,
+    /// Held shared by changes of the volume that are not requested by a system call, because the kernel does not wait
+    /// for these before it remounts read-only. [`Fs::make_read_only`] takes it exclusively once, after it has set
+    /// `remounted_read_only`. This is the first lock in the order.
+    pub(crate) background_changes: RwLock<()>,
+    /// For handles, which must not keep the volume alive.
+    pub(crate) this: Weak<Fs>,
 }
 
 impl Fs {
-    /// Whether [`Fs::format`] would take these options on a device of this shape: asked before what the
-    /// device holds is given up.
+    /// Whether [`Fs::format`] accepts these options on a device with this geometry. Callers ask before they destroy
+    /// the contents of the device.
     pub fn check_format(geometry: &Geometry, options: &FormatOptions) -> Result<()> {
         if options.label.len() > LABEL_MAX || options.groups == Some(0) {
             return Err(FsError::Invalid);
@@ -72,7 +74,7 @@ impl Fs {
         Ok(extent::check_reserve(geometry, tree_options.page_size, tree_options.groups, options.reserve)?)
     }
 
-    /// Makes an empty volume with a root directory. What the device held is lost.
+    /// Formats an empty volume with a root directory. The contents of the device are lost.
     pub fn format(device: &Arc<dyn Device>, options: &FormatOptions, clock: &dyn Clock) -> Result<()> {
         Self::check_format(device.geometry(), options)?;
         let tree_options = tree_options(device.geometry(), options, clock.now());
@@ -86,12 +88,12 @@ impl Fs {
         Ok(store.close()?)
     }
 
-    /// Recovers and opens; starts no thread.
+    /// Recovers the volume and opens it. Starts no thread.
     pub fn mount(device: Arc<dyn Device>, options: MountOptions) -> Result<(Arc<Fs>, tree::Recovery)> {
         Self::recovered(device, options, false)
     }
 
-    /// The same, also where the newest part of the log is lost. Writing makes that final.
+    /// The same, but accepts that the newest part of the log is lost. The first write makes this loss final.
     pub fn mount_without_lost(
         device: Arc<dyn Device>,
         options: MountOptions,
@@ -111,28 +113,28 @@ impl Fs {
         let extents = Extents::open(store.clone(), recovering)?;
         let groups = store.info().groups;
         let nodes_max = (options.cache_bytes / CACHE_BYTES_PER_NODE).clamp(NODES_MIN, NODES_MAX) as usize;
-        let fs = Arc::new_cyclic(|me| Fs {
+        let fs = Arc::new_cyclic(|this| Fs {
             store,
             extents,
             inodes: Inodes::new(nodes_max),
             locks: Locks::default(),
             numbers: Numbers::new(groups),
             backlog: Backlog::new(options.read_only),
-            known: Known::default(),
+            unlinked: UnlinkedFiles::default(),
             runtime: Runtime::new(options.commit_interval_ns),
-            // Microseconds tell mounts apart; that they come round every hour is no concern.
+            // Microseconds distinguish mounts. The number repeats every hour, which does not matter.
             generation: (options.clock.now().0 / 1000) as u32,
             directory_moves: Mutex::new(()),
             user_bytes: AtomicU64::new(0),
             rate: WriteRate::new(options.clock.monotonic_ns()),
             read_only: options.read_only,
-            held: AtomicBool::new(false),
+            remounted_read_only: AtomicBool::new(false),
             closed: AtomicBool::new(false),
-            aside: RwLock::new(()),
-            me: me.clone(),
+            background_changes: RwLock::new(()),
+            this: this.clone(),
             clock: options.clock,
         });
-        fs.store.set_reader(fs.runtime.reader());
+        fs.store.set_reader(fs.runtime.prefetch_waker());
         if fs.node(InodeNo::ROOT)?.state.read().record().is_err() {
             let why = "there is no root directory: the volume was not finished when it was made, or it is damaged and \
                        `polder salvage` saves what it finds";
@@ -141,12 +143,12 @@ impl Fs {
         Ok((fs, recovery))
     }
 
-    /// Ends the threads, makes everything durable and closes the volume, so that the next mount
-    /// replays nothing. Handles that are still open are of no use afterwards.
+    /// Ends the threads, makes everything durable and closes the volume, so that the next mount replays nothing.
+    /// Handles that are still open cannot be used afterwards.
     pub fn unmount(&self) -> Result<()> {
         self.runtime.stop_and_join();
-        if self.read_only || self.held.load(Ordering::SeqCst) {
-            return self.close_held();
+        if self.read_only || self.remounted_read_only.load(Ordering::SeqCst) {
+            return self.close_read_only();
         }
         self.extents.save_learned(true)?;
         self.extents.close_conventional();
@@ -154,12 +156,12 @@ impl Fs {
         Ok(self.store.close()?)
     }
 
-    /// What the placement of data makes use of from now on; everything, unless it is said.
+    /// Sets which mechanisms data placement uses from now on. By default it uses all of them.
     pub fn set_switches(&self, switches: extent::Switches) {
         self.extents.set_switches(switches);
     }
 
-    /// Everything that has reached Polder becomes durable.
+    /// Makes everything durable that Polder has received.
     pub fn sync(&self) -> Result<()> {
         if self.is_closed() {
             return Ok(());
@@ -167,9 +169,9 @@ impl Fs {
         Ok(self.store.sync(self.store.last_lsn())?)
     }
 
-    /// Makes something durable for a program that waits for it: until then it counts as one that writes, for whoever
-    /// would make use of a pause.
-    pub(crate) fn awaited<T>(&self, make_durable: impl FnOnce() -> T) -> T {
+    /// Makes something durable for a program that waits for it. Until this returns, the program counts as a writer,
+    /// so that background work does not take the wait for a pause.
+    pub(crate) fn as_writer<T>(&self, make_durable: impl FnOnce() -> T) -> T {
         let writing = self.extents.writing();
         let done = make_durable();
         drop(writing);
@@ -177,13 +179,13 @@ impl Fs {
         done
     }
 
-    /// Sizes of the volume.
+    /// The sizes that `statfs` reports.
     pub fn statfs(&self) -> Result<StatFs> {
         let space = self.extents.space();
         let block = u64::from(space.block_size);
         let taken = space.live + space.unwritten + space.metadata;
         let available = match self.store.device().host_room() {
-            // A host that is full: what it can still give, beside what its blocks are taken for already.
+            // A full host: available is what it can still store beyond the blocks that are in use.
             Some(host) => space.available.min(host.capacity().saturating_sub(taken + space.pending)),
             None => space.available,
         };
@@ -198,7 +200,7 @@ impl Fs {
         })
     }
 
-    /// What was decided when the volume was made.
+    /// The properties that were chosen when the volume was formatted.
     pub fn volume_info(&self) -> VolumeInfo {
         let info = self.store.info();
         VolumeInfo {
@@ -213,27 +215,27 @@ impl Fs {
         }
     }
 
-    /// Where the space is.
+    /// How the space is used.
     pub fn space(&self) -> extent::Space {
         self.extents.space()
     }
 
-    /// The data below.
+    /// The data layer.
     pub fn extents(&self) -> &Arc<Extents> {
         &self.extents
     }
 
-    /// The metadata below.
+    /// The metadata layer.
     pub fn store(&self) -> &Arc<Store> {
         &self.store
     }
 
-    /// Bytes that users have written since the mount: the denominator of write amplification.
+    /// Bytes that users have written since the mount. This is the denominator of write amplification.
     pub fn user_bytes_written(&self) -> u64 {
         self.user_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of fresh data that come to zones in a second, over the last 10 to 20.
+    /// Bytes of user writes that reach zones in a second, over the last 10 to 20 seconds.
     pub fn data_bytes_per_second(&self) -> u64 {
         self.rate.per_second(self.clock.monotonic_ns(), self.data_bytes())
     }
@@ -242,17 +244,17 @@ impl Fs {
         self.store.traffic().bytes_written(Cause::Data)
     }
 
-    /// Inodes in memory.
+    /// The number of cached inodes.
     pub fn inodes_cached(&self) -> usize {
         self.inodes.len()
     }
 
-    /// Whether the volume takes no changes: mounted so, or latched.
+    /// Whether the volume accepts no changes: it is mounted read-only or has shut down.
     pub fn is_read_only(&self) -> bool {
-        self.read_only || self.held.load(Ordering::SeqCst) || self.store.latched().is_some()
+        self.read_only || self.remounted_read_only.load(Ordering::SeqCst) || self.store.latched().is_some()
     }
 
-    /// The inode, read if it is not in memory; whether it exists is seen in its state.
+    /// The node of an inode. The record is read if it is not cached. The state tells whether the inode exists.
     pub(crate) fn node(&self, inode: InodeNo) -> Result<Arc<Node>> {
         use crate::inodes::State;
         let node = self.inodes.node(inode);
@@ -272,29 +274,29 @@ impl Fs {
         self.store.group_of(inode.0)
     }
 
-    /// Contents of up to this many bytes lie in the inode's record.
+    /// Contents of up to this many bytes are inline in the inode's record.
     pub(crate) fn inline_bytes_max(&self) -> usize {
         INLINE_MAX.min(self.store.value_max() - size_of::<InodeHeader>())
     }
 
-    /// Begins an operation that changes something.
+    /// Starts an operation that changes something.
     pub(crate) fn begin(&self) -> Result<()> {
         if self.is_read_only() { Err(FsError::ReadOnly) } else { Ok(()) }
     }
 
-    /// Begins an operation that takes space. No inode is locked yet: this may clean and collect.
+    /// Starts an operation that takes space. The caller has locked no inode yet, because this can wait and do GC.
     pub(crate) fn begin_growing(&self) -> Result<()> {
         self.begin()?;
         Ok(self.extents.admit()?)
     }
 
-    /// Runs an operation that takes space; where there is none, deletes what waits to be deleted
-    /// and runs it again. The operation holds no lock when it returns.
-    pub(crate) fn with_room<T>(&self, mut operation: impl FnMut() -> Result<T>) -> Result<T> {
+    /// Runs an operation that takes space. If there is none, finishes the backlog to free some and runs the operation
+    /// again. The operation holds no lock when it returns.
+    pub(crate) fn with_space<T>(&self, mut operation: impl FnMut() -> Result<T>) -> Result<T> {
         loop {
             let before = self.backlog.advances();
             match operation() {
-                Err(FsError::NoSpace) if self.make_room(before)? || self.extents.win_back()? => {}
+                Err(FsError::NoSpace) if self.make_space(before)? || self.extents.win_back()? => {}
                 result => return result,
             }
         }
@@ -335,7 +337,7 @@ fn make_root(store: &Store, options: &FormatOptions, now: Timestamp) -> Result<(
 }
 
 impl Record {
-    /// An empty file without a name, made now.
+    /// An empty file without a name, created now.
     pub fn empty(now: Timestamp) -> Record {
         Record {
             kind: Kind::File,
@@ -361,13 +363,13 @@ impl Record {
         }
     }
 
-    /// Contents changed.
+    /// Sets the times for a change of contents.
     pub(crate) fn touch(&mut self, now: Timestamp) {
         self.modified = now;
         self.changed = now;
     }
 
-    /// Whether nothing but the record (and attributes) has to go when the inode does.
+    /// Whether the inode has no data blocks, so that deleting it removes only its record and attributes.
     pub(crate) fn has_no_blocks(&self) -> bool {
         self.kind != Kind::File || self.flags & FLAG_INLINE != 0
     }

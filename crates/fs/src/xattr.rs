@@ -1,9 +1,9 @@
 //! Extended attributes.
 //!
-//! An attribute is found by (inode, hash of its name, collision number). A value that does not fit
-//! in one row goes on in further parts. The inode counts its attributes, so that asking for one
-//! where there are none (the kernel does so at every write) costs nothing. One attribute has no row: the
-//! lifetime is a field of the inode's record (`lifetime.rs`).
+//! The key of an attribute is (inode, hash of its name, collision number). A value that does not fit in one row
+//! continues in further parts. The inode counts its attributes, so a request for an attribute costs nothing if there
+//! are none (the kernel makes one at every write). One attribute has no row: the lifetime is a field of the inode's
+//! record (`lifetime.rs`).
 
 use std::sync::atomic::Ordering;
 
@@ -24,51 +24,51 @@ use crate::volume::Fs;
 
 /// Bytes of the longest value.
 pub const XATTR_VALUE_MAX: usize = 64 << 10;
-/// Attributes of one inode.
+/// The largest number of attributes of an inode.
 const XATTRS_MAX: u32 = 4096;
-/// Bytes of all names of one inode, each with a NUL: the kernel does not list more. The lifetime always finds
-/// room there.
+/// Bytes of all names of one inode, each with a NUL. The kernel lists no more. The name of the lifetime always fits
+/// in addition.
 const XATTR_NAMES_MAX: usize = (64 << 10) - LIFETIME_ATTRIBUTE.len() - 1;
 const COLLISIONS: usize = 256;
 
-/// What begins so is Polder's.
+/// The prefix of Polder's own attributes.
 const OWN: &[u8] = b"user.polder.";
-/// Names of it that a view of zones has, for a zone's state, role and life, and that mean nothing here: files may be
-/// copied out of one with them.
+/// Attributes of a view of zones, for a zone's state, role and life. They mean nothing here, but files may be copied
+/// out of a view with them.
 pub const ATTRIBUTES_OF_VIEWS: [&[u8]; 3] = [b"user.polder.state", b"user.polder.role", b"user.polder.life"];
 
-/// What begins so is root's.
+/// The prefix of attributes for root only.
 const TRUSTED: &[u8] = b"trusted.";
 
-/// What the program in a file may do whoever runs it (`setcap`).
+/// The capabilities of the program in a file, whoever runs it (`setcap`).
 const CAPABILITIES: &[u8] = b"security.capability";
 
-/// The access list of an inode, which changes its permission bits when it is set.
+/// The access list of an inode. Setting it changes the permission bits.
 pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
-/// The list that what is made in a directory begins with.
+/// The access list that new inodes in a directory inherit.
 pub const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
-/// Whether an attribute is an access control list, which its owner alone may change.
+/// Whether an attribute is an access control list, which only the owner may change.
 pub fn is_access_list(name: &[u8]) -> bool {
     name == ACL_ACCESS || name == ACL_DEFAULT
 }
 
-/// Where an attribute is.
+/// The place of an attribute.
 struct Place {
     hash: u64,
     collision: u8,
-    /// Rows; 0: it is not there, and this is where it would go.
+    /// The number of rows. 0: the attribute does not exist, and this is its place.
     parts: u8,
     value: Vec<u8>,
 }
 
 impl Fs {
     /// The value of an attribute.
-    pub fn get_xattr(&self, who: &Caller, inode: InodeNo, name: &[u8]) -> Result<Vec<u8>> {
+    pub fn get_xattr(&self, caller: &Caller, inode: InodeNo, name: &[u8]) -> Result<Vec<u8>> {
         let node = self.node(inode)?;
         let state = node.state.read();
         let record = state.record_with_attributes()?;
-        self.check_xattr(who, inode, record, name, READ)?;
+        self.check_xattr(caller, inode, record, name, READ)?;
         let value = match name {
             LIFETIME_ATTRIBUTE => record.lifetime_attribute(),
             ACL_ACCESS => self.access_list(inode, record)?.map(|list| list.encode()),
@@ -77,7 +77,7 @@ impl Fs {
         value.ok_or(FsError::NoAttribute)
     }
 
-    /// The value of one that has rows.
+    /// The value of an attribute that has rows.
     pub(crate) fn stored_xattr(
         &self,
         inode: InodeNo,
@@ -91,10 +91,10 @@ impl Fs {
         Ok((place.parts > 0).then_some(place.value))
     }
 
-    /// Sets an attribute; `create`: it must not be there, `replace`: it must.
+    /// Sets an attribute. With `create` it must not exist, with `replace` it must.
     pub fn set_xattr(
         &self,
-        who: &Caller,
+        caller: &Caller,
         inode: InodeNo,
         name: &[u8],
         value: &[u8],
@@ -105,22 +105,22 @@ impl Fs {
             return Err(FsError::ArgumentTooLong);
         }
         if name == LIFETIME_ATTRIBUTE {
-            return self.change_lifetime_attribute(who, inode, Some(value), create, replace);
+            return self.change_lifetime_attribute(caller, inode, Some(value), create, replace);
         }
-        // A name that was misspelt would be kept and do nothing.
+        // A misspelt name would be stored without any effect.
         if name.starts_with(OWN) && !ATTRIBUTES_OF_VIEWS.contains(&name) {
             return Err(FsError::Invalid);
         }
-        // No room that could be made would do: nobody is to lose anything for it.
+        // Freeing space would not help, so nothing is deleted for it.
         if value.len() > self.xattr_value_max() {
             return Err(FsError::NoSpace);
         }
-        self.with_room(|| {
+        self.with_space(|| {
             self.begin_growing()?;
             let node = self.node(inode)?;
             let mut locked = Locked::one(&node);
             let mut record = locked.record(inode)?.clone();
-            self.check_xattr(who, inode, &record, name, WRITE)?;
+            self.check_xattr(caller, inode, &record, name, WRITE)?;
             let list = is_access_list(name).then(|| check_list(&record, name, value)).transpose()?;
             let place = self.find_xattr(inode, name)?;
             match place.parts {
@@ -130,7 +130,7 @@ impl Fs {
             }
             let access = list.filter(|_| name == ACL_ACCESS);
             if let Some(list) = &access {
-                record.permissions = permissions_after(who, &record, list.bits());
+                record.permissions = permissions_after(caller, &record, list.bits());
             }
             record.changed = self.clock.now();
             let mut change = Change::new();
@@ -149,15 +149,15 @@ impl Fs {
         })
     }
 
-    /// Bytes of the longest value that this volume takes: one transaction holds all of it, and is as short as
-    /// zones are small. What is left of that is for the heads of rows, the inode's record with its contents, and
-    /// the rows of a longer value that go.
+    /// Bytes of the longest value on this volume. One transaction holds all of it, and small zones limit
+    /// transactions. The rest of the transaction is for the heads of rows, for the inode's record with its contents,
+    /// and for the removal of the rows of a longer value.
     pub(crate) fn xattr_value_max(&self) -> usize {
         XATTR_VALUE_MAX.min(self.store.tx_bytes_max() / 4 * 3)
     }
 
-    /// The names of all attributes that the caller may know of, in no order.
-    pub fn list_xattrs(&self, who: &Caller, inode: InodeNo) -> Result<Vec<Vec<u8>>> {
+    /// The names of all attributes that the caller may see, in no order.
+    pub fn list_xattrs(&self, caller: &Caller, inode: InodeNo) -> Result<Vec<Vec<u8>>> {
         let node = self.node(inode)?;
         let state = node.state.read();
         let record = state.record_with_attributes()?;
@@ -166,13 +166,13 @@ impl Fs {
         if record.xattrs == 0 {
             return Ok(names);
         }
-        // A kernel that checks callers leaves this to us.
-        let is_shown = |name: &Vec<u8>| who.is_root() || !name.starts_with(TRUSTED);
+        // A kernel that checks callers leaves this check to us.
+        let is_shown = |name: &Vec<u8>| caller.is_root() || !name.starts_with(TRUSTED);
         names.extend(self.names_of(inode)?.into_iter().filter(is_shown));
         Ok(names)
     }
 
-    /// Puts one where there is none, or in the place of the one that is there.
+    /// Inserts an attribute, or replaces it.
     fn put_one(
         &self,
         change: &mut Change,
@@ -182,7 +182,7 @@ impl Fs {
         (name, value): (&[u8], &[u8]),
     ) -> Result<()> {
         if place.parts == 0 {
-            if record.xattrs >= XATTRS_MAX || !self.has_room_for_name(node, record, name)? {
+            if record.xattrs >= XATTRS_MAX || !self.name_fits(node, record, name)? {
                 return Err(FsError::NoSpace);
             }
             record.xattrs += 1;
@@ -191,7 +191,7 @@ impl Fs {
         Ok(())
     }
 
-    /// The lists that an inode begins with, which has no attributes yet.
+    /// Inserts the lists of a new inode, which has no attributes yet.
     pub(crate) fn put_lists(
         &self,
         change: &mut Change,
@@ -211,9 +211,9 @@ impl Fs {
         }
     }
 
-    /// Whether all names can still be listed with one more. Where there are many, their bytes are counted once and then
-    /// kept in memory: to read all of them for each new one would take the square of their number.
-    fn has_room_for_name(&self, node: &Node, record: &Record, name: &[u8]) -> Result<bool> {
+    /// Whether all names can still be listed with another one. If there are many, their bytes are counted once and
+    /// then kept in memory: counting all of them for each new one would take quadratic time.
+    fn name_fits(&self, node: &Node, record: &Record, name: &[u8]) -> Result<bool> {
         if (record.xattrs as usize + 1) * (NAME_MAX + 1) <= XATTR_NAMES_MAX {
             return Ok(true);
         }
@@ -224,7 +224,7 @@ impl Fs {
         Ok(node.name_bytes.load(Ordering::Relaxed) as usize + name.len() < XATTR_NAMES_MAX)
     }
 
-    /// The names of those that are rows.
+    /// The names of the attributes that have rows.
     fn names_of(&self, inode: InodeNo) -> Result<Vec<Vec<u8>>> {
         let mut names = Vec::new();
         let (from, to) = (xattr_key(inode, 0, 0, 0), inode_key(InodeNo(inode.0 + 1)));
@@ -236,16 +236,16 @@ impl Fs {
         Ok(names)
     }
 
-    /// Takes an attribute away. A list that is not there is not missed: its inode has the shortest that there is.
-    pub fn remove_xattr(&self, who: &Caller, inode: InodeNo, name: &[u8]) -> Result<()> {
+    /// Removes an attribute. Removing a list that does not exist succeeds, because every inode has a minimal list.
+    pub fn remove_xattr(&self, caller: &Caller, inode: InodeNo, name: &[u8]) -> Result<()> {
         if name == LIFETIME_ATTRIBUTE {
-            return self.change_lifetime_attribute(who, inode, None, false, true);
+            return self.change_lifetime_attribute(caller, inode, None, false, true);
         }
         self.begin()?;
         let node = self.node(inode)?;
         let mut locked = Locked::one(&node);
         let mut record = locked.record(inode)?.clone();
-        self.check_xattr(who, inode, &record, name, WRITE)?;
+        self.check_xattr(caller, inode, &record, name, WRITE)?;
         let place = self.find_xattr(inode, name)?;
         if place.parts == 0 && is_access_list(name) {
             return Ok(());
@@ -263,8 +263,7 @@ impl Fs {
         Ok(())
     }
 
-    /// What a program may do beyond what its user may goes when its contents or its owner change, whoever
-    /// changes them.
+    /// Removes the capabilities of a program when its contents or its owner change, whoever changes them.
     pub(crate) fn drop_capabilities(
         &self,
         change: &mut Change,
@@ -278,7 +277,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Takes an attribute away that may be there.
+    /// Removes an attribute that may exist.
     fn take_xattr(&self, change: &mut Change, inode: InodeNo, record: &mut Record, place: &Place) {
         for part in 0..place.parts {
             let key = xattr_key(inode, place.hash, place.collision, part);
@@ -287,10 +286,10 @@ impl Fs {
         record.xattrs = record.xattrs.saturating_sub(u32::from(place.parts > 0));
     }
 
-    /// Who may read or write attributes of which namespace.
+    /// Checks that the caller may read or write attributes of a namespace.
     pub(crate) fn check_xattr(
         &self,
-        who: &Caller,
+        caller: &Caller,
         inode: InodeNo,
         record: &Record,
         name: &[u8],
@@ -301,23 +300,23 @@ impl Fs {
         }
         let is_read = access == READ;
         if name.starts_with(b"user.") {
-            self.check_user_xattr(who, (inode, record), name, access)
+            self.check_user_xattr(caller, (inode, record), name, access)
         } else if name.starts_with(TRUSTED) {
-            check_root(who).map_err(|refused| if is_read { FsError::NoAttribute } else { refused })
+            check_root(caller).map_err(|refused| if is_read { FsError::NoAttribute } else { refused })
         } else if name.starts_with(b"security.") {
-            if is_read { Ok(()) } else { check_root(who) }
+            if is_read { Ok(()) } else { check_root(caller) }
         } else if is_access_list(name) && record.kind != Kind::Symlink {
-            if is_read { Ok(()) } else { check_owner(who, record) }
+            if is_read { Ok(()) } else { check_owner(caller, record) }
         } else {
             Err(FsError::NotSupported)
         }
     }
 
-    /// Only what permission bits protect has attributes of users; in a sticky directory they are its
-    /// owner's.
+    /// Only files and directories have user attributes, because permission bits protect only these. In a sticky
+    /// directory only the owner may set them.
     fn check_user_xattr(
         &self,
-        who: &Caller,
+        caller: &Caller,
         (inode, record): (InodeNo, &Record),
         name: &[u8],
         access: u16,
@@ -329,9 +328,9 @@ impl Fs {
             return Err(if access == READ { FsError::NoAttribute } else { FsError::NotPermitted });
         }
         if access == WRITE && record.kind == Kind::Directory && record.permissions & STICKY != 0 {
-            check_owner(who, record)?;
+            check_owner(caller, record)?;
         }
-        self.check_access(who, inode, record, access)
+        self.check_access(caller, inode, record, access)
     }
 
     fn find_xattr(&self, inode: InodeNo, name: &[u8]) -> Result<Place> {
@@ -387,7 +386,7 @@ impl Fs {
     }
 }
 
-/// Bytes of a name in the list of all names.
+/// The bytes of a name in the list of all names.
 fn listed(name: &[u8]) -> u32 {
     name.len() as u32 + 1
 }
@@ -404,10 +403,10 @@ fn join(head: &XattrHead, rest: &[Entry]) -> Result<Vec<u8>> {
     if complete { Ok(value) } else { Err(Damaged("an extended attribute is not complete").into()) }
 }
 
-/// The permissions of an inode whose access list stands for these bits. As with `chmod`, who is not in its group
-/// does not make it run as that.
-fn permissions_after(who: &Caller, record: &Record, bits: u16) -> u16 {
-    let keeps_group = who.checked || who.is_root() || who.in_group(record.gid);
+/// The permissions of an inode after its access list has set these bits. As with `chmod`, a caller that is not in the
+/// group does not make the file run as that group.
+fn permissions_after(caller: &Caller, record: &Record, bits: u16) -> u16 {
+    let keeps_group = caller.checked || caller.is_root() || caller.in_group(record.gid);
     let special = if keeps_group { 0o7000 } else { 0o7000 & !SET_GID };
     record.permissions & special | bits
 }

@@ -1,7 +1,8 @@
 //! The groups of a thread that made a request, and whether it may keep set-id bits.
 //!
-//! A request names one of the groups. Where the others decide, they are looked up while the thread waits for its
-//! answer; who is not to be found (a process of another namespace has no number here) has no others.
+//! A request contains one of the groups. If the others matter, they are read from `/proc` while the thread waits for
+//! its answer. A thread that is not found there (a process of another namespace has no number here) has no other
+//! groups.
 
 /// `CAP_FSETID`, as a bit of a set of capabilities.
 const FSETID: u64 = 1 << 4;
@@ -11,8 +12,9 @@ pub(crate) fn of_thread(thread: u32) -> Vec<u32> {
     groups_in(&status(thread))
 }
 
-/// Whether a thread of root may keep the set-id bits of what it changes. Root may, unless the thread is known to
-/// have given the capability up. Of other users this does not tell: theirs may count in a namespace of theirs alone.
+/// Whether a thread of root may keep the set-id bits of a file that it changes. It may, unless the thread is known to
+/// have dropped the capability. For other users this says nothing: their capability may apply in a namespace of
+/// theirs only.
 pub(crate) fn root_keeps_set_id(thread: u32) -> bool {
     capabilities_in(&status(thread)).is_none_or(|capabilities| capabilities & FSETID != 0)
 }
@@ -39,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_are_found_in_what_the_kernel_shows_of_a_thread() {
+    fn groups_are_read_from_the_status_of_a_thread() {
         let status = "Name:\tGroups: 7\nGid:\t5\t5\t5\t5\nFDSize:\t64\nGroups:\t4 27 65534 \nNStgid:\t9\n";
         assert_eq!(groups_in(status), [4, 27, 65534]);
         assert_eq!(groups_in("Groups:\t \n"), [0; 0]);
@@ -47,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn root_keeps_set_id_unless_the_kernel_shows_that_it_may_not() {
+    fn root_keeps_set_id_unless_its_thread_lacks_the_capability() {
         assert_eq!(capabilities_in("CapPrm:\t0\nCapEff:\t000001ffffffffef\n"), Some(0x1ff_ffff_ffef));
         assert_eq!(capabilities_in("CapEff:\tno number\n"), None);
         assert!(root_keeps_set_id(0), "a thread that is not to be found");

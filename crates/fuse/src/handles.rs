@@ -1,9 +1,9 @@
 //! The table of open files and directories.
 //!
-//! The kernel names an open file by a number that we choose: `slot * SHARDS + shard`. All handles of
-//! one inode are in one shard, so the shard also knows how many of them may write, whether bytes that the kernel had
-//! taken from a program found no space here, how many blocks it was told that the file has, and whether it has read of
-//! the file into its cache.
+//! The kernel identifies an open file by a number that we choose: `slot * SHARDS + shard`. All handles of one inode
+//! are in one shard. So the shard also records how many of them may write, whether bytes that the kernel accepted
+//! from a program found no space here, which count of blocks was reported to the kernel, and whether the kernel has
+//! read parts of the file into its cache.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use fs::InodeNo;
 use rt::sync::RwLock;
 use rt::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Enough that threads seldom meet, few enough to look into.
+/// Enough that threads seldom meet, and few enough to iterate over.
 const SHARDS: u64 = 64;
-/// A count of blocks that is off by more than such a share is an old one.
+/// A reported count of blocks is outdated if it is off by more than 1 / `OUTDATED_SHARE`.
 const OUTDATED_SHARE: u64 = 64;
-/// Instead of a count of blocks: the kernel has to ask.
-const TO_BE_ASKED: u64 = u64::MAX;
+/// In place of a count of blocks: the kernel has to ask.
+const MUST_ASK: u64 = u64::MAX;
 
-/// What the kernel calls an open file.
+/// The number by which the kernel identifies an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct HandleNo(pub(crate) u64);
 
-/// All that is open, in shards that do not share a lock.
+/// All open handles, in shards that do not share a lock.
 pub(crate) struct Handles<T> {
     shards: Box<[RwLock<Shard<T>>]>,
 }
@@ -38,13 +38,13 @@ struct Shard<T> {
 
 #[derive(Default)]
 struct Writers {
-    /// How many handles; at least one.
+    /// The number of handles; at least one.
     count: u32,
-    /// Bytes that the kernel wrote back found no space, and no program has been told.
+    /// Bytes that the kernel wrote back found no space, and no program has learnt of it yet.
     is_short: bool,
-    /// The count of blocks that the kernel goes on with, since the file was opened; or [`TO_BE_ASKED`].
-    blocks_told: AtomicU64,
-    /// The kernel has read of the file into its cache since the file was opened for writing.
+    /// The count of blocks that the kernel has, since the file was opened; or [`MUST_ASK`].
+    blocks_reported: AtomicU64,
+    /// The kernel has read parts of the file into its cache since the file was opened for writing.
     is_cached: AtomicBool,
 }
 
@@ -80,7 +80,7 @@ impl<T> Handles<T> {
         shard.slots.get(slot_of(number))?.as_ref().map(|open| Arc::clone(&open.handle))
     }
 
-    /// Takes a handle out; it is closed when the last operation that uses it is done.
+    /// Removes a handle. It is closed when the last operation that uses it is done.
     pub(crate) fn remove(&self, number: HandleNo) -> Option<Arc<T>> {
         let mut shard = self.shard(number.0 % SHARDS).write();
         let open = shard.slots.get_mut(slot_of(number))?.take()?;
@@ -91,23 +91,23 @@ impl<T> Handles<T> {
         Some(open.handle)
     }
 
-    /// Whether the kernel may hold dirty pages of this inode.
+    /// Whether the kernel may have dirty pages of this inode.
     pub(crate) fn has_writers(&self, inode: InodeNo) -> bool {
         self.shard(inode.0 % SHARDS).read().writers.contains_key(&inode)
     }
 
-    /// All inodes of which that may be so.
+    /// All inodes of which the kernel may have dirty pages.
     pub(crate) fn written(&self) -> Vec<InodeNo> {
         let of = |shard: &RwLock<Shard<T>>| shard.read().writers.keys().copied().collect::<Vec<_>>();
         self.shards.iter().flat_map(of).collect()
     }
 
-    /// Whether bytes of this inode have found no space and nobody was told.
+    /// Whether bytes of this inode found no space and no program has learnt of it.
     pub(crate) fn is_short(&self, inode: InodeNo) -> bool {
         self.shard(inode.0 % SHARDS).read().writers.get(&inode).is_some_and(|writers| writers.is_short)
     }
 
-    /// The same; somebody is told now.
+    /// The same. The caller now reports it to a program.
     pub(crate) fn take_shortage(&self, inode: InodeNo) -> bool {
         self.is_short(inode)
             && self
@@ -118,39 +118,40 @@ impl<T> Handles<T> {
                 .is_some_and(|writers| std::mem::take(&mut writers.is_short))
     }
 
-    /// Notes that some have not, for as long as somebody may write.
+    /// Notes that bytes found no space, until no handle may write any more.
     pub(crate) fn note_shortage(&self, inode: InodeNo) {
         if let Some(writers) = self.shard(inode.0 % SHARDS).write().writers.get_mut(&inode) {
             writers.is_short = true;
         }
     }
 
-    /// The kernel is told of an inode that it has so many blocks.
-    pub(crate) fn note_blocks_told(&self, inode: InodeNo, blocks: u64) {
+    /// Notes the count of blocks of an inode that is reported to the kernel.
+    pub(crate) fn note_blocks_reported(&self, inode: InodeNo, blocks: u64) {
         if let Some(writers) = self.shard(inode.0 % SHARDS).read().writers.get(&inode) {
-            writers.blocks_told.store(blocks, Ordering::Relaxed);
+            writers.blocks_reported.store(blocks, Ordering::Relaxed);
         }
     }
 
-    /// Whether it goes on with another count than this one of a file that may be written, or nearly it; not any more.
+    /// Whether the kernel has a count that differs by more than a little, for an inode that may be written. If so, it
+    /// will have to ask, and this returns false from then on.
     pub(crate) fn take_outdated(&self, inode: InodeNo, blocks: u64) -> bool {
         let shard = self.shard(inode.0 % SHARDS).read();
         let Some(writers) = shard.writers.get(&inode) else { return false };
-        let told = writers.blocks_told.load(Ordering::Relaxed);
-        told != TO_BE_ASKED
-            && told.abs_diff(blocks) > told / OUTDATED_SHARE
-            && writers.blocks_told.swap(TO_BE_ASKED, Ordering::Relaxed) != TO_BE_ASKED
+        let reported = writers.blocks_reported.load(Ordering::Relaxed);
+        reported != MUST_ASK
+            && reported.abs_diff(blocks) > reported / OUTDATED_SHARE
+            && writers.blocks_reported.swap(MUST_ASK, Ordering::Relaxed) != MUST_ASK
     }
 
-    /// The kernel reads of this inode into its cache. Called before the contents are looked up.
+    /// Notes that the kernel reads parts of this inode into its cache. Called before the contents are read.
     pub(crate) fn note_cached(&self, inode: InodeNo) {
         if let Some(writers) = self.shard(inode.0 % SHARDS).read().writers.get(&inode) {
             writers.is_cached.store(true, Ordering::SeqCst);
         }
     }
 
-    /// Whether the kernel may have read of this inode into its cache while somebody could write. Asked after a write
-    /// has been done: a read that is noted later sees it.
+    /// Whether the kernel may have read parts of this inode into its cache while a handle could write. Called after a
+    /// write: a read that is noted later sees the write.
     pub(crate) fn may_be_cached(&self, inode: InodeNo) -> bool {
         let shard = self.shard(inode.0 % SHARDS).read();
         shard.writers.get(&inode).is_some_and(|writers| writers.is_cached.load(Ordering::SeqCst))

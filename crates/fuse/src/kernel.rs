@@ -1,100 +1,105 @@
-//! The kernel's FUSE protocol over `/dev/fuse`, and nothing of what its requests mean.
+//! The kernel's FUSE protocol over `/dev/fuse`, without the meaning of its requests.
 //!
-//! | file | is |
+//! | file | contents |
 //! |---|---|
 //! | `abi` | the structures, operations and flags of `linux/fuse.h` |
 //! | `buffer` | memory on page boundaries |
-//! | `by_handle` | opening a node of the own mount |
-//! | `channel` | the open device: one request is read at a time, one reply written |
-//! | `request` | a request taken apart, every length checked |
-//! | `reply` | answers, each given once |
-//! | `init` | the first request: which protocol, which capabilities |
-//! | `notify` | what the kernel is told without having asked |
-//! | `aside` | how many writes are answered at once, and those that wait |
-//! | `shelf` | memory for those |
+//! | `by_handle` | opening a node of our own mount |
+//! | `channel` | the open device: reads one request or writes one reply at a time |
+//! | `request` | decoding of requests; checks every length |
+//! | `reply` | replies, each sent once |
+//! | `init` | the first request: the protocol version and the capabilities |
+//! | `notify` | notifications, which answer no request |
+//! | `write_queue` | the limit of concurrent writes, and the queue of the others |
+//! | `buffer_pool` | memory for queued writes |
 //!
-//! **Whoever sends bytes here need not be a kernel of ours.** Any byte string can be offered: what is too short
-//! for what it says it is is answered with EIO where somebody may wait for it, and left alone otherwise.
-//! What is longer than expected is read as far as it is known, because kernels append to their structures.
+//! **The sender of requests need not be a correct kernel.** Any byte string can arrive. A request that is shorter
+//! than its header says is answered with EIO if a thread may wait for the answer, and ignored otherwise. Of a longer
+//! one only the known part is read, because kernels append to their structures.
 //!
-//! **A reply goes where its request came from.** The kernel keeps the requests under way by open device, so a
-//! [`Reply`] holds the channel of its request, on whatever thread it is given in the end.
+//! **A reply goes to the device that its request came from.** The kernel tracks requests in progress by open device.
+//! So a [`Reply`] holds the channel of its request, whichever thread sends it.
 //!
-//! Not here: splice, io_uring, interrupts (each is answered by saying that they are not looked at), and counts of
-//! lookups: a node id is an inode number, and the kernel forgets all that it looked up of one at once.
+//! Not implemented: splice, io_uring, interrupts (each is answered with "not supported"), and counts of lookups: a
+//! node id is an inode number, and the kernel forgets all its lookups of an inode at once.
 
 pub(crate) mod abi;
-mod aside;
 mod buffer;
+mod buffer_pool;
 mod by_handle;
 mod channel;
 mod init;
 mod notify;
 mod reply;
 mod request;
-mod shelf;
+mod write_queue;
 
 use std::io;
 use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use aside::{Aside, Turn};
-use shelf::{Kept, Shelf};
+use buffer_pool::{BufferPool, StoredRequest};
+use write_queue::{WriteQueue, WriteSlot};
 
 pub(crate) use buffer::PageBuffer;
+pub(crate) use buffer_pool::FITS;
 pub(crate) use by_handle::{begin_write_back, is_dirty, leave_descriptors, open_node};
 pub(crate) use channel::{Channel, RequestBuffer};
 pub(crate) use init::{Agreed, Terms, shake_hands};
 pub(crate) use notify::Notifier;
 pub(crate) use reply::{Listing, Reply};
 pub(crate) use request::{Malformed, Operation, Origin, Request};
-pub(crate) use shelf::FITS;
 
 /// The largest read or write of one request.
 pub(crate) const REQUEST_BYTES_MAX: u32 = 1 << 20;
 
-/// Who answers what is not the protocol's own.
+/// Answers the requests that are not the protocol's own.
 pub(crate) trait Answers {
-    /// One request, which somebody waits for.
+    /// Answers a request. A thread waits for the answer.
     fn answer(&self, request: Request<'_>, reply: Reply);
 
-    /// The kernel does not know this node any more. Nobody waits.
+    /// The kernel has forgotten this node. There is no answer.
     fn forget(&self, node: u64);
 }
 
-/// What the threads of one session have in common.
+/// The state that the threads of one session share.
 pub(crate) struct Serving<A> {
     answers: A,
-    aside: Aside<PutAside>,
-    shelf: Arc<Shelf>,
+    write_queue: WriteQueue<QueuedWrite>,
+    buffers: Arc<BufferPool>,
 }
 
-/// A write that waits for others to be answered.
-struct PutAside {
+/// A write that waits for other writes to be answered.
+struct QueuedWrite {
     reply: Reply,
-    request: Kept,
+    request: StoredRequest,
 }
 
 impl<A: Answers> Serving<A> {
-    /// As many as `writers` threads answer writes at once, and as many as `aside_bytes` are put aside meanwhile.
-    pub(crate) fn new(answers: A, writers: usize, aside_bytes: usize) -> Self {
-        Serving { answers, aside: Aside::new(writers), shelf: Shelf::new(aside_bytes) }
+    /// At most `writers` threads answer writes at once. Up to `write_queue_bytes` of further writes are queued
+    /// meanwhile.
+    pub(crate) fn new(answers: A, writers: usize, write_queue_bytes: usize) -> Self {
+        Serving {
+            answers,
+            write_queue: WriteQueue::new(writers),
+            buffers: BufferPool::new(write_queue_bytes),
+        }
     }
 
-    /// Answers the requests of one channel until nothing is mounted any more, and with them writes that others have put
-    /// aside.
+    /// Answers the requests of one channel until the connection ends, and with them writes that other threads have
+    /// queued.
     pub(crate) fn serve(&self, channel: &Channel) -> io::Result<()> {
         let mut buffer = RequestBuffer::new();
         while let Some(bytes) = channel.receive(&mut buffer)? {
             match Request::decode(bytes) {
                 Ok(request) => match request.writes_to() {
                     None => take(request, channel, &self.answers),
-                    Some(node) => match self.aside.begin(node) {
-                        Some(turn) => self.write(request, turn, channel),
+                    Some(node) => match self.write_queue.begin(node) {
+                        Some(slot) => self.write(request, slot, channel),
                         None => {
                             let (unique, length) = (request.origin.unique, bytes.len());
-                            self.put_aside(node, unique, (&mut buffer, length), channel);
+                            self.queue_write(node, unique, (&mut buffer, length), channel);
                         }
                     },
                 },
@@ -105,64 +110,64 @@ impl<A: Answers> Serving<A> {
     }
 
     /// Answers a write.
-    fn write(&self, request: Request<'_>, turn: Turn<'_, PutAside>, channel: &Channel) {
+    fn write(&self, request: Request<'_>, slot: WriteSlot<'_, QueuedWrite>, channel: &Channel) {
         let reply = Reply::new(request.origin.unique, channel);
         self.answers.answer(request, reply);
-        self.go_on(turn);
+        self.answer_queued(slot);
     }
 
-    /// Puts the write to `node` aside that was received there; answers it where there is no room for it.
-    fn put_aside(
+    /// Queues the received write to `node`. Answers it if there is no memory to queue it.
+    fn queue_write(
         &self,
         node: u64,
         unique: u64,
         (received, length): (&mut RequestBuffer, usize),
         channel: &Channel,
     ) {
-        let Some(request) = self.shelf.keep(received, length) else {
-            let turn = self.aside.exceed(node);
-            return self.write(decoded_before(&received.memory().bytes()[..length]), turn, channel);
+        let Some(request) = self.buffers.store(received, length) else {
+            let slot = self.write_queue.begin_beyond_limit(node);
+            return self.write(decode_again(&received.memory().bytes()[..length]), slot, channel);
         };
-        let write = PutAside { reply: Reply::new(unique, channel), request };
-        if let Some((turn, write)) = self.aside.put(node, write) {
+        let write = QueuedWrite { reply: Reply::new(unique, channel), request };
+        if let Some((slot, write)) = self.write_queue.queue(node, write) {
             self.answer(write);
-            self.go_on(turn);
+            self.answer_queued(slot);
         }
     }
 
-    /// Answers what was put aside as long as it is for this thread to do.
-    fn go_on(&self, mut turn: Turn<'_, PutAside>) {
-        while let Some(write) = turn.next() {
+    /// Answers queued writes as long as this thread has to.
+    fn answer_queued(&self, mut slot: WriteSlot<'_, QueuedWrite>) {
+        while let Some(write) = slot.next() {
             self.answer(write);
         }
     }
 
-    fn answer(&self, write: PutAside) {
-        self.answers.answer(decoded_before(write.request.as_bytes()), write.reply);
+    fn answer(&self, write: QueuedWrite) {
+        self.answers.answer(decode_again(write.request.as_bytes()), write.reply);
     }
 }
 
-fn decoded_before(bytes: &[u8]) -> Request<'_> {
-    Request::decode(bytes).expect("it was decoded when it came")
+fn decode_again(bytes: &[u8]) -> Request<'_> {
+    Request::decode(bytes).expect("the request was decoded when it arrived")
 }
 
-/// Answers what is the protocol's own, and hands everything else on.
+/// Answers the protocol's own requests, and passes all others on.
 fn take(request: Request<'_>, channel: &Channel, answers: &impl Answers) {
     let reply = || Reply::new(request.origin.unique, channel);
     match request.operation {
         Operation::Forget => answers.forget(request.origin.node),
         Operation::BatchForget(forgotten) => forgotten.nodes().for_each(|node| answers.forget(node)),
         Operation::Destroy => reply().done(),
-        // The kernel remembers that this is not done: interrupts, and whatever is newer than this module.
+        // The kernel remembers that this is not supported: interrupts, and operations newer than this module.
         Operation::Interrupt | Operation::Unknown(_) => reply().error(Errno::NOSYS),
-        // It shook hands when the session began.
+        // The handshake was done when the session began.
         Operation::Init(_) => reply().error(Errno::IO),
         _ => answers.answer(request, reply()),
     }
 }
 
 fn refuse(malformed: &Malformed, channel: &Channel) {
-    tracing::warn!("a request makes no sense: {malformed}");
+    tracing::warn!("a request cannot be decoded: {malformed}");
     if let Some(unique) = malformed.answer_to {
         Reply::new(unique, channel).error(Errno::IO);
     }

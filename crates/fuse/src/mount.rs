@@ -1,7 +1,7 @@
-//! Attaching to the tree of directories, detaching from it, and reading what is attached.
+//! Mounting, unmounting, and the table of mounts.
 //!
-//! Root attaches by `mount(2)`. Everybody else needs the helper `fusermount3`, which is set-user-id
-//! root: it attaches and hands the open device over through a socket.
+//! Root mounts by `mount(2)`. Other users need the helper `fusermount3`, which is set-user-id root: it mounts and
+//! passes the open device through a socket.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
@@ -24,54 +24,55 @@ use rustix::net::{
 
 use crate::kernel::REQUEST_BYTES_MAX;
 
-/// What the kernel shows as the type of our mounts.
+/// The type of our mounts in the table of mounts.
 pub const FILE_SYSTEM_TYPE: &str = "fuse.polder";
-/// The same of views, of which no command that wants a volume takes notice.
+/// The type of views. Commands that need a volume ignore them.
 pub const VIEW_TYPE: &str = "fuse.polder-zones";
 
 const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";
-/// Where the helper looks for its socket.
+/// The variable with the helper's socket.
 const HELPER_SOCKET: &str = "_FUSE_COMMFD";
 const TABLE: &str = "/proc/self/mountinfo";
-/// Where the kernel lets root look into connections, each in a directory named after its minor number.
+/// Where the kernel lets root control connections, each in a directory named after its minor number.
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 
-/// How long a refusal because of use is not believed. A call under way (`statfs`, say) uses a mount until it is answered,
-/// and its program cannot know that it is in the way.
+/// How long an unmount is retried that is refused because the mount is in use. A system call in progress (such as
+/// `statfs`) uses a mount until it is answered, and its program does not know that it delays the unmount.
 const BUSY_NS: u64 = 100_000_000;
-/// How often to try again meanwhile, and how many attempts there are at least: on a busy machine the time is over after a few.
+/// The pause between two attempts, and the smallest number of attempts: on a busy machine the time passes after a
+/// few.
 const BUSY_PAUSE: Duration = Duration::from_millis(2);
 const BUSY_TRIES: u32 = 40;
 
-/// How a volume is attached.
+/// The options of a mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MountOptions {
-    /// What the table of mounts shows as the source: the path of the volume.
+    /// The source in the table of mounts: the path of the volume.
     pub source: OsString,
-    /// It is no volume but a view.
+    /// It is a view and not a volume.
     pub is_view: bool,
-    /// No writing.
+    /// Nothing can be written.
     pub read_only: bool,
     /// Other users may use the mount too.
     pub allow_other: bool,
-    /// Set-user-id and set-group-id programs run without these rights.
+    /// Set-user-id and set-group-id programs run without these privileges.
     pub no_set_id: bool,
     /// Devices cannot be opened.
     pub no_devices: bool,
     /// Programs cannot be run.
     pub no_execution: bool,
-    /// Reading sets times of access.
+    /// Reading updates access times.
     pub strict_access_times: bool,
 }
 
-/// Why a volume could not be attached.
+/// Why a volume could not be mounted.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
-    /// The kernel's half is missing.
+    /// The kernel's module is missing.
     #[error("{DEVICE} cannot be opened ({0}); load the kernel's module with `modprobe fuse`")]
     NoDevice(io::Error),
-    /// No privileges, and no helper that has them.
+    /// The user lacks privileges, and the helper is not installed.
     #[error("mounting without root needs {HELPER}; install it with `sudo apt install fuse3`")]
     NoHelper,
     /// The helper refused.
@@ -82,10 +83,10 @@ pub enum MountError {
     Refused {
         /// The mount point.
         directory: PathBuf,
-        /// The system's words.
+        /// The system's error.
         error: io::Error,
     },
-    /// Attached, but the kernel and we could not agree on a protocol.
+    /// Mounted, but the kernel and Polder could not agree on a protocol.
     #[error("the kernel's FUSE and Polder do not understand each other: {0}")]
     Handshake(io::Error),
 }
@@ -93,18 +94,19 @@ pub enum MountError {
 /// One line of the table of mounts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountEntry {
-    /// The kernel's number of this attachment, which it keeps wherever it is moved. Reused once it is gone.
+    /// The kernel's number of this attachment. It stays the same if the attachment is moved, and is reused once it is
+    /// gone.
     pub id: u64,
-    /// Major and minor number of its device, as `12:34`: the same for all attachments (bind mounts) of one mount, for as
-    /// long as one of them is there or is used. Reused after that.
+    /// Major and minor number of its device, as `12:34`. All attachments (bind mounts) of one mount have the same. It
+    /// is reused after the last attachment is gone and no longer in use.
     pub device: String,
-    /// Where it is attached.
+    /// The mount point.
     pub directory: PathBuf,
     /// The type of file system.
     pub kind: String,
-    /// What is mounted there.
+    /// The source.
     pub source: PathBuf,
-    /// Who has mounted it, of what FUSE serves.
+    /// The user that has mounted it, for FUSE file systems.
     pub owner: Option<u32>,
 }
 
@@ -115,18 +117,18 @@ impl MountOptions {
 }
 
 impl MountEntry {
-    /// Whether a volume of ours is mounted there.
+    /// Whether it is a volume of Polder.
     pub fn is_ours(&self) -> bool {
         self.kind == FILE_SYSTEM_TYPE
     }
 
-    /// Whether a view of ours is there.
+    /// Whether it is a view of Polder.
     pub fn is_view(&self) -> bool {
         self.kind == VIEW_TYPE
     }
 
-    /// Where the mount is attached now, as far as this process sees: nowhere when it was lazily unmounted, in several
-    /// places after a bind mount. The place of this entry comes first, wherever it was moved.
+    /// Where the mount is attached now, as far as this process sees: nowhere after a lazy unmount, in several places
+    /// after a bind mount. The place of this entry comes first, even if it was moved.
     pub fn places(&self) -> io::Result<Vec<MountEntry>> {
         let mut places = table()?;
         places.retain(|place| place.device == self.device);
@@ -134,16 +136,16 @@ impl MountEntry {
         Ok(places)
     }
 
-    /// Whether its directory leads to it. Where something else was mounted over it, the directory leads there.
+    /// Whether its directory leads to it. If something else is mounted over it, the directory leads there.
     pub fn is_reachable(&self) -> bool {
         locate(&self.directory).is_ok_and(|found| found.mount == self.id)
     }
 }
 
-/// The mount that a path lies in.
+/// The mount to which a path belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Location {
-    /// The number that [`MountEntry::id`] has in the table of mounts.
+    /// The same number as [`MountEntry::id`].
     pub mount: u64,
     /// Whether the path leads to the root of the mount.
     pub is_root: bool,
@@ -151,19 +153,19 @@ pub struct Location {
     pub is_link: bool,
 }
 
-/// Finds the mount that a path lies in. The kernel answers that alone: for the root of a mount nobody waits for the daemon
-/// behind it. For a path below a root the kernel may ask the daemon on the way.
+/// Finds the mount to which a path belongs. For the root of a mount the kernel answers this without the daemon. For a
+/// path below a root the kernel may ask the daemon on the way.
 pub fn locate(path: &Path) -> io::Result<Location> {
     locate_with(path, AtFlags::empty())
 }
 
-/// The same of a symbolic link itself, if the path leads to one.
+/// The same, but does not follow a symbolic link at the end of the path.
 pub fn locate_unfollowed(path: &Path) -> io::Result<Location> {
     locate_with(path, AtFlags::SYMLINK_NOFOLLOW)
 }
 
 fn locate_with(path: &Path, flags: AtFlags) -> io::Result<Location> {
-    // With this nothing is brought up to date, and nothing is asked for that could have to be.
+    // With these flags nothing is synchronised, and no attribute is requested that would need it.
     let flags = flags | AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
     let found = statx(CWD, path, flags, StatxFlags::empty())?;
     let is_root = found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
@@ -171,13 +173,13 @@ fn locate_with(path: &Path, flags: AtFlags) -> io::Result<Location> {
     Ok(Location { mount: found.stx_mnt_id, is_root, is_link })
 }
 
-/// Everything that is mounted, in the order in which it was.
+/// All mounts, in the order in which they were mounted.
 pub fn table() -> io::Result<Vec<MountEntry>> {
     let table = std::fs::read(TABLE)?;
     Ok(table.split(|&byte| byte == b'\n').filter_map(parse_entry).collect())
 }
 
-/// What is mounted at exactly this directory, which may have any name.
+/// The mount at exactly this directory, which may have any name.
 pub fn entry_at(directory: &Path) -> io::Result<Option<MountEntry>> {
     let found = locate(directory)?;
     match found.is_root {
@@ -186,36 +188,36 @@ pub fn entry_at(directory: &Path) -> io::Result<Option<MountEntry>> {
     }
 }
 
-/// Whether the daemon of the mount at this directory has ended. Attributes would not tell: the kernel remembers them.
-/// Waits for a daemon that lives and does not answer.
+/// Whether the daemon of the mount at this directory has ended. Attributes would not tell, because the kernel caches
+/// them. Waits for a daemon that is alive and does not answer.
 pub fn is_dead(directory: &Path) -> bool {
     matches!(rustix::fs::statfs(directory), Err(rustix::io::Errno::NOTCONN))
 }
 
-/// Changes what the kernel keeps of a mount: all but its source and `allow_other`. Read-only it becomes only
-/// when nobody writes.
+/// Changes the options that the kernel keeps for a mount: all but its source and `allow_other`. Read-only fails while
+/// files are open for writing.
 pub fn remount(directory: &Path, options: &MountOptions) -> io::Result<()> {
     unless_briefly_busy(|| Ok(rustix::mount::mount_remount(directory, kernel_flags(options), c"")?))
 }
 
-/// Detaches what is mounted at `directory`: at once or, when something there is in use, not at all.
+/// Unmounts the mount at `directory`. Fails if it is in use.
 pub fn unmount(directory: &Path) -> io::Result<()> {
     unless_briefly_busy(|| detach(directory, UnmountFlags::NOFOLLOW, "-u"))
 }
 
-/// Takes what is mounted at `directory` out of the tree now; it ends when nothing uses it any more.
+/// Unmounts lazily: detaches the mount at `directory` now. It ends when it is no longer in use.
 pub fn unmount_lazily(directory: &Path) -> io::Result<()> {
     detach(directory, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH, "-uz")
 }
 
-/// Takes what is mounted at `directory` out of the tree now, and ends its connection, so that everybody who still
-/// uses it gets an error. Only root may.
+/// Detaches the mount at `directory` now and ends its connection, so that all programs that use it get an error. Only
+/// root may do this.
 pub fn unmount_by_force(directory: &Path) -> io::Result<()> {
     let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH | UnmountFlags::FORCE;
     Ok(rustix::mount::unmount(directory, flags)?)
 }
 
-/// Ends the connection of a mount, detached or not, so that everybody who still uses it gets an error.
+/// Ends the connection of a mount, attached or not, so that all programs that use it get an error.
 pub fn abort(entry: &MountEntry) -> io::Result<()> {
     let connection = entry.device.split_once(':').map_or("", |(_, minor)| minor);
     std::fs::write(Path::new(CONNECTIONS).join(connection).join("abort"), "1")
@@ -227,7 +229,7 @@ pub fn may_end_by_force() -> bool {
     rustix::process::geteuid().is_root() || shows_any()
 }
 
-/// Attaches; what comes back is the open device that requests are read from.
+/// Mounts. Returns the open device from which requests are read.
 pub(crate) fn attach(directory: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
     if !rustix::process::geteuid().is_root() {
         return attach_by_helper(directory, options);
@@ -240,7 +242,7 @@ pub(crate) fn attach(directory: &Path, options: &MountOptions) -> Result<OwnedFd
     }
 }
 
-/// Opens the device; it belongs to no mount yet.
+/// Opens the device. It belongs to no mount yet.
 pub(crate) fn open_device() -> io::Result<File> {
     File::options().read(true).write(true).open(DEVICE)
 }
@@ -319,7 +321,7 @@ fn helper_missing(error: io::Error) -> MountError {
 }
 
 fn helper_options(options: &MountOptions) -> OsString {
-    // The kernel shows a type of two parts, of which the helper chooses the first.
+    // The kernel shows a type of two parts. The helper chooses the first.
     let subtype = options.kind().trim_start_matches("fuse.");
     let mut line = format!("default_permissions,subtype={subtype},max_read={REQUEST_BYTES_MAX}");
     let chosen = [
@@ -333,7 +335,7 @@ fn helper_options(options: &MountOptions) -> OsString {
     line.extend(chosen.into_iter().filter(|(wanted, _)| *wanted).map(|(_, word)| word));
     let mut line = OsString::from(line);
     line.push(",fsname=");
-    // A comma would end the name; the helper understands it behind a backslash.
+    // A comma would end the name. The helper accepts one after a backslash.
     let source = options.source.as_bytes().iter().flat_map(|&byte| match byte {
         b',' | b'\\' => vec![b'\\', byte],
         _ => vec![byte],
@@ -342,7 +344,7 @@ fn helper_options(options: &MountOptions) -> OsString {
     line
 }
 
-/// The open device, or `None` when the helper ended without handing one over.
+/// The open device, or `None` if the helper ended without passing one.
 fn receive_device(socket: impl AsFd) -> Option<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -355,7 +357,7 @@ fn receive_device(socket: impl AsFd) -> Option<OwnedFd> {
     })
 }
 
-/// Tries again for a moment what is refused because of use.
+/// Retries for a moment while the mount is in use.
 fn unless_briefly_busy(mut attempt: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     let clock = SystemClock::new();
     let mut tries = 0;
@@ -391,8 +393,8 @@ fn detach_by_helper(directory: &Path, flag: &str) -> io::Result<()> {
     }
 }
 
-/// What a helper complains of, if it has failed. Its status is lost in a process that ignores the end of its children
-/// (SIGCHLD): then it has failed if it complains.
+/// The error message of a helper that has failed. A process that ignores SIGCHLD does not get its status: then the
+/// helper has failed if there is a message.
 fn complaint_of(mut helper: Child) -> Option<String> {
     let words = helper.stderr.take().map(io::read_to_string).and_then(Result::ok).unwrap_or_default();
     let line = words.lines().next().unwrap_or_default().trim().to_owned();
@@ -419,7 +421,7 @@ fn parse_entry(line: &[u8]) -> Option<MountEntry> {
     Some(MountEntry { id, device, directory, kind, source, owner })
 }
 
-/// Spaces and the like are written as a backslash and three octal digits.
+/// Spaces and other special characters are written as a backslash and three octal digits.
 fn unescape(field: &[u8]) -> PathBuf {
     let mut path = Vec::with_capacity(field.len());
     let mut rest = field;

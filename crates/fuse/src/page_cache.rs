@@ -1,26 +1,26 @@
-//! What the kernel's page cache holds of a file of this mount, and having the kernel write it back.
+//! The kernel's page cache of this mount, and having the kernel write files back.
 //!
-//! The kernel offers two ways. To **open and close** the file writes all of its dirty pages back in large requests and
-//! keeps them cached; it needs the mount's directory and the capability `CAP_DAC_READ_SEARCH`, because the file is
-//! opened by its handle and not by its name. An **invalidation** always works, but the kernel writes each page back by a
-//! request of its own and then drops it: of 8 MiB that is 2,048 requests in place of 8.
+//! There are two ways. **Opening and closing** the file writes all of its dirty pages back in large requests and
+//! keeps them cached. It needs the mount's directory and the capability `CAP_DAC_READ_SEARCH`, because the file is
+//! opened by its handle and not by its name. An **invalidation** always works, but the kernel writes each page back
+//! by a request of its own and then drops it: 8 MiB take 2,048 requests instead of 8.
 //!
-//! The first way is also the safe one: a thread that waits for the kernel in an invalidation keeps a process that was
-//! killed from ending. Its price is that the close takes away the error that the next `close` of a program would report,
-//! as the close of any other program does; `fsync` and the next `write` still report it.
+//! The first way is also the safe one: a thread that waits for the kernel in an invalidation keeps a killed process
+//! from ending. Its price is that the close consumes the error that the next `close` of a program would report, as
+//! the close of any other program does; `fsync` and the next `write` still report it.
 //!
-//! One thread opens a file and closes it again, and does nothing else meanwhile, so no file is delayed by another one. The
-//! thread has its own descriptors, so that the daemon ends when it is killed.
+//! Each file is opened and closed by a thread that does nothing else meanwhile, so no file is delayed by another one.
+//! The thread has its own descriptors, so that the daemon ends when it is killed.
 //!
-//! An open can wait for ever: a program that decides on opens (fanotify) or a policy that measures files (IMA) may need
-//! something that waits for us. After the first open that has not returned in [`OPENING_MAX`], this mount uses
+//! An open can wait for ever: a program that decides on opens (fanotify) or a policy that measures files (IMA) may
+//! need something that waits for us. After the first open that has not returned in [`OPENING_MAX`], this mount uses
 //! invalidations only.
 //!
 //! **The end of a file.** A program can store bytes behind the end of a file through a mapping of its last page. They
 //! must read as zeros when the file grows. The kernel clears them when it begins to write the page back, and not when
-//! the size changes. So an answer that makes a file longer waits until the kernel has begun to write its last page back
-//! ([`PageCache::clear_behind_end`]). It must not wait for the end of that: while the kernel truncates a file it sends
-//! no write before its truncation is answered.
+//! the size changes. So an answer that makes a file longer waits until the kernel has begun to write its last page
+//! back ([`PageCache::clear_behind_end`]). It must not wait for the end of that: while the kernel truncates a file it
+//! sends no write before its truncation is answered.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -34,10 +34,10 @@ use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 
 use crate::kernel::{Notifier, begin_write_back, is_dirty, leave_descriptors, open_node};
 use crate::mount::MountEntry;
-use crate::pool::Pool;
+use crate::thread_pool::ThreadPool;
 
-/// The kernel's page cache, as far as it belongs to one mount. No method may be called by a thread that answers
-/// requests: each waits for writes that such threads must answer.
+/// The part of the kernel's page cache that belongs to one mount. A thread that answers requests must not call any
+/// method, because each waits for writes that such threads must answer.
 #[derive(Clone, Debug)]
 pub(crate) struct PageCache {
     notifier: Notifier,
@@ -45,7 +45,7 @@ pub(crate) struct PageCache {
 }
 
 impl PageCache {
-    /// Files are opened by way of this entry. Without it, they are written back by invalidations.
+    /// Files are opened through this entry. Without it, they are written back by invalidations.
     pub(crate) fn new(notifier: Notifier, entry: Option<MountEntry>) -> Self {
         PageCache { notifier, opener: entry.and_then(Opener::new).map(Arc::new) }
     }
@@ -54,11 +54,11 @@ impl PageCache {
         &self.notifier
     }
 
-    /// Has the kernel write back all dirty pages of a regular file, and keep them where it can.
+    /// Has the kernel write back all dirty pages of a regular file, and keep them cached if possible.
     pub(crate) fn write_back(&self, file: &Attributes) -> io::Result<()> {
         match self.with_file(file, |_| Ok(())) {
             Ok(closed) => {
-                // Nothing is ever sent: it ends with the file.
+                // No message is ever sent: the channel ends when the file is closed.
                 let _ = closed.recv();
                 Ok(())
             }
@@ -69,7 +69,7 @@ impl PageCache {
         }
     }
 
-    /// Does something with a file and then closes it. Returns when it has been done.
+    /// Does some work with an open file and then closes it. Returns when the work is done.
     fn with_file(
         &self,
         file: &Attributes,
@@ -80,36 +80,36 @@ impl PageCache {
     }
 }
 
-/// Ends when a file has been closed.
+/// Ends when the file has been closed.
 type Closed = Receiver<io::Result<()>>;
 
 /// Opens files of a mount.
 #[derive(Debug)]
 struct Opener {
     jobs: Sender<Job>,
-    /// An opening has not come to its end.
+    /// An open has not returned.
     is_lost: AtomicBool,
 }
 
-/// What is done with a file before it is closed.
+/// Work with a file before it is closed.
 struct Job {
     file: Attributes,
     work: Box<dyn FnOnce(BorrowedFd<'_>) -> io::Result<()> + Send>,
     done: Sender<io::Result<()>>,
 }
 
-/// An open that takes longer is taken for one that never returns. It can wait for writes of the same file, which can take
-/// seconds on a busy disk.
+/// An open that takes longer counts as one that never returns. It can wait for writes of the same file, which can
+/// take seconds on a busy disk.
 const OPENING_MAX: Duration = Duration::from_secs(30);
 
 impl Opener {
-    /// A thread that waits in the kernel for an answer of this process is not ended by SIGKILL. If it shared the
+    /// SIGKILL does not end a thread that waits in the kernel for an answer of this process. If it shared the
     /// descriptors of the process, the connection to the kernel would stay open, and the thread and every user of the
     /// mount would wait for ever. So these threads have descriptors of their own, and log nothing.
     fn new(entry: MountEntry) -> Option<Opener> {
         let (jobs, received) = mpsc::channel();
         let run = move |job| do_job(&entry, job);
-        Pool::start("polder-open", received, leave_descriptors, run).ok()?;
+        ThreadPool::start("polder-open", received, leave_descriptors, run).ok()?;
         Some(Opener { jobs, is_lost: AtomicBool::new(false) })
     }
 
@@ -144,7 +144,7 @@ fn do_job(entry: &MountEntry, Job { file, work, done }: Job) {
         Ok(opened) => work(opened.as_fd()),
         Err(error) => Err(io::Error::from(error.kind())),
     };
-    // A caller that does not wait any more needs no outcome.
+    // A caller that has stopped waiting needs no result.
     let _ = done.send(worked);
     drop(opened);
 }
@@ -153,7 +153,8 @@ fn open(entry: &MountEntry, file: &Attributes) -> io::Result<OwnedFd> {
     open_node(open_directory(entry)?.as_fd(), file.inode.0, file.generation, OFlags::RDONLY)
 }
 
-/// The directory of the mount, which must lead to it. The kernel takes no `O_PATH` descriptor for the mount of a handle.
+/// Opens the directory of the mount and checks that it leads to the mount. The kernel accepts no `O_PATH` descriptor
+/// here.
 fn open_directory(entry: &MountEntry) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = rustix::fs::open(&entry.directory, flags, Mode::empty())?;
@@ -168,13 +169,14 @@ fn open_directory(entry: &MountEntry) -> io::Result<OwnedFd> {
 /// The largest page of any machine.
 const PAGE_BYTES_MAX: u64 = 64 << 10;
 
-/// How often it is looked whether the kernel has come so far, and how long is waited in between.
-const LOOKS_MAX: u32 = 1000;
-const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
+/// How often the progress of the kernel is polled, and the pause between two polls.
+const POLLS_MAX: u32 = 1000;
+const POLL_PAUSE: Duration = Duration::from_micros(50);
 
 impl PageCache {
-    /// Has the kernel clear what programs have stored behind the end of a file in its last page. The answer that makes the
-    /// file longer comes after this, so that the kernel still goes by the old end. `file` has the old size.
+    /// Has the kernel clear the bytes that programs have stored behind the end of a file in its last page. The answer
+    /// that makes the file longer comes after this, so that the kernel still uses the old end. `file` has the old
+    /// size.
     pub(crate) fn clear_behind_end(&self, file: &Attributes) {
         if let Err(error) = self.with_file(file, clear_behind_end) {
             tracing::debug!("the last page of inode {} is dropped: {error}", file.inode.0);
@@ -183,7 +185,7 @@ impl PageCache {
     }
 }
 
-/// The kernel may hold more of the file than has arrived here, so the end is the kernel's.
+/// The kernel may have data of the file that has not arrived here, so the kernel's end of the file counts.
 fn clear_behind_end(file: BorrowedFd<'_>) -> io::Result<()> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let end = rustix::fs::statx(file, "", flags, StatxFlags::SIZE)?.stx_size;
@@ -191,36 +193,36 @@ fn clear_behind_end(file: BorrowedFd<'_>) -> io::Result<()> {
         return Ok(());
     }
     let pause = rt::thread::Stop::default();
-    for _ in 0..LOOKS_MAX {
+    for _ in 0..POLLS_MAX {
         if !is_dirty(file, end, 1)? {
             return Ok(());
         }
-        // The kernel begins nothing while much else is under way.
+        // The kernel starts no write-back while many requests are in progress.
         begin_write_back(file, end, 1)?;
         if !is_dirty(file, end, 1)? {
             return Ok(());
         }
-        pause.wait(BETWEEN_LOOKS);
+        pause.wait(POLL_PAUSE);
     }
     Err(io::ErrorKind::TimedOut.into())
 }
 
-/// Where no file can be opened.
+/// For mounts whose files cannot be opened.
 impl PageCache {
-    /// Waits until the last page of a file has been dropped, or until the thread that drops it waits in the kernel, which
-    /// it does after the clearing. If it waits for something else, bytes may show that should not. No answer depends on
-    /// the end of that thread.
+    /// Waits until the last page of a file has been dropped, or until the thread that drops it waits in the kernel,
+    /// which it does after the clearing. If it waits for something else, a program may see bytes that should be
+    /// zeros. No answer depends on the end of that thread.
     fn drop_end(&self, file: &Attributes) {
         let (inode, notifier) = (file.inode.0, self.notifier.clone());
         let Ok(end) = i64::try_from(file.size) else { return };
         let progress = Arc::new(Progress::default());
-        let told = Arc::clone(&progress);
+        let shared = Arc::clone(&progress);
         let dropper = rt::thread::spawn("polder-end", move || {
-            told.thread.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::SeqCst);
+            shared.thread.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::SeqCst);
             if let Err(error) = notifier.invalidate_inode(inode, end, 1) {
                 tracing::debug!("the end of inode {inode} is not cleared: {error}");
             }
-            told.is_done.store(true, Ordering::SeqCst);
+            shared.is_done.store(true, Ordering::SeqCst);
         });
         match dropper {
             Ok(_) => progress.await_wait(),
@@ -229,32 +231,32 @@ impl PageCache {
     }
 }
 
-/// How far a thread is that drops a page.
+/// The progress of a thread that drops a page.
 #[derive(Default)]
 struct Progress {
-    /// Its number; 0 until it has one and is about to drop the page.
+    /// Its number. 0 until the thread runs and is about to drop the page.
     thread: AtomicI32,
     is_done: AtomicBool,
 }
 
 impl Progress {
-    /// Returns when the page has been dropped, or the thread waits in the kernel.
+    /// Returns when the page has been dropped, or when the thread waits in the kernel.
     fn await_wait(&self) {
         let pause = rt::thread::Stop::default();
-        for _ in 0..LOOKS_MAX {
+        for _ in 0..POLLS_MAX {
             let thread = self.thread.load(Ordering::SeqCst);
             if self.is_done.load(Ordering::SeqCst) || thread != 0 && is_waiting(thread) {
                 return;
             }
-            pause.wait(BETWEEN_LOOKS);
+            pause.wait(POLL_PAUSE);
         }
     }
 }
 
-/// Whether a thread of this process neither runs nor is about to.
+/// Whether a thread of this process is neither running nor runnable.
 fn is_waiting(thread: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
-    // The name stands before it, in brackets, and may have any bytes.
+    // The name before it stands in parentheses and may contain any bytes.
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
     matches!(state, Some('S' | 'D'))
 }

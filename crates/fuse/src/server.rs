@@ -1,27 +1,27 @@
-//! What each operation of the kernel means to the file system.
+//! The meaning of each kernel operation for the file system.
 //!
-//! Methods take plain values and know nothing of the transport that brought them, so that another
-//! transport can use them as they are.
+//! Methods take plain values and do not depend on the transport, so another transport can use them as they are.
 //!
 //! **Set-id bits.** With `FUSE_HANDLE_KILLPRIV_V2` the kernel leaves it to us to drop the set-user-id and
-//! set-group-id bits (asking the kernel to do it costs a `getxattr` for each `write`). The file system
-//! does, by who changes the owner, truncates, or has opened the file. What is left for here is
-//! changing contents, because whoever does need not be who opened ([`Server::drop_set_id`]).
+//! set-group-id bits (if the kernel did it, each `write` would cost a `getxattr`). The file system drops them
+//! according to the caller that changes the owner or truncates, or that has opened the file. Changes of contents are
+//! handled here, because the program that writes need not be the one that opened the file ([`Server::drop_set_id`]).
 //!
-//! **Full volumes.** The kernel takes bytes into its cache without asking whether there is space for them.
-//! When some found none, `fsync` and `close` say so by the kernel's doing, but a program that only
-//! writes would never learn it and write for ever. So the next write is refused, once for each time: the
-//! kernel asks for attributes before it takes a write, if it has been told to forget those it has, and it
-//! asks through the file that is being written, which `stat` does not ([`Server::attributes_for_write`]).
+//! **Full volumes.** The kernel accepts bytes into its cache without asking whether there is space for them. If some
+//! find none, the kernel has `fsync` and `close` report it, but a program that only writes would never learn it. So
+//! the next write is refused, once for each time: the kernel asks for attributes before it accepts a write, if it has
+//! been told to drop its cached ones, and it asks through the file that is being written, which `stat` does not
+//! ([`Server::attributes_for_write`]).
 //!
-//! **Counts of blocks.** The kernel does not count blocks, and keeps a count of ours until somebody closes
-//! a copy of a file's descriptor. What it has of a file that is being written is therefore never 0, and it is told to
-//! ask again when what it wrote back, or what was synced, has made that count wrong by more than a little.
+//! **Counts of blocks.** The kernel does not count blocks. It keeps a count of ours until a copy of the file's
+//! descriptor is closed. So the count that it gets of a file that is being written is never 0, and it has to ask
+//! again when a write-back or a sync has made that count wrong by more than a little.
 //!
-//! **Listings in the kernel's cache.** The kernel validates a cached listing only when a listing starts. A handle that
-//! goes on in the middle takes the rest from the cache, also when another handle filled that cache from an older state
-//! of the directory. So one handle of a directory at a time uses the cache ([`Server::open_directory`]). It cannot
-//! meet a listing that another handle has begun, and the kernel's check is enough. The other handles ask the daemon.
+//! **Listings in the kernel's cache.** The kernel validates a cached listing only when a listing starts. A handle
+//! that continues in the middle takes the rest from the cache, even if another handle filled that cache from an older
+//! state of the directory. So one handle of a directory at a time uses the cache ([`Server::open_directory`]). It
+//! cannot meet a listing that another handle has begun, and the kernel's check is enough. The other handles ask the
+//! daemon.
 
 use std::collections::HashSet;
 use std::ops::Deref;
@@ -30,21 +30,21 @@ use std::sync::Arc;
 use fs::{Attributes, Caller, Changes, DirEntry, Fs, FsError, Handle, InodeNo, Result};
 use rt::sync::Mutex;
 
-use crate::access::AccessTimes;
+use crate::atime::AccessTimes;
 use crate::handles::{HandleNo, Handles};
-use crate::noted::Noted;
+use crate::marked_files::MarkedFiles;
 use crate::translate;
 
-/// How many directory entries are read before their attributes are.
+/// How many directory entries are read before their attributes are read.
 const DIRECTORY_BATCH: usize = 128;
 
-/// One mounted volume as the kernel sees it.
+/// A mounted volume as the kernel sees it.
 pub(crate) struct Server {
     fs: Arc<Fs>,
     handles: Handles<Opened>,
     access_times: AccessTimes,
-    cut_files: Noted,
-    unstored_files: Noted,
+    cut_files: MarkedFiles,
+    unstored_files: MarkedFiles,
     /// Directories of which an open handle uses the kernel's cache of listings. A leaf lock.
     listed_from_cache: Mutex<HashSet<InodeNo>>,
 }
@@ -52,10 +52,10 @@ pub(crate) struct Server {
 /// A file or directory that the kernel has open.
 struct Opened {
     handle: Handle,
-    /// Whether what is done through it is durable when it is done (`O_SYNC`, `O_DSYNC`). The handle does not know: for
-    /// what is written through the kernel's cache the kernel asks.
+    /// Whether changes through it must be durable when they are done (`O_SYNC`, `O_DSYNC`). The file system's handle
+    /// does not have this flag: for writes through the kernel's cache, the kernel sends an `fsync`.
     syncs: bool,
-    /// Whether the kernel may cache what is listed through it, and list it from the cache.
+    /// Whether the kernel may cache listings of this handle and answer them from the cache.
     lists_from_cache: bool,
 }
 
@@ -73,38 +73,38 @@ impl Server {
             fs,
             handles: Handles::new(),
             access_times,
-            cut_files: Noted::default(),
-            unstored_files: Noted::default(),
+            cut_files: MarkedFiles::default(),
+            unstored_files: MarkedFiles::default(),
             listed_from_cache: Mutex::default(),
         }
     }
 
-    /// The operations that mean to the file system what they mean to the kernel.
+    /// For operations that mean the same to the file system as to the kernel.
     pub(crate) fn fs(&self) -> &Fs {
         &self.fs
     }
 
-    /// Finds a name. With `.` the kernel asks for an inode, of whatever kind, that a handle names
-    /// (`open_by_handle_at`, NFS) and that it has forgotten; with `..` for the directory above.
-    pub(crate) fn lookup(&self, who: &Caller, parent: InodeNo, name: &[u8]) -> Result<Attributes> {
+    /// Looks a name up. With `.` the kernel asks for an inode of any kind that it has forgotten and that a file
+    /// handle names (`open_by_handle_at`, NFS). With `..` it asks for the parent directory.
+    pub(crate) fn lookup(&self, caller: &Caller, parent: InodeNo, name: &[u8]) -> Result<Attributes> {
         if name != b"." {
-            return self.fs.lookup(who, parent, name);
+            return self.fs.lookup(caller, parent, name);
         }
         let attributes = self.fs.attributes(parent)?;
         if attributes.links > 0 { Ok(attributes) } else { Err(FsError::Stale) }
     }
 
     /// Files whose dirty pages the next commit depends on.
-    pub(crate) fn cut_files(&self) -> &Noted {
+    pub(crate) fn cut_files(&self) -> &MarkedFiles {
         &self.cut_files
     }
 
-    /// Files of which the kernel shows what was not stored.
-    pub(crate) fn unstored_files(&self) -> &Noted {
+    /// Files that the kernel shows with data that was not stored.
+    pub(crate) fn unstored_files(&self) -> &MarkedFiles {
         &self.unstored_files
     }
 
-    /// Whether the kernel can be made to forget what was not stored of this file.
+    /// Whether the kernel can be made to drop the data of this file that was not stored.
     pub(crate) fn can_be_evicted(&self, inode: InodeNo) -> bool {
         self.unstored_files.contains(inode) && !self.may_be_dirty(inode)
     }
@@ -113,10 +113,10 @@ impl Server {
         &self.access_times
     }
 
-    /// Something was read. That its time cannot be noted is no reason to refuse what was read.
-    pub(crate) fn note_access(&self, inode: InodeNo) {
-        if self.access_times.are_kept()
-            && let Err(error) = self.fs.note_access(inode)
+    /// Updates the access time after a read. If that fails, the read succeeds nevertheless.
+    pub(crate) fn update_atime(&self, inode: InodeNo) {
+        if self.access_times.are_enabled()
+            && let Err(error) = self.fs.update_atime(inode)
         {
             tracing::debug!("the time of access of inode {} stays: {error}", inode.0);
         }
@@ -124,7 +124,7 @@ impl Server {
 
     pub(crate) fn create(
         &self,
-        who: &Caller,
+        caller: &Caller,
         parent: InodeNo,
         name: &[u8],
         permissions: u16,
@@ -132,49 +132,50 @@ impl Server {
     ) -> Result<(Attributes, HandleNo)> {
         let opened = translate::open_flags(flags);
         let exclusive = translate::is_exclusive(flags);
-        let (attributes, handle) = self.fs.create(who, parent, name, permissions, opened, exclusive)?;
-        Ok((attributes, self.keep(handle, flags)))
+        let (attributes, handle) = self.fs.create(caller, parent, name, permissions, opened, exclusive)?;
+        Ok((attributes, self.insert(handle, flags)))
     }
 
-    /// Makes a file without a name, which is there until it is closed, or until it is given one.
+    /// Creates a file without a name. It exists until it is closed, unless it gets a name.
     pub(crate) fn temporary_file(
         &self,
-        who: &Caller,
+        caller: &Caller,
         parent: InodeNo,
         permissions: u16,
         flags: i32,
     ) -> Result<(Attributes, HandleNo)> {
         let opened = translate::open_flags(flags);
-        let (attributes, handle) = self.fs.temporary_file(who, parent, permissions, opened)?;
-        Ok((attributes, self.keep(handle, flags)))
+        let (attributes, handle) = self.fs.temporary_file(caller, parent, permissions, opened)?;
+        Ok((attributes, self.insert(handle, flags)))
     }
 
-    /// Makes what `mknod` makes: everything but directories and symbolic links.
+    /// Creates the kinds of inodes that `mknod` creates: all but directories and symbolic links.
     pub(crate) fn make_node(
         &self,
-        who: &Caller,
+        caller: &Caller,
         parent: InodeNo,
         name: &[u8],
         mode: u32,
         device: u32,
     ) -> Result<Attributes> {
         let kind = translate::kind_of_mode(mode).ok_or(FsError::Invalid)?;
-        self.fs.make_node(who, parent, name, kind, permissions(mode), device)
+        self.fs.make_node(caller, parent, name, kind, permissions(mode), device)
     }
 
-    pub(crate) fn open(&self, who: &Caller, inode: InodeNo, flags: i32) -> Result<HandleNo> {
+    pub(crate) fn open(&self, caller: &Caller, inode: InodeNo, flags: i32) -> Result<HandleNo> {
         let opened = translate::open_flags(flags);
-        let open = || self.fs.open(who, inode, opened).map(|handle| self.keep(handle, flags));
-        let kept = if opened.truncate { self.cutting(inode, open) } else { open() };
+        let open = || self.fs.open(caller, inode, opened).map(|handle| self.insert(handle, flags));
+        let handle = if opened.truncate { self.cutting(inode, open) } else { open() };
         self.forget_cut_of_closed(inode);
-        kept
+        handle
     }
 
-    /// Opens a directory, and says whether listings through this handle may use the kernel's cache. With times of
-    /// access they never do, because each listing has to come here.
-    pub(crate) fn open_directory(&self, who: &Caller, inode: InodeNo) -> Result<(HandleNo, bool)> {
-        let handle = self.fs.open(who, inode, fs::OpenFlags { read: true, ..Default::default() })?;
-        let lists_from_cache = !self.access_times.are_kept() && self.listed_from_cache.lock().insert(inode);
+    /// Opens a directory. Returns whether listings through this handle may use the kernel's cache. With access times
+    /// they never do, because each listing must arrive here.
+    pub(crate) fn open_directory(&self, caller: &Caller, inode: InodeNo) -> Result<(HandleNo, bool)> {
+        let handle = self.fs.open(caller, inode, fs::OpenFlags { read: true, ..Default::default() })?;
+        let lists_from_cache =
+            !self.access_times.are_enabled() && self.listed_from_cache.lock().insert(inode);
         let opened = Opened { handle, syncs: false, lists_from_cache };
         Ok((self.handles.insert(inode, false, opened), lists_from_cache))
     }
@@ -190,14 +191,15 @@ impl Server {
         Ok(())
     }
 
-    /// The kernel writes back what was written through a handle before it releases it.
+    /// When no handle may write any more, the kernel has written everything back, because it does so before a
+    /// release.
     fn forget_cut_of_closed(&self, inode: InodeNo) {
         if !self.may_be_dirty(inode) {
             self.cut_files.forget(inode);
         }
     }
 
-    /// Sets the size of a file.
+    /// Sets the size of a file by calling `resize`.
     pub(crate) fn resizing<T>(
         &self,
         inode: InodeNo,
@@ -210,16 +212,16 @@ impl Server {
         }
     }
 
-    /// Cuts off contents of a file: noted before, so that no commit passes it over, and after, because it may have been
-    /// written back in between, when there was nothing new yet.
+    /// Cuts a file by calling `cut`. The file is marked before, so that no commit misses it, and again after, because
+    /// it may have been written back in between without the new contents.
     fn cutting<T>(&self, inode: InodeNo, cut: impl FnOnce() -> Result<T>) -> Result<T> {
-        self.cut_files.note(inode);
+        self.cut_files.mark(inode);
         let done = cut();
-        self.cut_files.note(inode);
+        self.cut_files.mark(inode);
         done
     }
 
-    /// Reads until `into` is full or the file ends; with `is_cached` into the kernel's cache.
+    /// Reads until `into` is full or the file ends. With `is_cached` the kernel reads into its cache.
     pub(crate) fn read(
         &self,
         handle: HandleNo,
@@ -234,19 +236,18 @@ impl Server {
         self.fs.read(&opened, offset, into)
     }
 
-    /// Whether the kernel's cache may have contents of a file that a write past the cache, which has been done, made
-    /// old.
+    /// Whether the kernel's cache may have contents of a file that a completed direct write has made old.
     pub(crate) fn may_be_cached(&self, inode: InodeNo) -> bool {
         self.handles.may_be_cached(inode)
     }
 
-    /// Writes what a program writes, or less where space runs out on the way.
+    /// Writes the data of a program. Writes less if space runs out on the way.
     pub(crate) fn write(&self, handle: HandleNo, offset: u64, data: &[u8]) -> Result<usize> {
         self.fs.write(&*self.handle(handle)?, offset, data)
     }
 
-    /// Writes what a program writes past the cache: all of it, because the kernel takes a part for an error of the
-    /// device. Where a file would have become longer it cuts it again.
+    /// Writes the data of a direct write completely, because the kernel takes a partial write for a device error. If
+    /// the file would have grown, the kernel then truncates it again.
     pub(crate) fn write_whole(&self, handle: HandleNo, offset: u64, data: &[u8]) -> Result<usize> {
         let handle = self.handle(handle)?;
         let mut done = 0;
@@ -256,8 +257,7 @@ impl Server {
         Ok(done)
     }
 
-    /// Takes bytes that the kernel had in its cache: all of them, because the kernel does not look at how
-    /// many were taken.
+    /// Writes data back from the kernel's cache completely, because the kernel ignores how much was written.
     pub(crate) fn write_back(&self, handle: HandleNo, offset: u64, data: &[u8]) -> Result<usize> {
         let handle = self.handle(handle)?;
         let mut done = 0;
@@ -265,7 +265,7 @@ impl Server {
             match self.fs.write_back(&handle, offset + done as u64, &data[done..]) {
                 Ok(count) => done += count,
                 Err(error) => {
-                    self.unstored_files.note(handle.inode());
+                    self.unstored_files.mark(handle.inode());
                     if error == FsError::NoSpace {
                         self.handles.note_shortage(handle.inode());
                     }
@@ -276,8 +276,8 @@ impl Server {
         Ok(done)
     }
 
-    /// The kernel need not ask: whoever sets the length of a file that found no space has heard of it, from `fsync` or
-    /// `write`, or hears of it when he closes the file.
+    /// The kernel need not ask: a program that sets the length of a file that found no space has learnt of it from
+    /// `fsync` or `write`, or learns of it when it closes the file.
     pub(crate) fn forget_shortage(&self, inode: InodeNo) {
         self.handles.take_shortage(inode);
     }
@@ -287,19 +287,21 @@ impl Server {
         self.handles.is_short(inode)
     }
 
-    /// Whether the kernel goes on with an old count of blocks of a file that may be written; once for each that it is told.
+    /// Whether the kernel has an outdated count of blocks of a file that may be written. Returns true once for each
+    /// reported count.
     pub(crate) fn blocks_are_outdated(&self, inode: InodeNo) -> bool {
         self.handles.has_writers(inode)
             && self.fs.attributes(inode).is_ok_and(|found| self.handles.take_outdated(inode, found.blocks))
     }
 
-    /// The kernel is told so many blocks.
-    pub(crate) fn note_blocks_told(&self, inode: InodeNo, blocks: u64) {
-        self.handles.note_blocks_told(inode, blocks);
+    /// Notes the count of blocks that is reported to the kernel.
+    pub(crate) fn note_blocks_reported(&self, inode: InodeNo, blocks: u64) {
+        self.handles.note_blocks_reported(inode, blocks);
     }
 
-    /// What the kernel asks before it takes a write: refused once for each time that what it wrote back found no
-    /// space. Not for longer: what a program writes next may need none, and the kernel does not say what it is.
+    /// The attributes that the kernel requests before it accepts a write. Refused once for each time that a
+    /// write-back found no space. Not for longer, because the next write may need no space, and the kernel does not
+    /// say which it is.
     pub(crate) fn attributes_for_write(&self, inode: InodeNo) -> Result<Attributes> {
         match self.handles.take_shortage(inode) {
             true => Err(FsError::NoSpace),
@@ -321,9 +323,9 @@ impl Server {
         self.fs.read_directory(&*self.handle(handle)?, cookie, each)
     }
 
-    /// The same with attributes. An entry whose inode is gone by now is left out. "." and ".." have none, because
-    /// the kernel does not look at them; nor has an inode that cannot be read: whoever asks for that one is told, and
-    /// whoever lists the directory finds all names.
+    /// The same with attributes. An entry whose inode is deleted by now is left out. "." and ".." have no attributes,
+    /// because the kernel ignores them. An inode that cannot be read has none either: a listing shows all names, and
+    /// only access to that inode fails.
     pub(crate) fn read_directory_plus(
         &self,
         handle: HandleNo,
@@ -365,7 +367,7 @@ impl Server {
         self.fs.copy_range(&source, from.1, &target, to.1, length)
     }
 
-    /// `SEEK_DATA` and `SEEK_HOLE`; the kernel does the others itself.
+    /// `SEEK_DATA` and `SEEK_HOLE`. The kernel handles the other modes itself.
     pub(crate) fn seek(&self, handle: HandleNo, offset: i64, whence: i32) -> Result<i64> {
         const SEEK_DATA: i32 = 3;
         const SEEK_HOLE: i32 = 4;
@@ -379,29 +381,30 @@ impl Server {
         i64::try_from(found).map_err(|_| FsError::TooLarge)
     }
 
-    /// A file that ends before this place, of which the kernel may hold bytes that have not come here yet.
+    /// The attributes of a file that ends before this offset and of which the kernel may have data that has not
+    /// arrived here.
     pub(crate) fn shorter_before(&self, inode: InodeNo, end: u64) -> Option<Attributes> {
         let found = self.may_be_dirty(inode).then(|| self.fs.attributes(inode))?;
         found.ok().filter(|file| file.kind == fs::Kind::File && file.size < end)
     }
 
-    /// Whether the kernel may hold bytes of this file that have not come here yet.
+    /// Whether the kernel may have data of this file that has not arrived here.
     pub(crate) fn may_be_dirty(&self, inode: InodeNo) -> bool {
         self.handles.has_writers(inode)
     }
 
-    /// The file of this name, where the kernel may hold bytes of it that have not come here yet.
-    pub(crate) fn dirty_file(&self, who: &Caller, parent: InodeNo, name: &[u8]) -> Option<InodeNo> {
-        let inode = self.fs.lookup(who, parent, name).ok()?.inode;
+    /// The file with this name, if the kernel may have data of it that has not arrived here.
+    pub(crate) fn dirty_file(&self, caller: &Caller, parent: InodeNo, name: &[u8]) -> Option<InodeNo> {
+        let inode = self.fs.lookup(caller, parent, name).ok()?.inode;
         self.may_be_dirty(inode).then_some(inode)
     }
 
-    /// Whether this is a file without any contents in zones or its record: empty, or one hole.
+    /// Whether this is a file without contents in zones or in its record: it is empty or consists of one hole.
     pub(crate) fn has_no_blocks(&self, attributes: &Attributes) -> bool {
         attributes.kind == fs::Kind::File && attributes.blocks == 0
     }
 
-    /// Whether a file has lost its last name, or never had one.
+    /// Whether a file has no name.
     pub(crate) fn has_no_name(&self, inode: InodeNo) -> bool {
         match self.fs.attributes(inode) {
             Ok(file) => file.links == 0,
@@ -409,35 +412,36 @@ impl Server {
         }
     }
 
-    /// All files of which the kernel may hold bytes that have not come here yet.
+    /// All files of which the kernel may have data that has not arrived here.
     pub(crate) fn files_written(&self) -> Vec<InodeNo> {
         self.handles.written()
     }
 
-    /// Whether the kernel keeps an inode's time of modification itself, and shows what it was asked to set:
-    /// that of a regular file, with the writeback cache.
-    pub(crate) fn is_time_kept_by_kernel(&self, inode: InodeNo) -> bool {
+    /// Whether the kernel keeps the modification time of an inode itself and shows the time that was set: it does for
+    /// regular files, with the writeback cache.
+    pub(crate) fn kernel_keeps_time(&self, inode: InodeNo) -> bool {
         self.fs.attributes(inode).is_ok_and(|attributes| attributes.kind == fs::Kind::File)
     }
 
-    /// Changes attributes of a file by way of a handle.
+    /// Changes attributes of a file through a handle.
     pub(crate) fn set_attributes_through(
         &self,
-        who: &Caller,
+        caller: &Caller,
         handle: HandleNo,
         changes: &Changes,
     ) -> Result<Attributes> {
-        self.fs.set_attributes_through(who, &*self.handle(handle)?, changes)
+        self.fs.set_attributes_through(caller, &*self.handle(handle)?, changes)
     }
 
-    /// Takes the set-id bits away from a file whose contents somebody changes who may not keep them, and is or is not
-    /// in its group. Whether there were any, so that the kernel has to learn of it.
+    /// Drops the set-id bits of a file whose contents are changed by a caller that may not keep them. `is_in_group`
+    /// says whether the caller is in a group. Returns whether there were any, because then the kernel must learn of
+    /// it.
     pub(crate) fn drop_set_id(&self, inode: InodeNo, is_in_group: impl FnOnce(u32) -> bool) -> Result<bool> {
         self.drop_set_id_if(inode, |_| true, is_in_group)
     }
 
-    /// The same for a `chown` that names neither an owner nor a group. Only the owner and root may take bits away so,
-    /// and the kernel has not looked whose the file is.
+    /// The same for a `chown` that names neither an owner nor a group. Only the owner and root may drop the bits this
+    /// way, and the kernel has not checked the owner.
     pub(crate) fn drop_set_id_of_own(
         &self,
         user: u32,
@@ -467,7 +471,7 @@ impl Server {
         Ok(true)
     }
 
-    /// Takes set-group-id away from a file or directory, if whoever gives it an access list is not in its group.
+    /// Drops the set-group-id bit of an inode that gets an access list, if the caller is not in its group.
     pub(crate) fn drop_set_group_id(
         &self,
         inode: InodeNo,
@@ -488,8 +492,8 @@ impl Server {
         Ok(self.fs.attributes(inode)?.permissions & set_id != 0)
     }
 
-    /// The kernel has this open from now on. `flags` are its own.
-    fn keep(&self, handle: Handle, flags: i32) -> HandleNo {
+    /// Inserts a handle that the kernel has open from now on. `flags` are the kernel's.
+    fn insert(&self, handle: Handle, flags: i32) -> HandleNo {
         let (inode, writes) = (handle.inode(), handle.flags().write);
         let syncs = translate::is_synchronous(flags);
         self.handles.insert(inode, writes, Opened { handle, syncs, lists_from_cache: false })
@@ -499,8 +503,8 @@ impl Server {
         self.handles.get(number).ok_or(FsError::BadHandle)
     }
 
-    /// Whether what is done through this is to be durable when it is done. Of changes that do not go through its cache
-    /// the kernel asks for no `fsync`.
+    /// Whether changes through this handle must be durable when they are done. The kernel sends no `fsync` for
+    /// changes that do not go through its cache.
     pub(crate) fn syncs(&self, handle: HandleNo) -> bool {
         self.handle(handle).is_ok_and(|opened| opened.syncs)
     }
@@ -516,7 +520,7 @@ impl Server {
 }
 
 impl Drop for Server {
-    /// What the kernel knew ends with the session.
+    /// The kernel's references end with the session.
     fn drop(&mut self) {
         self.fs.forget_all();
     }
@@ -527,13 +531,13 @@ pub(crate) fn permissions(mode: u32) -> u16 {
     u16::try_from(mode & translate::PERMISSIONS).expect("masked to 12 bits")
 }
 
-/// Who sets or removes an extended attribute. Of an access list we look ourselves whether it is its owner, and
-/// whether he is in the file's group; of everything else the kernel has decided who may.
-pub(crate) fn setter_of(name: &[u8], who: Caller) -> Caller {
-    Caller { checked: !fs::is_access_list(name), ..who }
+/// The caller that sets or removes an extended attribute. For an access list, we check ourselves whether the caller
+/// is the owner and in the file's group. For all other attributes the kernel has checked the caller.
+pub(crate) fn setter_of(name: &[u8], caller: Caller) -> Caller {
+    Caller { checked: !fs::is_access_list(name), ..caller }
 }
 
-/// Who changes what nobody asked for by name.
+/// The caller for changes that no program has requested.
 fn ourselves() -> Caller {
     Caller { uid: 0, gid: 0, groups: Vec::new(), umask: 0, checked: true }
 }

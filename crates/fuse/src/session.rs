@@ -1,7 +1,7 @@
-//! One mount from its beginning to its end.
+//! The life of one mount.
 //!
-//! The session ends when the mount does: detached by whoever may, or aborted. Nothing here decides
-//! to end it; whoever wants it ended calls [`crate::mount::unmount`].
+//! The session ends when the mount is detached or aborted. This module does not decide that. To end a session, call
+//! [`crate::mount::unmount`].
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,36 +11,36 @@ use std::sync::{Arc, Weak};
 use fs::Fs;
 use rt::thread::JoinHandle;
 
-use crate::access::AccessTimes;
-use crate::errands::{Errand, Errands, Received, write_back, write_back_cut_files};
+use crate::atime::AccessTimes;
+use crate::deferred::{DeferredQueues, DeferredReceivers, DeferredWork, write_back, write_back_cut_files};
 use crate::kernel::{Answers, Channel, FITS, Notifier, REQUEST_BYTES_MAX, Serving};
 use crate::mount::{self, MountEntry, MountError, MountOptions};
 use crate::page_cache::PageCache;
-use crate::pool::Pool;
 use crate::server::Server;
+use crate::thread_pool::ThreadPool;
 use crate::transport::Transport;
 
-/// Threads that answer requests. More than processors, because one that waits for the device or a flush
-/// answers nobody else, and flushes are shared only among those that wait at the same time.
+/// The number of threads that answer requests. There are more than processors, because a thread that waits for the
+/// device or a flush answers nothing else, and only threads that wait at the same time share a flush.
 const THREADS_MIN: usize = 12;
 const THREADS_MAX: usize = 32;
-/// One of so many threads answers no writes.
+/// One of `OTHERS_SHARE` threads answers no writes.
 const OTHERS_SHARE: usize = 3;
 
-/// How many reads ahead and writes back the kernel may have under way. Who reads a file and finds that so many are waits
-/// in the kernel, behind all writes of whoever writes more than fits: so it is as many as can be said where there cannot
-/// be more to be written back than can be put aside …
+/// How many requests for readahead and write-back the kernel may have in progress. When that many are in progress, a
+/// program that reads a file waits in the kernel, behind all writes of programs that write more than fits. So the
+/// number is the largest possible where the kernel keeps no more dirty bytes than can be queued here …
 const BACKGROUND_MAX: u16 = u16::MAX;
-/// … and no more than so many, all of which can be put aside, where there can: they would come before all else that is
-/// asked later.
+/// … and at most this otherwise, so that all of them can be queued: they would delay all later requests.
 const BACKGROUND_MAX_UNBOUNDED: u64 = 64;
 
-/// The kernel is not told to keep less to be written back than such a share of what it would. By itself it gives a mount a
-/// hundredth of all that may be dirty; where it counts shares in 1024ths, less than one of these is nothing.
+/// The kernel is not told to keep less than 1 / `DIRTY_SHARE_MIN` of the dirty bytes that it would keep. By default
+/// it gives a mount a hundredth of all dirty memory. Kernels that count shares in 1024ths would round a smaller share
+/// to nothing.
 const DIRTY_SHARE_MIN: u64 = 10;
 
-/// How far the kernel reads ahead, where we may say so: so many times what the device could read instead of beginning
-/// elsewhere. Who reads one file beside others that are read loses that time once for each turn.
+/// Readahead of the kernel, where we may set it: this many times what the device could read in the time of one seek.
+/// A program that reads one of several files loses the time of a seek once for each readahead.
 const READ_AHEAD_SEEKS: u64 = 8;
 
 /// A volume that is attached and waits for its requests to be answered.
@@ -48,48 +48,48 @@ pub struct Mounted {
     channel: Channel,
     transport: Transport,
     server: Arc<Server>,
-    errands: Received,
+    deferred: DeferredReceivers,
     entry: Option<MountEntry>,
     cache: PageCache,
-    aside_bytes: u64,
+    write_queue_bytes: u64,
 }
 
 impl Mounted {
-    /// Attaches the volume at `directory`, which must be absolute and free of symbolic links. Writes that wait until others
-    /// are answered take at most [so many bytes](crate::Memory::aside_bytes).
+    /// Attaches the volume at `directory`, which must be absolute and free of symbolic links. Queued writes take at
+    /// most [`write_queue_bytes`](crate::Memory::write_queue_bytes).
     pub fn new(
         fs: Arc<Fs>,
         directory: &Path,
         options: &MountOptions,
-        aside_bytes: u64,
+        write_queue_bytes: u64,
     ) -> Result<Mounted, MountError> {
         assert!(directory.is_absolute(), "the table of mounts has absolute paths");
         let device = mount::attach(directory, options)?;
         let entry = mount::entry_at(directory).ok().flatten();
         let access_times = AccessTimes::new(options.strict_access_times);
-        let read_ahead_bytes = u64::from(fs.extents().seek_bytes()) * READ_AHEAD_SEEKS;
+        let readahead_bytes = u64::from(fs.extents().seek_bytes()) * READ_AHEAD_SEEKS;
         let server = Arc::new(Server::new(Arc::clone(&fs), access_times));
-        let (sender, errands) = Errands::new();
+        let (sender, deferred) = DeferredQueues::new();
         let transport = Transport::new(Arc::clone(&server), sender);
         let channel = Channel::new(device);
-        let knobs = entry.as_ref().map(Knobs::of);
-        let is_bounded = |knobs: &Knobs| knobs.bound_dirty(aside_bytes / FITS.1 * FITS.0);
-        let background_max = match knobs.as_ref().is_some_and(is_bounded) {
+        let bdi = entry.as_ref().map(BdiSettings::of);
+        let is_bounded = |bdi: &BdiSettings| bdi.bound_dirty(write_queue_bytes / FITS.1 * FITS.0);
+        let background_max = match bdi.as_ref().is_some_and(is_bounded) {
             true => BACKGROUND_MAX,
-            false => background_max_unbounded(aside_bytes),
+            false => background_max_unbounded(write_queue_bytes),
         };
         transport.begin(&channel, background_max).map_err(|error| {
             detach_leftover(&channel, entry.as_ref());
             MountError::Handshake(error)
         })?;
-        // Kernels before 6.16 lock a file that is closed, and an `fsync` that waits for us may have it locked.
+        // Kernels before 6.16 lock a file while it is closed, and an `fsync` that waits for us may hold that lock.
         let opened = entry.clone().filter(|_| transport.waits_for_writes());
         let cache = PageCache::new(Notifier::new(&channel), opened);
         fs.call_before_commits(write_back_before_commits(&server, &cache));
-        if let Some(knobs) = knobs {
-            knobs.set_read_ahead(read_ahead_bytes);
+        if let Some(bdi) = bdi {
+            bdi.set_readahead(readahead_bytes);
         }
-        Ok(Mounted { channel, transport, server, errands, entry, cache, aside_bytes })
+        Ok(Mounted { channel, transport, server, deferred, entry, cache, write_queue_bytes })
     }
 
     /// Its line in the table of mounts, if the table could be read.
@@ -97,7 +97,7 @@ impl Mounted {
         self.entry.as_ref()
     }
 
-    /// The switch for times of access.
+    /// The switch for access times.
     pub fn access_times(&self) -> AccessTimes {
         self.server.access_times().clone()
     }
@@ -107,14 +107,14 @@ impl Mounted {
         KernelCache { server: Arc::downgrade(&self.server), cache: self.cache.clone() }
     }
 
-    /// Answers requests until the volume is detached and nothing of it is in use.
+    /// Answers requests until the volume is detached and no longer in use.
     pub fn serve(self) -> io::Result<()> {
-        let Mounted { channel, transport, server, errands, entry, cache, aside_bytes } = self;
-        let runner = ErrandRunner { server, cache };
-        let Received { threads, write_backs } = errands;
+        let Mounted { channel, transport, server, deferred, entry, cache, write_queue_bytes } = self;
+        let runner = DeferredRunner { server, cache };
+        let DeferredReceivers { threads, write_backs } = deferred;
         let started = runner.start_all(threads, write_backs);
         let ended = match &started {
-            Ok(_) => answer_all(&channel, transport, aside_bytes),
+            Ok(_) => answer_all(&channel, transport, write_queue_bytes),
             Err(_) => {
                 drop(transport);
                 Ok(())
@@ -123,30 +123,31 @@ impl Mounted {
         detach_leftover(&channel, entry.as_ref());
         let Running { threads, pool } = started?;
         for thread in threads {
-            thread.join().map_err(|_| io::Error::other("a thread that runs errands panicked"))?;
+            thread.join().map_err(|_| io::Error::other("a thread that runs deferred work panicked"))?;
         }
         pool.wait();
         ended
     }
 }
 
-/// What the kernel lets root choose for a mount.
-struct Knobs(PathBuf);
+/// The kernel's settings for the backing device of a mount (BDI).
+struct BdiSettings(PathBuf);
 
-impl Knobs {
-    fn of(entry: &MountEntry) -> Knobs {
-        Knobs(Path::new("/sys/class/bdi").join(&entry.device))
+impl BdiSettings {
+    fn of(entry: &MountEntry) -> BdiSettings {
+        BdiSettings(Path::new("/sys/class/bdi").join(&entry.device))
     }
 
-    /// Only root may; without it the kernel's 128 KiB stay.
-    fn set_read_ahead(&self, bytes: u64) {
+    /// Only root may do this. Otherwise the kernel's 128 KiB stay.
+    fn set_readahead(&self, bytes: u64) {
         if let Err(error) = std::fs::write(self.0.join("read_ahead_kb"), (bytes >> 10).to_string()) {
-            tracing::debug!("the kernel's read-ahead stays as it is: {error}");
+            tracing::debug!("the readahead of the kernel stays as it is: {error}");
         }
     }
 
-    /// Has no more than about so many bytes wait in the kernel to be written back; whether it is so. Less than that stays as
-    /// it is. The kernel keeps it as a share of the memory that it has then. Kernels before 6.2 cannot.
+    /// Limits the dirty bytes that the kernel keeps to about `bytes`. A smaller limit stays. Returns whether there is
+    /// a limit. The kernel keeps it as a share of the memory that it has now. Kernels before 6.2 do not have this
+    /// setting.
     fn bound_dirty(&self, bytes: u64) -> bool {
         let knob = self.0.join("max_bytes");
         let bounded = std::fs::read_to_string(&knob).and_then(|now| {
@@ -160,45 +161,44 @@ impl Knobs {
             }
         });
         if let Err(error) = &bounded {
-            tracing::debug!("what the kernel keeps to be written back stays as it is: {error}");
+            tracing::debug!("the limit of dirty bytes in the kernel stays as it is: {error}");
         }
         bounded.is_ok()
     }
 }
 
-/// What the kernel holds of a mount, reached without a way through a directory.
+/// The kernel's cache of a mount. It can be used without a path to the mount.
 pub struct KernelCache {
-    /// Open files end with the session, not with us.
+    /// A weak reference, because open files end with the session.
     server: Weak<Server>,
     cache: PageCache,
 }
 
 impl KernelCache {
-    /// Whether the mount is attached anywhere, in whatever namespace, or used by anybody.
+    /// Whether the mount is attached in any namespace or used by any program.
     pub fn is_attached(&self) -> bool {
         self.cache.notifier().is_connected()
     }
 
-    /// Makes the kernel write back what it holds of the contents of all files that are open for writing, and waits
-    /// until it has; others it has written back when they were closed. Never to be called by a thread that
-    /// answers requests.
+    /// Makes the kernel write back all files that are open for writing, and waits until it has. It has written back
+    /// the others when they were closed. A thread that answers requests must not call this.
     ///
-    /// An error means that a file that has a name lacks data, here or since somebody was told last. What a file without a
-    /// name lacks is lost to nobody: whoever has it open hears of it, and nothing gives it a name without its data.
+    /// An error means that a file with a name lacks data, now or since the last report. A file without a name is not
+    /// reported: programs that have it open get the error, and it cannot get a name without its data.
     ///
-    /// Of what was on its way already kernels before 6.16 do not wait.
+    /// Kernels before 6.16 do not wait for write-back that is already in progress.
     pub fn write_back(&self) -> io::Result<()> {
         let Some(server) = self.server.upgrade() else { return Ok(()) };
         let of = |inode| match write_back(&server, &self.cache, inode) {
             Err(error) if error.kind() == io::ErrorKind::StorageFull && server.has_no_name(inode) => Ok(()),
             written => written,
         };
-        // One that lacks space does not keep the others from being written back.
+        // The other files are written back even if one lacks space.
         server.files_written().into_iter().map(of).fold(Ok(()), io::Result::and)
     }
 }
 
-/// Has data arrive before the commit that depends on it. The session that has ended holds no data.
+/// Has data written back before the commit that depends on it. A session that has ended has no data left.
 fn write_back_before_commits(server: &Arc<Server>, cache: &PageCache) -> Arc<dyn Fn() + Send + Sync> {
     let (server, cache) = (Arc::downgrade(server), cache.clone());
     Arc::new(move || {
@@ -208,40 +208,40 @@ fn write_back_before_commits(server: &Arc<Server>, cache: &PageCache) -> Arc<dyn
     })
 }
 
-/// The threads that run errands.
+/// The threads that run deferred work.
 struct Running {
     threads: Vec<JoinHandle<()>>,
-    pool: Arc<Pool<Errand>>,
+    pool: Arc<ThreadPool<DeferredWork>>,
 }
 
-/// What threads that run errands need.
+/// The state that deferred work needs.
 #[derive(Clone)]
-struct ErrandRunner {
+struct DeferredRunner {
     server: Arc<Server>,
     cache: PageCache,
 }
 
-impl ErrandRunner {
+impl DeferredRunner {
     fn start_all(
         &self,
-        threads: [(&'static str, Receiver<Errand>); 4],
-        write_backs: Receiver<Errand>,
+        threads: [(&'static str, Receiver<DeferredWork>); 4],
+        write_backs: Receiver<DeferredWork>,
     ) -> io::Result<Running> {
-        let start = |(name, errands)| self.start(name, errands);
+        let start = |(name, deferred)| self.start(name, deferred);
         let threads = threads.into_iter().map(start).collect::<io::Result<_>>()?;
         let runner = self.clone();
-        let pool = Pool::start("polder-writeback", write_backs, || true, move |errand| runner.run(errand))?;
+        let pool = ThreadPool::start("polder-writeback", write_backs, || true, move |work| runner.run(work))?;
         Ok(Running { threads, pool })
     }
 
-    /// Starts a thread that runs what it receives until nobody can send any more.
-    fn start(&self, name: &str, errands: Receiver<Errand>) -> io::Result<JoinHandle<()>> {
+    /// Starts a thread that runs the work that it receives until all senders are gone.
+    fn start(&self, name: &str, deferred: Receiver<DeferredWork>) -> io::Result<JoinHandle<()>> {
         let runner = self.clone();
-        rt::thread::spawn(name, move || errands.into_iter().for_each(|errand| runner.run(errand)))
+        rt::thread::spawn(name, move || deferred.into_iter().for_each(|work| runner.run(work)))
     }
 
-    fn run(&self, errand: Errand) {
-        errand.run(&self.server, &self.cache);
+    fn run(&self, work: DeferredWork) {
+        work.run(&self.server, &self.cache);
     }
 }
 
@@ -255,28 +255,29 @@ fn writers() -> usize {
     thread_count() - thread_count() / OTHERS_SHARE
 }
 
-/// How many writes, as large as they can be, can be answered or put aside, but no more than reads where nothing is written.
-fn background_max_unbounded(aside_bytes: u64) -> u16 {
-    let aside = match aside_bytes {
+/// How many writes of the largest size can be answered or queued, up to the limit. A mount without writes uses the
+/// limit.
+fn background_max_unbounded(write_queue_bytes: u64) -> u16 {
+    let queued = match write_queue_bytes {
         0 => BACKGROUND_MAX_UNBOUNDED,
         bytes => bytes / FITS.1 * FITS.0 / u64::from(REQUEST_BYTES_MAX),
     };
-    (writers() as u64 + aside).min(BACKGROUND_MAX_UNBOUNDED) as u16
+    (writers() as u64 + queued).min(BACKGROUND_MAX_UNBOUNDED) as u16
 }
 
-/// Answers requests on many threads until there are no more; no other thread keeps what answers then. Writes that are put
-/// aside take at most so many bytes.
-pub(crate) fn answer_all<A>(channel: &Channel, answers: A, aside_bytes: u64) -> io::Result<()>
+/// Answers requests on many threads until the connection ends. Drops `answers` when the last thread ends. Queued
+/// writes take at most `write_queue_bytes`.
+pub(crate) fn answer_all<A>(channel: &Channel, answers: A, write_queue_bytes: u64) -> io::Result<()>
 where
     A: Answers + Send + Sync + 'static,
 {
-    let aside_bytes = usize::try_from(aside_bytes).unwrap_or(usize::MAX);
-    let serving = Arc::new(Serving::new(answers, writers(), aside_bytes));
+    let write_queue_bytes = usize::try_from(write_queue_bytes).unwrap_or(usize::MAX);
+    let serving = Arc::new(Serving::new(answers, writers(), write_queue_bytes));
     let mut threads = vec![answer_on(channel.clone(), &serving, 0)?];
     for number in 1..thread_count() {
         match answer_on(own_channel(channel), &serving, number) {
             Ok(thread) => threads.push(thread),
-            // Fewer threads answer as well, and to end now would leave those who wait without an answer.
+            // Fewer threads suffice. Ending now would leave programs without answers.
             Err(error) => tracing::warn!("only {number} threads answer requests: {error}"),
         }
     }
@@ -306,7 +307,7 @@ where
     })
 }
 
-/// A channel for one thread alone, or the common one where the device cannot be opened again.
+/// A channel for one thread alone. The common one if the device cannot be opened again.
 fn own_channel(common: &Channel) -> Channel {
     mount::open_device().and_then(|device| common.fork(device.into())).unwrap_or_else(|error| {
         tracing::debug!("threads share a channel: {error}");
@@ -314,8 +315,9 @@ fn own_channel(common: &Channel) -> Channel {
     })
 }
 
-/// A session that ended by an error leaves a mount that answers nobody. One that ended because the mount did leaves
-/// nothing; what is there by then is somebody else's, and may have got the same numbers.
+/// Detaches the mount after a session that ended by an error, because nothing would answer its requests. If the
+/// session ended because the mount did, nothing is left. Another mount at that place may have the same numbers and
+/// stays.
 pub(crate) fn detach_leftover(channel: &Channel, entry: Option<&MountEntry>) {
     let places = entry.and_then(|entry| entry.places().ok()).unwrap_or_default();
     for place in places.iter().filter(|place| place.is_reachable()) {

@@ -1,22 +1,22 @@
-//! Requests of the kernel, given to the file system, and its answers.
+//! The operations of the kernel: calls the file system and replies.
 //!
-//! Every operation is answered on the thread that received it, except writes where many are being answered
-//! ([`crate::kernel`], `aside`), and where the answer must wait until the kernel has written something back or
-//! forgotten something ([`crate::errands`]).
+//! Each operation is answered on the thread that received it, with two exceptions: writes beyond the limit of
+//! concurrent writes ([`crate::kernel`], `write_queue`), and answers that must wait until the kernel has written
+//! something back or dropped something ([`crate::deferred`]).
 //!
-//! | file | has |
+//! | file | contents |
 //! |---|---|
-//! | `names` | what finds, makes, moves and removes names |
-//! | `files` | what happens by way of open files |
+//! | `names` | operations that find, create, move and remove names |
+//! | `files` | operations on open files |
 //! | `directories` | reading directories |
-//! | `attributes` | attributes, plain and extended, and the sizes of the volume |
-//! | `shown` | attributes in the kernel's structures |
+//! | `attributes` | attributes, extended attributes, and the sizes of the volume |
+//! | `attr` | attributes in the kernel's structures |
 
+mod attr;
 mod attributes;
 mod directories;
 mod files;
 mod names;
-mod shown;
 
 use std::io;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use fs::{Attributes, Caller, FsError, InodeNo};
 use rustix::io::Errno;
 
-use crate::errands::{Errand, Errands};
+use crate::deferred::{DeferredQueues, DeferredWork};
 use crate::groups;
 use crate::handles::HandleNo;
 use crate::kernel::abi::init_flag;
@@ -35,12 +35,12 @@ use crate::kernel::{
 use crate::server::{Server, permissions};
 use crate::translate;
 
+pub(crate) use attr::{LIFETIME, absent, attr, directory_type};
 pub(crate) use attributes::{reply_sizes, reply_xattr};
 pub(crate) use directories::{listing_for, reply_listing};
-pub(crate) use shown::{LIFETIME, absent, attr, directory_type};
 
-/// Asked of the kernel where it has it. Not asked for: locks (the kernel keeps them). The umask is left to us, as
-/// it does not count where a default list is handed down.
+/// Capabilities that are requested from the kernel. Locks are not requested, because the kernel keeps them. We apply
+/// the umask, because it does not count where a default list is inherited.
 const CAPABILITIES: [u64; 16] = [
     init_flag::POSIX_ACL,
     init_flag::DONT_MASK,
@@ -63,27 +63,27 @@ const CAPABILITIES: [u64; 16] = [
 /// Answers the requests of one mount.
 pub(crate) struct Transport {
     server: Arc<Server>,
-    errands: Errands,
-    /// Whether what the kernel is told to forget of a file has arrived here before it goes on.
+    deferred: DeferredQueues,
+    /// Whether the kernel finishes write-back that is in progress before an invalidation returns.
     waits_for_writes: AtomicBool,
 }
 
 impl Transport {
-    pub(crate) fn new(server: Arc<Server>, errands: Errands) -> Self {
-        Transport { server, errands, waits_for_writes: AtomicBool::new(false) }
+    pub(crate) fn new(server: Arc<Server>, deferred: DeferredQueues) -> Self {
+        Transport { server, deferred, waits_for_writes: AtomicBool::new(false) }
     }
 
-    /// Agrees with the kernel on what is spoken, and on how many reads ahead and writes back may be under way.
+    /// Agrees with the kernel on the protocol and on the number of readahead and write-back requests in progress.
     pub(crate) fn begin(&self, channel: &Channel, max_background: u16) -> io::Result<()> {
         let mut wanted = CAPABILITIES.iter().fold(0, |all, capability| all | capability);
-        if self.server.access_times().are_kept() {
-            // Reading a link is to be seen.
+        if self.server.access_times().are_enabled() {
+            // Reading a link must arrive here, because it updates the access time.
             wanted &= !init_flag::CACHE_SYMLINKS;
         }
         let terms = Terms { wanted, max_write: REQUEST_BYTES_MAX, max_background };
         let Agreed { granted, waits_for_writes, forgets } = shake_hands(channel, &terms)?;
         if forgets {
-            self.server.fs().keep_known();
+            self.server.fs().keep_unlinked();
         }
         self.waits_for_writes.store(waits_for_writes, Ordering::Relaxed);
         if granted != wanted {
@@ -92,33 +92,33 @@ impl Transport {
         Ok(())
     }
 
-    /// Whether what the kernel is told to write back has arrived here before it goes on: kernels from 6.16 on.
+    /// Whether an invalidation waits for write-back in progress: kernels from 6.16 on.
     pub(crate) fn waits_for_writes(&self) -> bool {
         self.waits_for_writes.load(Ordering::Relaxed)
     }
 
-    /// Makes the kernel ask for the attributes of a file before it takes the next write to it.
+    /// Makes the kernel ask for the attributes of a file before it accepts the next write to it.
     fn forget_attributes(&self, inode: InodeNo) {
-        // Nobody is there any more when the session has ended, and then nobody writes.
-        self.errands.send(Errand::ForgetAttributes(inode));
+        // After the session has ended this is dropped, and then no program writes.
+        self.deferred.send(DeferredWork::ForgetAttributes(inode));
     }
 
-    /// Makes the kernel forget a file of which it shows what was not stored, now that a program has closed it.
+    /// Makes the kernel drop a file with data that was not stored, now that a program has closed it.
     fn evict_unstored(&self, inode: InodeNo) {
         if self.server.can_be_evicted(inode) {
-            // No program asks any more when the session has ended.
-            self.errands.send(Errand::Evict(inode));
+            // After the session has ended this is dropped, and then no program asks.
+            self.deferred.send(DeferredWork::Evict(inode));
         }
     }
 
-    /// Replies; where attributes have changed by something of which the kernel does not expect it, not before
-    /// the kernel has forgotten those that it knows.
+    /// Replies. If the operation has changed attributes in a way that the kernel does not expect, replies only after
+    /// the kernel has dropped its cached attributes.
     fn reply_after(&self, is_outdated: bool, inode: InodeNo, reply: impl FnOnce() + Send + 'static) {
-        reply_after(&self.errands, is_outdated, inode, reply);
+        reply_after(&self.deferred, is_outdated, inode, reply);
     }
 
-    /// Replies to a change of contents that the kernel's cache has no part in, and for which the kernel therefore sends
-    /// no `fsync`: where the handle `syncs`, not before the change is durable.
+    /// Replies to a change of contents that bypassed the kernel's cache. The kernel sends no `fsync` for it. So if
+    /// the handle `syncs`, replies only after the change is durable.
     fn reply_changed<T: Send + 'static>(
         &self,
         (handle, syncs): (HandleNo, bool),
@@ -129,24 +129,23 @@ impl Transport {
         if !syncs || done.is_err() {
             return self.reply_after(is_outdated, inode, || answer(done));
         }
-        let errands = self.errands.clone();
+        let deferred = self.deferred.clone();
         self.reply_durable(move |server| {
             let done = done.and_then(|done| server.fsync(handle, true).map(|()| done));
-            reply_after(&errands, is_outdated, inode, || answer(done));
+            reply_after(&deferred, is_outdated, inode, || answer(done));
         });
     }
 
-    /// Makes something durable and replies, not before the data has arrived that this depends on: what the kernel
-    /// holds of files whose old contents were cut off.
+    /// Makes something durable and replies. Before that, the dirty pages of cut files are written back.
     fn reply_durable(&self, reply: impl FnOnce(&Server) + Send + 'static) {
         if self.server.cut_files().is_empty() {
             return reply(&self.server);
         }
         let server = Arc::clone(&self.server);
-        self.errands.send(Errand::Sync(Box::new(move || reply(&server))));
+        self.deferred.send(DeferredWork::Sync(Box::new(move || reply(&server))));
     }
 
-    /// Gives one of these files a name and replies, not before what the kernel holds of them has arrived.
+    /// Gives one of these files a name and replies. Before that, their dirty pages are written back.
     fn reply_named<T: 'static>(
         &self,
         files: Vec<InodeNo>,
@@ -158,24 +157,24 @@ impl Transport {
         }
         let server = Arc::clone(&self.server);
         let then = move |arrived: fs::Result<()>| answer(arrived.and_then(|()| name(&server)));
-        self.errands.send(Errand::Name(files, Box::new(then)));
+        self.deferred.send(DeferredWork::Name(files, Box::new(then)));
     }
 
-    /// Somebody changes the contents or the owner of a file, and the kernel does not say whether the set-id bits may
-    /// stay. Whether the file lost them, as it does unless it is root who changes it.
+    /// Drops the set-id bits for a change of contents or owner for which the kernel does not say whether they may
+    /// stay. They are dropped unless root changes the file. Returns whether there were any.
     fn drop_set_id_for(&self, from: &Origin, inode: InodeNo) -> fs::Result<bool> {
         let keeps = from.uid == 0 && (!self.server.has_set_id(inode)? || groups::root_keeps_set_id(from.pid));
         if keeps { Ok(false) } else { self.drop_set_id(from, inode) }
     }
 
-    /// The same whoever it is.
+    /// The same for any caller.
     fn drop_set_id(&self, from: &Origin, inode: InodeNo) -> fs::Result<bool> {
         self.server.drop_set_id(inode, |group| may_run_as(from, group))
     }
 
     fn reply_entry(&self, reply: Reply, found: fs::Result<Attributes>) {
         match found {
-            Ok(attributes) => reply.structure(&shown::entry(&self.server, &attributes)),
+            Ok(attributes) => reply.structure(&attr::entry(&self.server, &attributes)),
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -217,8 +216,8 @@ impl Answers for Transport {
             Operation::Lseek(asked) => self.lseek(from, asked, reply),
             Operation::CopyFileRange(asked) => self.copy_file_range(from, asked, reply),
             Operation::Syncfs => self.reply_durable(|server| finish(reply, server.fs().sync())),
-            // The kernel writes dirty pages back before `close` returns and reports their errors without our
-            // help; it remembers that we do nothing.
+            // The kernel writes dirty pages back before `close` returns and reports their errors itself. It remembers
+            // that this operation is not supported.
             Operation::Flush => reply.error(Errno::NOSYS),
             Operation::Forget
             | Operation::BatchForget(_)
@@ -236,23 +235,32 @@ impl Answers for Transport {
 }
 
 /// See [`Transport::reply_after`].
-fn reply_after(errands: &Errands, is_outdated: bool, inode: InodeNo, reply: impl FnOnce() + Send + 'static) {
+fn reply_after(
+    deferred: &DeferredQueues,
+    is_outdated: bool,
+    inode: InodeNo,
+    reply: impl FnOnce() + Send + 'static,
+) {
     if !is_outdated {
         return reply();
     }
-    errands.send(Errand::ForgetThen(inode, Box::new(reply)));
+    deferred.send(DeferredWork::ForgetThen(inode, Box::new(reply)));
 }
 
-/// Replies to what has made a file longer, which was `shorter` before: not before the kernel has cleared what programs
-/// have stored behind its end.
-fn reply_grown(errands: &Errands, shorter: Option<Attributes>, reply: impl FnOnce() + Send + 'static) {
+/// Replies to an operation that has made a file longer; before, it was `shorter`. Replies only after the kernel has
+/// cleared the bytes that programs have stored behind the old end.
+fn reply_grown(
+    deferred: &DeferredQueues,
+    shorter: Option<Attributes>,
+    reply: impl FnOnce() + Send + 'static,
+) {
     match shorter {
-        Some(file) => errands.send(Errand::ClearBehindEnd(file, Box::new(reply))),
+        Some(file) => deferred.send(DeferredWork::ClearBehindEnd(file, Box::new(reply))),
         None => reply(),
     }
 }
 
-/// The inode that a request is about; of one for a name, its directory.
+/// The inode of a request. For an operation on a name, its directory.
 pub(crate) fn inode_of(from: &Origin) -> InodeNo {
     InodeNo(from.node)
 }
@@ -269,17 +277,17 @@ fn may_run_as(from: &Origin, group: u32) -> bool {
         || groups::of_thread(from.pid).contains(&group)
 }
 
-/// Who makes something with these permissions: with all his groups where it depends on them whether what he
-/// makes may run as its group. Kernels from 6.0 on have looked at that, but do not say so.
+/// The caller that creates an inode with these permissions. It includes all groups of the thread if these decide
+/// whether the file may run as its group. Kernels from 6.0 on check this, but do not say so.
 fn maker(from: &Origin, umask: u32, mode: u32) -> Caller {
-    let who = caller(from, umask);
-    match who.uid != 0 && translate::runs_as_group(permissions(mode)) {
-        true => Caller { groups: groups::of_thread(from.pid), ..who },
-        false => who,
+    let caller = caller(from, umask);
+    match caller.uid != 0 && translate::runs_as_group(permissions(mode)) {
+        true => Caller { groups: groups::of_thread(from.pid), ..caller },
+        false => caller,
     }
 }
 
-/// What the kernel is told of an error, and the log of those that it is to know of.
+/// The error number for the kernel. Logs unexpected errors.
 pub(crate) fn errno(error: &FsError) -> Errno {
     if let FsError::Io(why) = error {
         tracing::warn!("an operation failed: {why}");

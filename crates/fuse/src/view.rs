@@ -1,13 +1,13 @@
-//! A tree of files that can only be read, shown in a directory.
+//! Views: read-only trees of files that are mounted in a directory.
 //!
-//! Something that is no file system, but has bytes to look at, says what there is ([`View`]); the kernel's requests
-//! are taken apart and answered by the same protocol as those of a volume. Nothing of it ever changes, so the kernel
-//! may keep what it was told and what it has read for as long as it likes, and there are no handles and no errands.
+//! A [`View`] is no volume. It describes a tree of files with contents, and the kernel's requests are decoded and
+//! answered by the same protocol as those of a volume. The tree never changes, so the kernel may keep everything that
+//! it has cached. There are no handles and no deferred work.
 //!
-//! **Nothing can be written**, whoever remounts it: the mount is read-only, and what would change something is refused
-//! here too. **Nobody else reads it**: it is attached without `allow_other`, also by root.
+//! **Nothing can be written**, even after a remount: the mount is read-only, and changes are refused here too.
+//! **Other users cannot read it**: it is attached without `allow_other`, also by root.
 //!
-//! Not here: links, devices, and whatever a volume has that these files have not (locks, ranges without data).
+//! Not implemented: links, devices, and features of volumes that these files do not have (locks, holes).
 
 use std::io;
 use std::path::Path;
@@ -27,7 +27,7 @@ use crate::transport::{
     reply_xattr,
 };
 
-/// How many reads ahead the kernel may have under way.
+/// The number of readahead requests that the kernel may have in progress.
 const BACKGROUND_REQUESTS_MAX: u16 = 16;
 
 const CAPABILITIES: u64 = init_flag::ASYNC_READ
@@ -37,12 +37,13 @@ const CAPABILITIES: u64 = init_flag::ASYNC_READ
     | init_flag::MAX_PAGES
     | init_flag::DIRECT_IO_ALLOW_MMAP;
 
-/// What is shown. Inodes are numbered by whoever shows them, the root is [`InodeNo::ROOT`]; none ever changes.
+/// A tree of files. The implementation chooses the inode numbers. The root is [`InodeNo::ROOT`]. No inode ever
+/// changes.
 pub trait View: Send + Sync + 'static {
-    /// What is known of an inode.
+    /// The attributes of an inode.
     fn attributes(&self, inode: InodeNo) -> fs::Result<Attributes>;
 
-    /// What a name in a directory is of.
+    /// The inode of a name in a directory.
     fn lookup(&self, directory: InodeNo, name: &[u8]) -> fs::Result<InodeNo>;
 
     /// Calls `each` for every entry after `cookie` until it returns false.
@@ -53,7 +54,7 @@ pub trait View: Send + Sync + 'static {
         each: &mut dyn FnMut(DirEntry) -> bool,
     ) -> fs::Result<()>;
 
-    /// Whether a file can be read at all.
+    /// Checks whether a file can be read at all.
     fn open(&self, inode: InodeNo) -> fs::Result<()>;
 
     /// Reads until `into` is full or the file ends.
@@ -62,24 +63,24 @@ pub trait View: Send + Sync + 'static {
     /// Names of extended attributes.
     fn xattr_names(&self, inode: InodeNo) -> fs::Result<Vec<&'static [u8]>>;
 
-    /// The value of one.
+    /// The value of an extended attribute.
     fn xattr(&self, inode: InodeNo, name: &[u8]) -> fs::Result<Vec<u8>>;
 
-    /// How much there is of everything.
+    /// The sizes for `statfs`.
     fn sizes(&self) -> StatFs;
 }
 
 /// A view that is attached and waits for its requests to be answered.
-pub struct Shown {
+pub struct MountedView {
     channel: Channel,
     view: Arc<dyn View>,
     entry: Option<MountEntry>,
 }
 
-impl Shown {
-    /// Attaches the view at `directory`, which must be absolute and free of symbolic links. `source` is what it shows,
-    /// as the table of mounts has it.
-    pub fn new(view: Arc<dyn View>, directory: &Path, source: &Path) -> Result<Shown, MountError> {
+impl MountedView {
+    /// Attaches the view at `directory`, which must be absolute and free of symbolic links. `source` is the source in
+    /// the table of mounts.
+    pub fn new(view: Arc<dyn View>, directory: &Path, source: &Path) -> Result<MountedView, MountError> {
         assert!(directory.is_absolute(), "the table of mounts has absolute paths");
         let channel = Channel::new(mount::attach(directory, &options(source))?);
         let entry = mount::entry_at(directory).ok().flatten();
@@ -89,7 +90,7 @@ impl Shown {
             session::detach_leftover(&channel, entry.as_ref());
             MountError::Handshake(error)
         })?;
-        Ok(Shown { channel, view, entry })
+        Ok(MountedView { channel, view, entry })
     }
 
     /// Its line in the table of mounts, if the table could be read.
@@ -97,24 +98,24 @@ impl Shown {
         self.entry.as_ref()
     }
 
-    /// Answers requests until the view is detached and nothing of it is in use.
+    /// Answers requests until the view is detached and no longer in use.
     pub fn serve(self) -> io::Result<()> {
-        let Shown { channel, view, entry } = self;
-        let ended = session::answer_all(&channel, Shows(view), 0);
+        let MountedView { channel, view, entry } = self;
+        let ended = session::answer_all(&channel, ViewAnswers(view), 0);
         session::detach_leftover(&channel, entry.as_ref());
         ended
     }
 }
 
-/// What answers for a view.
-struct Shows(Arc<dyn View>);
+/// Answers the requests for a view.
+struct ViewAnswers(Arc<dyn View>);
 
-impl Answers for Shows {
+impl Answers for ViewAnswers {
     fn answer(&self, request: Request<'_>, reply: Reply) {
         answer(&*self.0, &request, reply);
     }
 
-    /// Whatever is shown is there for ever.
+    /// Inodes of a view exist for ever.
     fn forget(&self, _: u64) {}
 }
 
@@ -160,7 +161,8 @@ fn answer(view: &dyn View, request: &Request<'_>, reply: Reply) {
     }
 }
 
-/// What would change something, and what the kernel does by itself where it is told that we do not.
+/// Refuses operations that would change something, and those that the kernel performs itself when they are not
+/// supported.
 fn refuse(operation: &Operation<'_>, reply: Reply) {
     match operation {
         Operation::Setattr(_)

@@ -1,18 +1,18 @@
-//! Time as a value that is handed in.
+//! Clocks, which are passed to the code that needs the time.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds since 1970-01-01 00:00 UTC; may be negative, may go backwards between two calls.
+/// Nanoseconds since 1970-01-01 00:00 UTC. May be negative, and may go backwards between two calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(pub i64);
 
-/// Where time comes from.
+/// A source of time.
 pub trait Clock: Send + Sync {
     /// The time of day, for the times of files.
     fn now(&self) -> Timestamp;
-    /// Nanoseconds since some moment that stays the same for this clock; never goes backwards.
+    /// Nanoseconds since some fixed moment of this clock. Never goes backwards.
     fn monotonic_ns(&self) -> u64;
 }
 
@@ -37,8 +37,8 @@ impl Default for SystemClock {
 }
 
 impl Clock for SystemClock {
-    /// The kernel stamps what it writes to its cache with the time of its last tick. By a finer clock a file would seem
-    /// to have been written before it was made.
+    /// The kernel stamps writes to its cache with the time of its last tick. With a finer clock, a file could seem to
+    /// have been written before it was created.
     fn now(&self) -> Timestamp {
         let now = clock_gettime(ClockId::RealtimeCoarse);
         Timestamp(now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec))
@@ -49,7 +49,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that moves only when told to.
+/// A clock that moves only when a test moves it.
 #[derive(Debug, Default)]
 pub struct ManualClock {
     now: AtomicI64,
@@ -68,7 +68,7 @@ impl ManualClock {
         self.now.fetch_add(i64::try_from(nanoseconds).unwrap_or(i64::MAX), Ordering::SeqCst);
     }
 
-    /// Sets the time of day, backwards too.
+    /// Sets the time of day, also backwards.
     pub fn set(&self, now: Timestamp) {
         self.now.store(now.0, Ordering::SeqCst);
     }

@@ -1,9 +1,8 @@
 //! The seams between Polder and the machine: locks, clock, randomness, threads, memory for caches.
 //!
-//! Everything above takes these from here, and `clippy.toml` forbids the originals, so that a
-//! simulator can put its own in their place: logic never asks what time it is or who runs it. What
-//! several threads do to each other repeats from a seed under [`schedule`]. With the feature `shuttle` the
-//! locks are those of another scheduler (`shuttled.rs`).
+//! All crates above take these from here, and `clippy.toml` forbids the originals. So a simulator can replace them:
+//! logic does not ask for the time or the present thread. Under [`schedule`], the interleaving of threads repeats
+//! from a seed. With the feature `shuttle`, the locks are those of another scheduler (`shuttled.rs`).
 #![forbid(unsafe_code)]
 
 pub mod clock;

@@ -1,8 +1,8 @@
 //! Memory for caches, which a simulator can refuse.
 //!
-//! Whoever keeps pages by the thousand asks [`grants`] before it asks the system. The answer is yes, but for threads
-//! that have said [`make_scarce`]: for them the `n`-th request, and as many after it as they like, is refused, and they
-//! ask for no more than they lack, so that each lack is a request of its own.
+//! Code that allocates pages by the thousand asks [`grants`] before it asks the system. The answer is yes, except for
+//! threads that have called [`make_scarce`]. For them the `n`-th request and a chosen number after it are refused,
+//! and each request is for no more than is needed, so that each lack of memory is a request of its own.
 
 use std::cell::Cell;
 
@@ -25,23 +25,23 @@ pub fn make_scarce() {
     SCARCE.set(Some(Scarce::default()));
 }
 
-/// There is as much as the system has.
+/// Ends the shortage: the memory of the system is available.
 pub fn make_plenty() {
     SCARCE.set(None);
 }
 
-/// Of this thread's requests from now on the `nth`, counted from 1, is refused, and so are as many in all.
+/// Refuses the `nth` request of this thread from now on, counted from 1, and the following ones, `times` in total.
 pub fn refuse(nth: u64, times: u64) {
     assert!(nth > 0, "requests are counted from 1");
     SCARCE.set(Some(Scarce { after: nth - 1, times, refused: 0 }));
 }
 
-/// Whether this thread has said that memory is scarce.
+/// Whether this thread has called [`make_scarce`] or [`refuse`].
 pub fn is_scarce() -> bool {
     SCARCE.get().is_some()
 }
 
-/// Whether the system may be asked for more.
+/// Whether the caller may ask the system for more memory.
 pub fn grants() -> bool {
     let Some(mut scarce) = SCARCE.get() else { return true };
     let is_granted = scarce.after > 0 || scarce.times == 0;
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_refused_in_their_turn() {
+    fn chosen_requests_are_refused() {
         assert!(grants() && !is_scarce());
         refuse(3, 2);
         assert_eq!((0..6).map(|_| grants()).collect::<Vec<_>>(), [true, true, false, false, true, true]);

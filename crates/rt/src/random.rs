@@ -1,4 +1,4 @@
-//! Randomness: from the machine for secrets, from a seed for everything that must repeat.
+//! Randomness: from the machine for secrets, and from a seed for everything that must repeat.
 
 use std::cell::RefCell;
 
@@ -9,13 +9,13 @@ thread_local! {
     static REPEATED: RefCell<Option<Rng>> = const { RefCell::new(None) };
 }
 
-/// From now on [`secret`] gives this thread bytes that follow from a seed: for simulators, whose
-/// volumes hold no secrets.
+/// From now on [`secret`] returns bytes to this thread that follow from a seed. For simulators, whose volumes have no
+/// secrets.
 pub fn repeat_from(seed: u64) {
     REPEATED.set(Some(Rng::with_seed(seed)));
 }
 
-/// `N` bytes that nobody can guess.
+/// `N` bytes that cannot be guessed.
 pub fn secret<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     REPEATED.with_borrow_mut(|repeated| match repeated {

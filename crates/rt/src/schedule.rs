@@ -1,34 +1,30 @@
-//! Threads of which exactly one runs at a time, in an order that follows from a seed.
+//! Schedules: threads of which exactly one runs at a time, in an order that follows from a seed.
 //!
-//! [`run`] starts real threads and gives one of them the *turn*. Whoever has the turn keeps it until it
-//! comes to a *seam*: it is about to take a lock, has to wait for a lock or a condition, has let a lock go
-//! fairly, is about to give a device a command ([`at_device`]), or ends. There the schedule's generator chooses who goes
-//! on. So everything that the threads do to each other happens in an order that repeats from the seed,
-//! and many seeds try many orders. The code under test is the code of the product: the seams are in
-//! [`crate::sync`], and an emulated device calls [`at_device`].
+//! [`run`] starts real threads and gives one of them the *turn*. A thread keeps the turn until it reaches a *seam*:
+//! it is about to take a lock, has to wait for a lock or a condition, has released a lock fairly, is about to send a
+//! command to a device ([`at_device`]), or ends. There the schedule's random generator chooses the next thread. So
+//! the interleaving of the threads repeats from the seed, and many seeds try many interleavings. The code under test
+//! is that of the product: the seams are in [`crate::sync`], and an emulated device calls [`at_device`].
 //!
-//! [`run_in_time`] is the same for whoever asks how long things take rather than in which orders they may happen:
-//! there a thread keeps its turn until it has to wait, or sleeps ([`sleep_until`]); a lock that is free and a command are
-//! no seams. When all wait, time passes up to the moment at which
-//! the first of them goes on.
+//! [`run_in_time`] measures how long things take instead of trying orders. There a thread keeps its turn until it has
+//! to wait or sleeps ([`sleep_until`]). A free lock and a command are no seams. When all threads wait, time passes
+//! until the moment at which the first of them continues.
 //!
-//! States of a thread: `Ready` → `Trying` (somebody has the lock), `Waiting` (for a condition) or `Sleeping`
-//! (until a moment) → `Ready` … → `Ended`. What may be trusted in each:
-//! * The guard of a lock does not know this module. A thread that has failed to get a lock is therefore
-//!   not woken by the one that lets it go; it tries again, but only after somebody else has got on
-//!   since its last try (`progress`). When all who are left have tried in vain since then, nobody will
-//!   ever get on: a *deadlock*.
-//! * A thread that waits for a condition is chosen only after a notification: one that was lost stays
-//!   lost, and is found as a deadlock. Time does not pass while anybody can go on; when nobody can, a
-//!   wait with a timeout ends: in time the one that is over first, without a clock any of them.
-//! * Only threads of a schedule in time sleep, and only they have its clock moved.
+//! States of a thread: `Ready` → `Trying` (another thread has the lock), `Waiting` (for a condition) or `Sleeping`
+//! (until a moment) → `Ready` … → `Ended`. Properties of the states:
+//! * The guard of a lock does not know this module. So releasing a lock does not wake a thread that has failed to get
+//!   it. That thread tries again, but only after another thread has made progress since its last try (`progress`).
+//!   When all remaining threads have failed since then, none will ever continue: a *deadlock*.
+//! * A thread that waits for a condition is chosen only after a notification. A lost notification stays lost and is
+//!   found as a deadlock. Time does not pass while a thread can continue. When none can, a wait with a timeout ends:
+//!   with a clock the one that is due first, without a clock any of them.
+//! * Only threads of a schedule in time sleep, and only such a schedule moves its clock.
 //!
-//! A deadlock is broken by a panic in one of its threads, which says who waits where; it unwinds,
-//! releases its locks, and the others end in their turns.
+//! A deadlock is broken by a panic in one of its threads. The message says which thread waits where. The thread
+//! unwinds and releases its locks, and the others end in their turns.
 //!
-//! What it does not do: it knows nothing of atomics (two of them between seams are one step), it does
-//! not look for the shortest order that fails, processors take no time, and a thread of a schedule
-//! starts no threads.
+//! Limits: atomics are no seams (two of them between seams are one step), the shortest failing order is not searched
+//! for, processors take no time, and a thread of a schedule starts no threads.
 
 use std::cell::RefCell;
 use std::panic::Location;
@@ -41,24 +37,24 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use crate::random::{self, Rng};
 use crate::{Clock, ManualClock};
 
-/// At one lock in so many the turn may go to another thread: one of these for each schedule, so that
-/// some look closely at what happens between two locks, and in others much is done in one turn.
+/// At one of so many locks the turn may go to another thread. Each schedule uses one of these numbers: some examine
+/// closely what happens between two locks, and in others much is done in one turn.
 const LOCKS_PER_TURN: [u32; 3] = [4, 16, 64];
 
-/// Schedules that run in this process: while there are none, a lock is only a lock.
+/// The schedules that run in this process. While there are none, locks cost nothing extra.
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     static CURRENT: RefCell<Option<Current>> = const { RefCell::new(None) };
 }
 
-/// A thread of a schedule: its name, and what it does.
+/// A thread of a schedule: its name and its body.
 pub type Body<'a, T> = (String, Box<dyn FnOnce() -> T + Send + 'a>);
 
-/// What a schedule came to.
+/// The result of a schedule.
 #[derive(Debug)]
 pub struct Ran<T> {
-    /// What each thread returned, in the order in which they were given.
+    /// The return value of each thread, in the order of the bodies.
     pub returned: Vec<T>,
     /// How often the turn went from one thread to another.
     pub handovers: u64,
@@ -67,16 +63,16 @@ pub struct Ran<T> {
 /// Runs these threads in an order that follows from `seed`, until all have ended.
 ///
 /// # Panics
-/// When one of them does, after all have ended.
+/// If one of them panics, after all have ended.
 pub fn run<'a, T: Send + 'a>(seed: u64, bodies: Vec<Body<'a, T>>) -> Ran<T> {
     run_by(None, seed, bodies)
 }
 
-/// Runs these threads until all have ended, in the order of the moments until which they sleep and wait; which of
-/// several is the first at one moment follows from `seed`. Nobody else may move the clock meanwhile.
+/// Runs these threads until all have ended, in the order of the moments until which they sleep and wait. The order of
+/// several at the same moment follows from `seed`. Nothing else may move the clock meanwhile.
 ///
 /// # Panics
-/// When one of them does, after all have ended.
+/// If one of them panics, after all have ended.
 pub fn run_in_time<'a, T: Send + 'a>(
     clock: &Arc<ManualClock>,
     seed: u64,
@@ -87,7 +83,7 @@ pub fn run_in_time<'a, T: Send + 'a>(
 
 fn run_by<'a, T: Send + 'a>(clock: Option<Arc<ManualClock>>, seed: u64, bodies: Vec<Body<'a, T>>) -> Ran<T> {
     assert!(!is_scheduled(), "a thread of a schedule starts no other");
-    assert!(!bodies.is_empty(), "somebody must be able to go on");
+    assert!(!bodies.is_empty(), "a schedule needs a thread");
     let names = bodies.iter().map(|(name, _)| name.clone()).collect();
     let schedule = Arc::new(Schedule::new(clock, seed, names));
     RUNNING.fetch_add(1, Ordering::SeqCst);
@@ -107,7 +103,7 @@ fn run_by<'a, T: Send + 'a>(clock: Option<Arc<ManualClock>>, seed: u64, bodies: 
     Ran { returned: ended.into_iter().map(unwrap).collect(), handovers: schedule.state.lock().handovers }
 }
 
-/// A seam: the caller is about to give a command to a device.
+/// A seam: the caller is about to send a command to a device.
 pub fn at_device() {
     with_current(|current| current.point(Seam::Device));
 }
@@ -117,8 +113,8 @@ pub(crate) fn at_lock() {
     with_current(|current| current.point(Seam::Lock));
 }
 
-/// Lets the caller sleep until its schedule's clock says so much, or more; false, at once, unless it is a thread of a
-/// schedule in time.
+/// Lets the caller sleep until its schedule's clock has reached this moment. Returns false at once unless the caller
+/// is a thread of a schedule in time.
 pub fn sleep_until(moment_ns: u64) -> bool {
     with_current(|current| current.sleep_until(moment_ns)).unwrap_or(false)
 }
@@ -128,12 +124,12 @@ pub fn is_scheduled() -> bool {
     with_current(|_| ()).is_some()
 }
 
-/// A seam: the caller has let a lock go that others may have waited for.
+/// A seam: the caller has released a lock for which others may have waited.
 pub(crate) fn let_others_try() {
     with_current(Current::let_others_try);
 }
 
-/// Takes a lock by `attempt`, in turn with others; `None` for a thread of no schedule.
+/// Takes a lock by calling `attempt`, in turn with others. `None` for a thread outside of schedules.
 #[inline]
 #[track_caller]
 pub(crate) fn acquire<G>(attempt: impl Fn() -> Option<G>) -> Option<G> {
@@ -147,8 +143,8 @@ pub(crate) fn acquire<G>(attempt: impl Fn() -> Option<G>) -> Option<G> {
     })
 }
 
-/// Waits until the condition at `place` is notified (or, with a `timeout`, until nobody else can go on and, in time, it
-/// has passed) and then until `is_free`.
+/// Waits until the condition at `place` is notified, and then until `is_free`. With a `timeout` the wait also ends
+/// when no other thread can continue and, in time, the timeout has passed.
 pub(crate) fn wait(
     place: usize,
     timeout: Option<Duration>,
@@ -162,7 +158,7 @@ pub(crate) fn wait(
     .expect("only a thread of a schedule waits in turn")
 }
 
-/// Wakes one or all who wait at `place`.
+/// Wakes one or all of the threads that wait at `place`.
 pub(crate) fn notify(place: usize, all: bool) {
     with_current(|current| current.schedule.state.lock().notify(place, all));
 }
@@ -171,31 +167,31 @@ fn with_current<T>(work: impl FnOnce(&Current) -> T) -> Option<T> {
     if RUNNING.load(Ordering::Relaxed) == 0 {
         return None;
     }
-    // Thread-locals of others that are dropped at a thread's end may take locks.
+    // Other thread-locals that are dropped at the end of a thread may take locks.
     CURRENT.try_with(|current| current.borrow().as_ref().map(work)).ok().flatten()
 }
 
 struct Schedule {
-    /// What a schedule in time moves.
+    /// The clock that a schedule in time moves.
     clock: Option<Arc<ManualClock>>,
     state: Mutex<State>,
-    /// One for each thread: its turn has come.
+    /// Signalled when the turn goes to a thread; one for each thread.
     turns: Vec<Condvar>,
 }
 
 struct State {
     rng: Rng,
     threads: Vec<Thread>,
-    /// Whose turn it is; none before the first and after the last.
+    /// The thread that has the turn. None before the first turn and after the last.
     turn: Option<usize>,
-    /// Rises whenever a thread has got on: what another waits for may have changed.
+    /// Rises whenever a thread has made progress, because other threads may be able to continue then.
     progress: u64,
     handovers: u64,
     /// One of [`LOCKS_PER_TURN`].
     locks_per_turn: u32,
 }
 
-/// Where a thread is that could go on.
+/// The place of a thread that could continue.
 enum Seam {
     Device,
     Lock,
@@ -206,14 +202,14 @@ struct Thread {
     does: Does,
     /// It was chosen to break a deadlock, once.
     doomed: bool,
-    /// How that looked; it has not panicked yet.
+    /// The description of the deadlock, until it has panicked.
     report: Option<String>,
 }
 
 #[derive(Clone, Copy)]
 enum Does {
     Ready,
-    /// Somebody has the lock; the last try was when `progress` was this.
+    /// Another thread has the lock. At the last try, `progress` had this value.
     Trying {
         tried: u64,
         at: &'static Location<'static>,
@@ -226,7 +222,7 @@ enum Does {
 }
 
 impl Does {
-    /// When it goes on although nobody has told it to.
+    /// When it continues without being woken.
     fn passes(self) -> Option<u64> {
         match self {
             Does::Waiting(waiting) => waiting.passes,
@@ -239,12 +235,12 @@ impl Does {
 #[derive(Clone, Copy)]
 struct Waiting {
     place: usize,
-    /// When the wait is over, with a timeout; without a clock, the same for all.
+    /// When the wait with a timeout ends. Without a clock, the same for all.
     passes: Option<u64>,
     at: &'static Location<'static>,
 }
 
-/// Who waits where for what will not happen: the words of the panic that breaks it.
+/// The description of a deadlock, with which a thread panics.
 #[derive(Debug)]
 pub(crate) struct Deadlock(String);
 
@@ -272,7 +268,7 @@ impl Schedule {
         self.call(&state);
     }
 
-    /// Chooses who has the next turn, and lets the time pass until then.
+    /// Chooses the thread that gets the next turn, and lets the time pass until then.
     fn choose(&self, state: &mut State) {
         let passed = state.choose();
         if let (Some(clock), Some(moment)) = (&self.clock, passed) {
@@ -286,7 +282,7 @@ impl Schedule {
         }
     }
 
-    /// When so much time will have passed.
+    /// The moment at which the timeout will have passed.
     fn after(&self, timeout: Duration) -> u64 {
         let nanoseconds = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
         self.clock.as_ref().map_or(0, |clock| clock.monotonic_ns().saturating_add(nanoseconds))
@@ -294,7 +290,7 @@ impl Schedule {
 }
 
 impl State {
-    /// Chooses who has the next turn; the moment, if it is one that had to come first.
+    /// Chooses the thread that gets the next turn. Returns the moment at which it continues, if time has to pass.
     fn choose(&mut self) -> Option<u64> {
         let mut able = self.threads_that(|does, progress| match does {
             Does::Ready => true,
@@ -322,7 +318,7 @@ impl State {
         (0..self.threads.len()).filter(|&index| may(self.threads[index].does, self.progress)).collect()
     }
 
-    /// Nobody can go on: one of those who are left has to give up.
+    /// Chooses one of the remaining threads to break a deadlock.
     fn doom(&mut self) -> Option<usize> {
         let left = self.threads_that(|does, _| !matches!(does, Does::Ended));
         let report = self.report();
@@ -334,12 +330,12 @@ impl State {
         Some(victim)
     }
 
-    /// What this thread was chosen to break.
+    /// Takes the deadlock that this thread has to break.
     fn deadlock(&mut self, index: usize) -> Option<Deadlock> {
         self.threads[index].report.take().map(Deadlock)
     }
 
-    /// Who waits where.
+    /// Which thread waits where.
     fn report(&self) -> String {
         let line = |thread: &Thread| match thread.does {
             Does::Trying { at, .. } => Some(format!("{} for the lock at {at}", thread.name)),
@@ -393,7 +389,7 @@ impl Current {
         body()
     }
 
-    /// Another may go on, at each command of a device and at some locks; in time, nobody has to wait here.
+    /// Lets another thread continue, at each device command and at some locks. In time, no thread has to wait here.
     fn point(&self, seam: Seam) {
         if self.schedule.clock.is_some() {
             return;
@@ -409,7 +405,7 @@ impl Current {
         }
     }
 
-    /// Gives the turn away and waits for the next.
+    /// Gives the turn away and waits for the next one.
     fn pass(&self, mut state: MutexGuard<'_, State>) {
         self.schedule.choose(&mut state);
         if state.turn == Some(self.me) {
@@ -422,7 +418,8 @@ impl Current {
         }
     }
 
-    /// In time all who can go on at this moment do before the caller does; without a clock another may.
+    /// In time, all threads that can continue at this moment do so before the caller. Without a clock, another one
+    /// may.
     fn let_others_try(&self) {
         let mut state = self.schedule.state.lock();
         state.progress += 1;
@@ -443,7 +440,7 @@ impl Current {
         true
     }
 
-    /// Tries now, and again whenever others have got on; an error breaks a deadlock.
+    /// Tries now, and again whenever others have made progress. An error breaks a deadlock.
     fn try_until<G>(
         &self,
         at: &'static Location<'static>,
@@ -474,7 +471,7 @@ impl Current {
         state.threads[self.me].does = Does::Waiting(waiting);
         self.pass(state);
         let mut ending = self.schedule.state.lock().deadlock(self.me).map_or(Ok(()), Err);
-        // Whatever happened, the mutex is taken again before anybody hears of it.
+        // In any case the mutex is taken again before the caller continues.
         while let Err(deadlock) = self.try_until(waiting.at, &|| is_free().then_some(())) {
             ending = Err(deadlock);
         }

@@ -1,102 +1,103 @@
 //! Locks.
 //!
-//! No lock here is poisoned: a panic while one is held is a bug that ends the process. The order in
-//! which locks are taken is written in `docs/design.md` ("Locks").
+//! No lock here is poisoned: a panic while one is held is a bug that ends the process. The order in which locks are
+//! taken is in `docs/design.md` ("Locks").
 //!
-//! Each lock and each wait is a seam of [`crate::schedule`]: a thread of a schedule never blocks here,
-//! it hands its turn to another. Threads that belong to none pay one look at a counter.
+//! Each lock and each wait is a seam of [`crate::schedule`]: a thread of a schedule never blocks here but passes its
+//! turn to another one. Threads outside of schedules only read a counter.
 
 use std::panic::Location;
 use std::time::Duration;
 
-/// As `std` has them. Taken from here, they are seen by a build whose scheduler chooses at each of them who goes on.
+/// The atomics of `std`. They are taken from here, so that a scheduler can choose the next thread at each of them.
 pub use std::sync::atomic;
 
 pub use parking_lot::{MappedMutexGuard, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::schedule;
 
-/// One at a time.
+/// A mutual exclusion lock.
 #[derive(Debug, Default)]
 pub struct Mutex<T: ?Sized>(parking_lot::Mutex<T>);
 
 impl<T> Mutex<T> {
-    /// Nobody has it.
+    /// An unlocked mutex.
     pub const fn new(value: T) -> Self {
         Mutex(parking_lot::Mutex::new(value))
     }
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Waits until nobody else has it.
+    /// Waits until the lock is free, and takes it.
     #[inline]
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         schedule::acquire(|| self.0.try_lock()).unwrap_or_else(|| self.0.lock())
     }
 
-    /// Takes it unless somebody has it.
+    /// Takes the lock if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         schedule::at_lock();
         self.0.try_lock()
     }
 
-    /// What it guards, of which there is no other user.
+    /// The guarded value. There is no other user of it.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut()
     }
 }
 
-/// Lets a mutex go, to somebody who waits for it if anybody does: whoever takes it again and again keeps nobody else from it.
+/// Releases a mutex to a waiting thread, if there is one. So a thread that takes the lock again and again does not
+/// starve others.
 pub fn unlock_fair<T: ?Sized>(guard: MutexGuard<'_, T>) {
     MutexGuard::unlock_fair(guard);
     schedule::let_others_try();
 }
 
-/// Many readers, or one writer.
+/// A lock for many readers or one writer.
 #[derive(Debug, Default)]
 pub struct RwLock<T: ?Sized>(parking_lot::RwLock<T>);
 
 impl<T> RwLock<T> {
-    /// Nobody has it.
+    /// An unlocked lock.
     pub const fn new(value: T) -> Self {
         RwLock(parking_lot::RwLock::new(value))
     }
 }
 
 impl<T: ?Sized> RwLock<T> {
-    /// Waits until nobody writes.
+    /// Waits until there is no writer.
     #[inline]
     #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         schedule::acquire(|| self.0.try_read()).unwrap_or_else(|| self.0.read())
     }
 
-    /// Waits until nobody else reads or writes.
+    /// Waits until there is no reader and no writer.
     #[inline]
     #[track_caller]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         schedule::acquire(|| self.0.try_write()).unwrap_or_else(|| self.0.write())
     }
 
-    /// What it guards, of which there is no other user.
+    /// The guarded value. There is no other user of it.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut()
     }
 }
 
-/// Where those who hold a mutex wait for others to change what it guards. A wait may end for no reason.
+/// A condition for which holders of a mutex wait. A wait may end spuriously.
 #[derive(Debug, Default)]
 pub struct Condvar(parking_lot::Condvar);
 
 impl Condvar {
-    /// Nobody waits.
+    /// A condition without waiting threads.
     pub const fn new() -> Self {
         Condvar(parking_lot::Condvar::new())
     }
 
-    /// Gives the mutex up until somebody notifies.
+    /// Releases the mutex until a notification.
     #[track_caller]
     pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
         if !self.waits_in_turn(guard, None) {
@@ -104,7 +105,7 @@ impl Condvar {
         }
     }
 
-    /// Gives the mutex up until somebody notifies, or for `timeout`.
+    /// Releases the mutex until a notification, or for `timeout`.
     #[track_caller]
     pub fn wait_for<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) {
         if !self.waits_in_turn(guard, Some(timeout)) {
@@ -112,31 +113,31 @@ impl Condvar {
         }
     }
 
-    /// Wakes one of those who wait.
+    /// Wakes one waiting thread.
     pub fn notify_one(&self) {
         schedule::notify(self.place(), false);
         self.0.notify_one();
     }
 
-    /// Wakes all who wait.
+    /// Wakes all waiting threads.
     pub fn notify_all(&self) {
         schedule::notify(self.place(), true);
         self.0.notify_all();
     }
 
-    /// What tells it from others as long as somebody waits.
+    /// Identifies the condition as long as a thread waits.
     fn place(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 
-    /// False for a thread of no schedule, which has not waited.
+    /// Returns false for a thread outside of schedules, which has not waited.
     #[track_caller]
     fn waits_in_turn<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, timeout: Option<Duration>) -> bool {
         if !schedule::is_scheduled() {
             return false;
         }
         let (mutex, at) = (MutexGuard::mutex(guard), Location::caller());
-        // When it returns the mutex is free, and stays so: it is this thread's turn.
+        // When this returns, the mutex is free and stays free, because this thread has the turn.
         let waited = MutexGuard::unlocked(guard, || {
             schedule::wait(self.place(), timeout, at, || mutex.try_lock().is_some())
         });

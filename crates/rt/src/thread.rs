@@ -1,4 +1,4 @@
-//! Threads of the runtime. Logic owns none: it has `step()` functions that these call.
+//! Threads of the runtime. Logic owns none: it has `step()` functions that these threads call.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use std::thread as system;
 /// A thread that can be joined.
 pub use system::JoinHandle;
 
-/// Starts a named thread. A thread of a [`crate::schedule`] starts none: it would wait for no turn.
+/// Starts a named thread. A thread of a [`crate::schedule`] must not start one, because it would wait for no turn.
 #[allow(clippy::disallowed_methods, reason = "this is the seam")]
 pub fn spawn<T: Send + 'static>(
     name: &str,
@@ -25,9 +25,9 @@ pub fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// A flag that ends a loop and a wait that the flag interrupts: of one that does something every so often.
+/// A flag that ends a loop, and a wait that the flag interrupts: for a thread that does something periodically.
 ///
-/// Who is woken as well when there is something to do has a [`Signal`].
+/// A thread that must also be woken when there is work uses a [`Signal`].
 #[derive(Debug, Default)]
 pub struct Stop {
     stopped: crate::sync::Mutex<bool>,
@@ -35,13 +35,13 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Asks everyone who waits here to end.
+    /// Tells all waiting threads to end.
     pub fn stop(&self) {
         *self.stopped.lock() = true;
         self.changed.notify_all();
     }
 
-    /// Waits for `timeout` or until [`Stop::stop`]; true when stopped.
+    /// Waits for `timeout` or until [`Stop::stop`]. Returns whether it was stopped.
     pub fn wait(&self, timeout: Duration) -> bool {
         let mut stopped = self.stopped.lock();
         if !*stopped {
@@ -51,7 +51,7 @@ impl Stop {
     }
 }
 
-/// Wakes and ends a thread that works as long as there is something to do, and waits otherwise.
+/// Wakes and ends a thread that works as long as there is work, and waits otherwise.
 #[derive(Debug, Default)]
 pub struct Signal {
     state: crate::sync::Mutex<SignalState>,
@@ -61,12 +61,12 @@ pub struct Signal {
 #[derive(Debug, Default)]
 struct SignalState {
     stopped: bool,
-    /// Counts wakes, so that one that comes while a thread works is not lost.
+    /// Counts wakes, so that a wake while the thread works is not lost.
     wakes: u64,
 }
 
 impl Signal {
-    /// Waits for a wake after number `seen`; the number now, or None when stopped.
+    /// Waits for a wake after number `seen`. Returns the present number, or None when stopped.
     pub fn wait(&self, seen: u64, timeout: Duration) -> Option<u64> {
         let mut state = self.state.lock();
         if !state.stopped && state.wakes == seen {
@@ -75,13 +75,13 @@ impl Signal {
         if state.stopped { None } else { Some(state.wakes) }
     }
 
-    /// There is something to do.
+    /// Wakes the thread, because there is work.
     pub fn wake(&self) {
         self.state.lock().wakes += 1;
         self.changed.notify_all();
     }
 
-    /// Asks the thread to end, or allows another one to begin.
+    /// Tells the thread to end, or allows another one to begin.
     pub fn set_stopped(&self, stopped: bool) {
         self.state.lock().stopped = stopped;
         self.changed.notify_all();

@@ -116,7 +116,7 @@ impl MadeSubject {
             return Ok((Arc::clone(device), files_of(&driver)));
         }
         // An append to the log fails: it goes on in another zone, and the older one stays until a checkpoint has replaced it.
-        let log = driver.fs.store().zones().in_role(Role::Log);
+        let log = driver.fs.store().pool().in_role(Role::Log);
         log.iter()
             .for_each(|&zone| device.inject(Fault::nth(CommandKind::Append, 1, Effect::Error).on(zone)));
         driver.steps_between = 0;

@@ -126,8 +126,8 @@ impl Reading {
         let report = device.report().unwrap_or_default();
         let zones = || (0..).map(ZoneId).zip(&report);
         let in_state = |state| report.iter().filter(|info| info.state == state).count() as u64;
-        let metadata = store.zones().in_role(Role::Metadata).into_iter();
-        let live = metadata.map(|zone| u64::from(store.zones().entry(zone).live)).sum();
+        let metadata = store.pool().in_role(Role::Metadata).into_iter();
+        let live = metadata.map(|zone| u64::from(store.pool().entry(zone).live)).sum();
         let count = |sign| match sign {
             Sign::Batches => stats.log_batches,
             Sign::Followers => stats.sync_followers,

@@ -155,9 +155,9 @@ struct UsableOptions {
     /// Bytes of a block.
     #[arg(long, default_value_t = BLOCK)]
     block: u64,
-    /// Percent of the device that data never has; 0: as little as possible. Without it, the default.
-    #[arg(long)]
-    reserve: Option<f64>,
+    /// Percent of the device that data never has; 0: as little as possible.
+    #[arg(long, default_value_t = 0.0)]
+    reserve: f64,
     /// Bytes written over while it is full, in thousandths of what is offered.
     #[arg(long, default_value_t = 50)]
     churn: u64,
@@ -196,10 +196,7 @@ fn beside(options: &BesideOptions) -> Result<()> {
 }
 
 fn usable(options: &UsableOptions) -> Result<()> {
-    let reserve = match options.reserve {
-        None => Reserve::default(),
-        Some(percent) => Reserve((percent * 100.0) as u32).max(Reserve::LEAST),
-    };
+    let reserve = Reserve((options.reserve * 100.0) as u32);
     let usable = Usable {
         shape: Shape { block_bytes: options.block, ..Shape::new(options.zones, options.zone_mib << 20) },
         reserve,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use emulated::hollow::Hollow;
 use emulated::timed::{Kind, Model, Timed};
-use fs::{Caller, FormatOptions, Fs, Handle, InodeNo, Lane, MountOptions, OpenFlags, Reserve};
+use fs::{BackgroundTask, Caller, FormatOptions, Fs, Handle, InodeNo, MountOptions, OpenFlags, Reserve};
 use rt::random::Rng;
 use rt::{Clock, ManualClock, Timestamp};
 use rustix::time::{ClockId, clock_gettime};
@@ -162,7 +162,7 @@ impl Volume {
         let holds = |moment: tree::Moment<'_>| {
             moment.zones().filter(|zone| zone.entry.role.holds_data() && zone.entry.live > 0).count() as u64
         };
-        self.fs.store().zones().at_one_moment(holds)
+        self.fs.store().pool().at_one_moment(holds)
     }
 }
 
@@ -234,23 +234,21 @@ impl Many {
 
     /// Measures what is done again and again, and deletes half.
     fn look(&self, volume: &Volume, before: Measures, hollow: &Hollow) -> Result<Seen> {
-        let zones = volume.fs.store().zones();
-        let victims_looked_at = zones.victims(RANKED).len() as u64;
+        let pool = volume.fs.store().pool();
+        let victims_looked_at = pool.victims(RANKED).len() as u64;
         let victims_ns = least_ns(|| {
-            ensure!(
-                zones.victims(RANKED).len() as u64 == victims_looked_at,
-                "nobody changes zones meanwhile"
-            );
+            ensure!(pool.victims(RANKED).len() as u64 == victims_looked_at, "nobody changes zones meanwhile");
             Ok(())
         })?;
         while volume.fs.step()? == Step::Worked {}
-        let idle_step_ns = least_ns(|| volume.fs.step_in(Lane::Space).map(|_| ()).map_err(Into::into))?;
+        let idle_step_ns =
+            least_ns(|| volume.fs.step_task(BackgroundTask::Space).map(|_| ()).map_err(Into::into))?;
         let look_at_all_ns = least_ns(|| volume.fs.statfs().map(|_| ()).map_err(Into::into))?;
         while volume.fs.extents().gc_stats().zones_evacuated == 0 {
             ensure!(volume.fs.collect_garbage()?, "there was nothing to be collected");
         }
         let evacuated_zones = volume.fs.extents().gc_stats().zones_evacuated;
-        let (free, cpu) = (zones.free(), cpu_ns());
+        let (free, cpu) = (pool.free(), cpu_ns());
         for file in 0..before.files / 2 {
             volume.fs.unlink(&caller(), InodeNo::ROOT, name_of(file).as_bytes())?;
         }
@@ -258,9 +256,9 @@ impl Many {
         while volume.fs.step()? == Step::Worked {}
         // The last of them wait until the log says that what emptied them is durable.
         volume.fs.store().reclaim(true)?;
-        let freed_zones = u64::from(zones.free() - free);
+        let freed_zones = u64::from(pool.free() - free);
         let freed_ns = (cpu_ns() - cpu) / freed_zones.max(1);
-        ensure!(zones.dead() == 0, "{} dead zones were left", zones.dead());
+        ensure!(pool.dead_count() == 0, "{} dead zones were left", pool.dead_count());
         let resident_bytes_allowed =
             CACHE_BYTES + BESIDE_CACHE_BYTES + BYTES_A_ZONE * u64::from(self.shape.zones);
         volume.clock.advance(1);

@@ -41,7 +41,7 @@ pub struct Seen {
     pub zone_bytes: u64,
     /// Bytes of a block.
     pub block_bytes: u64,
-    /// Hundredths of a percent that data never has; 0: the default, 1: as few as possible.
+    /// Hundredths of a percent that data never has; 0: as few as possible.
     pub reserve: u32,
     /// The least that is possible.
     pub least_reserve: u32,

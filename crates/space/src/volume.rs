@@ -250,12 +250,12 @@ impl Volume {
 
     /// How the zones are used now.
     pub fn zone_use(&self) -> ZoneUse {
-        let zones = self.fs.store().zones();
-        let roles = (0..zones.count()).map(|zone| zones.entry(ZoneId(zone)).role);
+        let pool = self.fs.store().pool();
+        let roles = (0..pool.count()).map(|zone| pool.entry(ZoneId(zone)).role);
         let metadata = roles.filter(|role| *role == Role::Metadata).count() as u32;
-        let kept = zones.kept_from_data() - zones.left_to_metadata() - 1;
-        let log = zones.kept_for_log();
-        ZoneUse { log, metadata, kept_for_metadata: kept, data: zones.count() - log - metadata - kept }
+        let kept = pool.reserved_from(Role::Data) - pool.metadata_target() - 1;
+        let log = tree::LOG_ZONES;
+        ZoneUse { log, metadata, kept_for_metadata: kept, data: pool.count() - log - metadata - kept }
     }
 
     /// Does what the trace does.

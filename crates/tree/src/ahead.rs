@@ -17,6 +17,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use pool::Lsn;
 use zone::PageBuffer;
 
 use crate::cache::Node;
@@ -26,7 +27,7 @@ use crate::lookup::{Miss, tree_key};
 use crate::mat::{Found, Place};
 use crate::memory::Reading;
 use crate::store::Store;
-use crate::types::{Bytes, Group, Lsn, NodeId, Op, Result, StoreError, Table};
+use crate::types::{Bytes, Group, NodeId, Op, Result, StoreError, Table};
 
 /// Bytes that are read at once, at most, and pages.
 const AT_ONCE_BYTES: usize = 4 << 20;

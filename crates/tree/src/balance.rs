@@ -10,7 +10,7 @@
 //! over at random write as many bytes of metadata as of data, and what lives of it is a fiftieth.
 //!
 //! The share is a wish. Data leaves so many free zones to metadata, and whoever finds no zone takes them
-//! ([`crate::Zones::take_what_is_left_to_metadata`]); nothing that correctness needs is in it.
+//! ([`pool::Pool::lower_metadata_target`]); nothing that correctness needs is in it.
 
 /// Of what was written before, so much counts less with each checkpoint.
 const FADES: f64 = 1.0 / 32.0;

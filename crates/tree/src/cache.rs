@@ -18,7 +18,8 @@ use rustc_hash::FxHashMap;
 use crate::delta::Changes;
 use crate::epoch::Weight;
 use crate::page::Page;
-use crate::types::{Bytes, Epoch, Lsn, NodeId};
+use crate::types::{Bytes, Epoch, NodeId};
+use pool::Lsn;
 
 const SHARDS: usize = 16;
 /// Ids of nodes that have gone, beyond those of as many as are here, before the ring is made anew.

@@ -165,14 +165,14 @@ impl Core {
     }
 
     fn check_counts(&self, placed: &HashMap<ZoneId, (u32, u32)>, findings: &mut Vec<Finding>) {
-        for index in 0..self.zones.count() {
+        for index in 0..self.pool.count() {
             let zone = ZoneId(index);
-            let entry = self.zones.entry(zone);
+            let entry = self.pool.entry(zone);
             if entry.role.holds_data() {
                 continue;
             }
             let (pages, deltas) = placed.get(&zone).copied().unwrap_or_default();
-            let counted = pages * self.zones.page_blocks();
+            let counted = pages * self.pool.page_blocks();
             let holds = counted > 0 || deltas > 0;
             if (entry.live, entry.deltas) != (counted, deltas) || (holds && entry.role != Role::Metadata) {
                 findings.push(Finding {

@@ -13,6 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use pool::{Lsn, Usage, UserCounters, ZoneEntry};
 use rt::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{I64, U32, U64};
@@ -27,8 +28,7 @@ use crate::format::{
 };
 use crate::mat::{ChunkPlace, Place};
 use crate::page::Page;
-use crate::types::{Bytes, Epoch, Group, Lsn, NodeId, Result, StoreError, ZoneEntry};
-use crate::zones::{Use, UserCounters};
+use crate::types::{Bytes, Epoch, Group, NodeId, Result, StoreError};
 
 /// Pages of a checkpoint that tells how much is written for each, and the most that it may tell.
 const TELLING: usize = 64;
@@ -85,7 +85,7 @@ impl Core {
         self.log.append_checkpoint(cut.lsn, record)?;
         self.publish(&mat_chunks, old);
         self.new_pages_begin(saving);
-        self.zones.hold_for_metadata(0);
+        self.pool.announce(0);
         self.count.being_saved.store(0, Ordering::Relaxed);
         self.count.room_enough.store(0, Ordering::Relaxed);
         saving.cleaned = false;
@@ -101,10 +101,10 @@ impl Core {
     /// Refuses a checkpoint for which the device's host has no room, while nothing of it is done: then it can be tried
     /// again. What is refused after the cut ends the volume.
     fn check_host_room(&self, saving: &Saving) -> Result<()> {
-        let pages = self.dirty_pages() as u64 * u64::from(self.zones.page_blocks());
+        let pages = self.dirty_pages() as u64 * u64::from(self.pool.page_blocks());
         // The next one may be dearer than those of late.
         let written = (pages + self.written_beside(saving, 0)).max(2 * self.blocks_of_next_checkpoint());
-        let beyond = written.saturating_sub(u64::from(self.zones.open_room()));
+        let beyond = written.saturating_sub(u64::from(self.pool.open_headroom()));
         // And one in case the log moves.
         let zones = 1 + beyond.div_ceil(u64::from(self.device.geometry().zone_blocks));
         if self.device.has_room_for(zones) {
@@ -129,7 +129,7 @@ impl Core {
     /// still to write.
     pub(crate) fn blocks_of_next_checkpoint(&self) -> u64 {
         let pages = (self.dirty_pages() + self.pages_being_saved()) as u64;
-        pages * u64::from(self.zones.page_blocks()) * self.count.written_permille.load(Ordering::Relaxed)
+        pages * u64::from(self.pool.page_blocks()) * self.count.written_permille.load(Ordering::Relaxed)
             / 1000
     }
 
@@ -144,9 +144,9 @@ impl Core {
     pub(crate) fn hold_for_checkpoint(&self, pages: usize, tables: u64) {
         let written = self.taken_by_nodes(pages) + tables;
         // Than what is kept for one epoch.
-        let is_long = written > self.zones.kept_blocks() / 2;
-        if !is_long || !self.zones.hold_for_metadata(written + self.zones.kept_blocks()) {
-            self.zones.hold_for_metadata(written);
+        let is_long = written > self.pool.two_epochs() / 2;
+        if !is_long || !self.pool.announce(written + self.pool.two_epochs()) {
+            self.pool.announce(written);
         }
     }
 
@@ -155,13 +155,13 @@ impl Core {
     fn cut(&self, tables: u64) -> Cut {
         let mut locked: Vec<_> = self.groups.iter().map(|group| group.write()).collect();
         let (lsn, epoch) = self.log.cut();
-        let counters = self.zones.cut();
+        let counters = self.pool.cut();
         self.mat.cut();
         let dirty =
             locked.iter_mut().flat_map(|tree| std::mem::take(&mut tree.dirty).into_values()).collect();
         // Whoever asks in between counts it twice.
         let pages = self.dirty_pages();
-        let tables = (tables / u64::from(self.zones.page_blocks())) as usize;
+        let tables = (tables / u64::from(self.pool.page_blocks())) as usize;
         self.count.being_saved.store(pages + tables, Ordering::Relaxed);
         self.count.dirty.take_all();
         self.count.pages_since_cut.store(0, Ordering::Relaxed);
@@ -300,9 +300,9 @@ impl Core {
                 return;
             }
             let before = self.mat.place(node.id, place, saved.is_some());
-            self.zones.add_place(place);
+            self.pool.add_copy(place.copy());
             if let Some(before) = before {
-                self.zones.remove_place(before);
+                self.pool.remove_copy(before.copy());
             }
             let as_is = match saved {
                 Some(epoch) => state.dirty.is_some_and(|dirty| dirty <= epoch),
@@ -344,7 +344,7 @@ impl Core {
             let rest = &mut pages[places.len()..];
             let lease = self.metadata_lease(saving)?;
             let appended = self.append_some(lease, rest, epoch, cause);
-            self.zones.set_open_room(if lease.has_failed() { 0 } else { lease.room() });
+            self.pool.set_open_headroom(if lease.has_failed() { 0 } else { lease.room() });
             match appended {
                 Ok(some) => {
                     let less = |left: usize| Some(left.saturating_sub(some.len()));
@@ -369,7 +369,7 @@ impl Core {
         epoch: Epoch,
         cause: Cause,
     ) -> Result<Vec<Address>> {
-        let page_blocks = self.zones.page_blocks();
+        let page_blocks = self.pool.page_blocks();
         let at_once = (self.device.geometry().max_append / page_blocks).max(1);
         let count = (pages.len() as u32).min(lease.room() / page_blocks).min(at_once);
         assert!(count > 0, "a lease on a metadata zone has room for a page");
@@ -404,14 +404,14 @@ impl Core {
 
     /// The open metadata zone, or the next.
     fn metadata_lease<'a>(&self, saving: &'a mut Saving) -> Result<&'a Lease> {
-        let page_blocks = self.zones.page_blocks();
+        let page_blocks = self.pool.page_blocks();
         let usable = |lease: &Lease| !lease.has_failed() && lease.room() >= page_blocks;
         if let Some(full) = saving.lease.take_if(|lease| !usable(lease)) {
             self.leave_metadata_zone(full)?;
         }
         if saving.lease.is_none() {
             let lease = self.open_metadata_zone()?;
-            self.zones.set_open_room(lease.room());
+            self.pool.set_open_headroom(lease.room());
             saving.lease = Some(lease);
         }
         Ok(saving.lease.as_ref().expect("a zone was opened if there was none"))
@@ -426,7 +426,7 @@ impl Core {
         {
             tracing::warn!(zone = zone.0, %error, "a metadata zone cannot be finished");
         }
-        self.zones.set_usage(zone, Use::Closed);
+        self.pool.set_usage(zone, Usage::Closed);
         Ok(())
     }
 
@@ -434,15 +434,15 @@ impl Core {
         while let Some((zone, empty)) = self.take_for_metadata()? {
             match self.begin_zone(zone, empty, Role::Metadata) {
                 Ok(lease) => {
-                    self.zones.opened_for_store(zone, lease.life(), Role::Metadata, lease.capacity());
+                    self.pool.open_for_store(zone, lease.life(), Role::Metadata, lease.capacity());
                     return Ok(lease);
                 }
                 Err(error) if error.ends_zone() => {
                     tracing::warn!(zone = zone.0, %error, "a zone cannot be opened");
-                    self.zones.set_usage(zone, Use::Bad);
+                    self.pool.set_usage(zone, Usage::Retired);
                 }
                 Err(error) => {
-                    self.zones.set_usage(zone, Use::Free { empty: false });
+                    self.pool.set_usage(zone, Usage::Free { empty: false });
                     return Err(error.into());
                 }
             }
@@ -453,9 +453,9 @@ impl Core {
     /// A free zone; if there is none, one that holds nothing any more.
     fn take_for_metadata(&self) -> Result<Option<(ZoneId, bool)>> {
         loop {
-            let over = self.zones.resets_over();
-            let taken = self.zones.take_free(Role::Metadata);
-            if taken.is_some() || !(self.reclaim_some(1, false)? > 0 || self.zones.wait_for_a_reset(over)) {
+            let over = self.pool.resets_over();
+            let taken = self.pool.take(Role::Metadata);
+            if taken.is_some() || !(self.reclaim_some(1, false)? > 0 || self.pool.wait_for_reset(over)) {
                 return Ok(taken);
             }
         }
@@ -491,7 +491,7 @@ impl Core {
             }
             let places = self.append_pages(saving, &mut pages, epoch, Cause::Checkpoint)?;
             for ((((number, _), page), used), address) in some.iter().zip(pages).zip(used).zip(places) {
-                self.zones.add_page(address.zone());
+                self.pool.add_page(address.zone());
                 written.push((*number, ChunkPlace { address, used }));
                 self.keep_chunk(*number, address, Arc::new(page));
             }
@@ -510,8 +510,8 @@ impl Core {
         for &(id, now) in changes {
             let index = (id.0 % self.mat.per_chunk()) as usize;
             let before = self.mat.place_in(&page, index);
-            let counted = self.zones.merge_place(before, -1)
-                && self.zones.merge_place(now, 1)
+            let counted = self.pool.merge_copy(before.copy(), -1)
+                && self.pool.merge_copy(now.copy(), 1)
                 && (used > 0 || before.is_nowhere());
             if !counted {
                 return Err(StoreError::Corrupt(format!(
@@ -520,7 +520,7 @@ impl Core {
                 )));
             }
             // From now on the chunk counts it, the overlay does no more.
-            self.zones.remove_place(now);
+            self.pool.remove_copy(now.copy());
             used = used + u32::from(!now.is_nowhere()) - u32::from(!before.is_nowhere());
             self.mat.set_in(&mut page, index, now);
         }
@@ -528,7 +528,7 @@ impl Core {
     }
 
     fn write_zit(&self, saving: &mut Saving, lsn: Lsn, epoch: Epoch) -> Result<Vec<(u64, ChunkPlace)>> {
-        let changed = self.zones.encode_changed(|entries| {
+        let changed = self.pool.encode_changed(|entries| {
             entries.iter().flat_map(|entry| stored(entry).as_bytes().to_vec()).collect()
         });
         let mut written = Vec::new();
@@ -542,7 +542,7 @@ impl Core {
             let mut pages: Vec<_> = some.iter().map(page).collect();
             let places = self.append_pages(saving, &mut pages, epoch, Cause::Checkpoint)?;
             for ((number, _), address) in some.iter().zip(places) {
-                self.zones.add_page(address.zone());
+                self.pool.add_page(address.zone());
                 written.push((*number, ChunkPlace { address, used: 0 }));
             }
         }
@@ -630,14 +630,14 @@ impl Core {
         let places = self.append_pages(saving, &mut pages, epoch, Cause::Checkpoint)?;
         directories.resize(chunks.len().div_ceil(per_page), Address::NONE);
         for (number, address) in numbers.into_iter().zip(places) {
-            self.zones.add_page(address.zone());
+            self.pool.add_page(address.zone());
             old.push(std::mem::replace(&mut directories[number], address));
         }
         Ok(())
     }
 
     fn encode_checkpoint(&self, saving: &Saving, cut: &Cut, replay_from: Address, user: &[u8]) -> Vec<u8> {
-        let late = self.zones.take_late();
+        let late = self.pool.take_late();
         let header = CheckpointHeader {
             replay_from: U64::new(replay_from.bits()),
             ..self.checkpoint_header(saving, cut, late.len(), user.len())
@@ -693,7 +693,7 @@ impl Core {
 
     /// What is written from now on belongs to the running epoch.
     pub(crate) fn new_pages_begin(&self, saving: &Saving) {
-        self.zones.new_pages_begin(saving.lease.as_ref().map(|lease| (lease.zone(), lease.admitted())));
+        self.pool.new_pages_begin(saving.lease.as_ref().map(|lease| (lease.zone(), lease.admitted())));
     }
 
     /// The checkpoint is durable: its MAT is the MAT, and what only the previous one named is named no
@@ -701,7 +701,7 @@ impl Core {
     fn publish(&self, mat: &[(u64, ChunkPlace)], old: Vec<Address>) {
         self.mat.saved(mat);
         for address in old.into_iter().filter(|address| !address.is_none()) {
-            self.zones.remove_page(address.zone());
+            self.pool.remove_page(address.zone());
         }
     }
 }

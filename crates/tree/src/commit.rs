@@ -11,6 +11,7 @@
 
 use std::sync::{Arc, Weak};
 
+use pool::Lsn;
 use rt::sync::RwLockWriteGuard;
 use rt::sync::atomic::{AtomicU64, Ordering};
 use smallvec::SmallVec;
@@ -24,7 +25,7 @@ use crate::lookup::{Miss, Path, Pins, leaf_of, tree_key};
 use crate::memory::needed;
 use crate::page::Page;
 use crate::record;
-use crate::types::{Bytes, Draw, Epoch, Group, Lsn, NodeId, Op, Result, StoreError, Tx};
+use crate::types::{Bytes, Draw, Epoch, Group, NodeId, Op, Result, StoreError, Tx};
 
 /// Data named by records that a flush has not yet covered: what a recovery would verify.
 pub(crate) const UNFLUSHED_DATA_MAX: u64 = 256 << 20;
@@ -77,7 +78,7 @@ impl Core {
 
     /// `at_once`: metadata zones are cleaned now if one that is kept is missing.
     fn commit_with(&self, tx: &mut Tx, at_once: bool) -> Result<Lsn> {
-        self.zones.fill_lives(&mut tx.ops);
+        self.pool.fill_lives(tx.ops.iter_mut().filter_map(Op::life_to_fill));
         let record = record::encode(&tx.ops);
         let admitted = self.admit(record.len(), tx.draw, at_once)?;
         let mut pins = Pins::default();
@@ -115,15 +116,16 @@ impl Core {
                 }
             }
         };
-        if !self.zones.accepts(&tx.ops) {
+        if !self.pool.accepts(tx.ops.iter().filter_map(Op::zone_change)) {
             self.log.give_back(admitted);
             let damage = StoreError::Corrupt(
                 "a change of live blocks or of a counter contradicts the zone table".into(),
             );
             return self.latching("metadata is damaged", Err(damage));
         }
-        let (lsn, epoch) =
-            self.log.submit(record, admitted, |lsn| self.zones.apply(&tx.ops, lsn, &tx.promises));
+        let (lsn, epoch) = self.log.submit(record, admitted, |lsn| {
+            self.pool.apply(tx.ops.iter().filter_map(Op::zone_change), lsn, &tx.reserved);
+        });
         // What frees space gives back more than its changes take beside the leaves.
         let is_short = self.count.is_short_of_zones.load(Ordering::Relaxed) && tx.draw != Draw::Reserve;
         self.apply(&mut locked, &held, (lsn, epoch), is_short);
@@ -165,7 +167,7 @@ impl Core {
     fn ask_for_nodes(&self, nodes: u64) -> bool {
         let growth = self.growth.read().as_ref().and_then(Weak::upgrade);
         let asked = &self.count.asked;
-        self.zones.at_one_moment(|moment| {
+        self.pool.at_one_moment(|moment| {
             let with_these = asked.load(Ordering::Acquire) + nodes;
             let may_grow = growth.as_ref().is_none_or(|growth| growth.may_grow(&moment, with_these));
             if may_grow {
@@ -246,7 +248,7 @@ impl Core {
                 }
             };
             let _promise = self.promise(needed(&held))?;
-            self.zones.apply(ops, lsn, &[]);
+            self.pool.apply(ops.iter().filter_map(Op::zone_change), lsn, &[]);
             self.apply(&mut locked, &held, (lsn, epoch), false);
             return Ok(());
         }
@@ -396,7 +398,7 @@ impl Change<'_> {
         self.core.count.prepaid.fetch_sub(i64::from(is_prepaid), Ordering::Relaxed);
         self.core.count.nodes.fetch_sub(1, Ordering::Relaxed);
         if let Some(place) = self.core.mat.free(node.id) {
-            self.core.zones.remove_place(place);
+            self.core.pool.remove_copy(place.copy());
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 
+use pool::{Lsn, Moment, Pool};
 use rt::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use rt::sync::{Mutex, RwLock};
 use zone::{Address, Device, FsId, Lease, Leases, PageBuffer, Pages, Promise};
@@ -14,8 +15,7 @@ use crate::follow::Follow;
 use crate::log::Log;
 use crate::mat::{ChunkPlace, Mat};
 use crate::turn::Turn;
-use crate::types::{Bytes, Group, Lsn, NodeId, Reserve, Result, StoreError};
-use crate::zones::{Moment, ZoneTable};
+use crate::types::{Bytes, Group, NodeId, Reserve, Result, StoreError};
 
 /// The store's user during its life: hands over what checkpoints carry for it.
 ///
@@ -89,7 +89,7 @@ pub(crate) struct Core {
     pub(crate) info: VolumeInfo,
     pub(crate) device: Arc<dyn Device>,
     pub(crate) leases: Arc<Leases>,
-    pub(crate) zones: Arc<ZoneTable>,
+    pub(crate) pool: Arc<Pool>,
     pub(crate) log: Log,
     pub(crate) mat: Mat,
     pub(crate) cache: Cache,

@@ -4,13 +4,14 @@
 //! `polder-salvage` does that. These functions do no I/O. They accept any bytes (I-TREE-2), but except for
 //! [`page_header`] they expect a page whose header has been verified.
 
+use pool::{Lsn, ZoneEntry};
 use zerocopy::FromBytes;
 use zone::{Address, FsId, Life};
 
 use crate::checkpoint::{entries_per_page, loaded};
 use crate::delta;
 use crate::format::{self, DirectoryEntry, PAGE_HEADER, ZitEntry};
-use crate::types::{Bytes, Group, Lsn, Table, ZoneEntry};
+use crate::types::{Bytes, Group, Table};
 
 pub use crate::format::PageKind;
 pub use crate::mat::{MatLayout, Place};

@@ -26,7 +26,8 @@ use crate::format::{
     write_header,
 };
 use crate::page::{Page, value_max};
-use crate::types::{Bytes, Epoch, Group, Lsn, NodeId};
+use crate::types::{Bytes, Epoch, Group, NodeId};
+use pool::Lsn;
 
 /// The part of a page that a leaf's changes may take.
 pub(crate) const SHARE: usize = 8;

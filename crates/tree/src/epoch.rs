@@ -19,6 +19,7 @@
 
 use std::ops::{Add, Sub};
 
+use pool::MetadataReserve;
 use rt::sync::atomic::{AtomicUsize, Ordering};
 use zone::Geometry;
 
@@ -27,7 +28,6 @@ use crate::checkpoint::entries_per_page;
 use crate::core::Core;
 use crate::delta::{self, Changes};
 use crate::format::{DirectoryEntry, ZitEntry};
-use crate::kept::KeptForMetadata;
 use crate::mat::Place;
 
 /// Pages that an epoch writes, at most, while zones are few: the reserve has room for two epochs, and longer ones would
@@ -37,6 +37,8 @@ const PAGES_MAX_IN_ZONE: usize = 1024;
 /// The same while zones abound, and nodes at any time.
 const LONG_MAX: usize = 4096;
 const PAGES_MIN: usize = 32;
+/// An epoch may be shorter by this part if the reserve is one zone smaller then.
+const SHORTENED_SHARE: usize = 4;
 /// With no more pages than this an epoch may have twice the share of the volume: tables are a large part of what it writes.
 const PAGES_FEW: usize = 64;
 /// Nodes that may differ from the last checkpoint, however small the cache.
@@ -193,8 +195,9 @@ impl Limits {
         // Below that, what may be dirty and what a transaction pins would be all there is.
         let cache_pages = (cache_bytes as usize / (page_size + page_size / 32 + 256)).max(32);
         let chunks = (cache_pages / 8).max(8);
-        let epoch_pages = (volume_pages / 128).max((volume_pages / 64).min(PAGES_FEW)).clamp(PAGES_MIN, most);
+        let longest = (volume_pages / 128).max((volume_pages / 64).min(PAGES_FEW)).clamp(PAGES_MIN, most);
         let zone_table = zone_table_pages(geometry.zones, page_size);
+        let epoch_pages = in_whole_zones(longest, zone_table, geometry, page_size);
         let its_share = epoch_pages / ZONE_TABLE_SHARE;
         let limits = Limits {
             dirty: (cache_pages / 2).clamp(16, LONG_MAX),
@@ -209,13 +212,34 @@ impl Limits {
     }
 
     /// What only metadata may take: room for what two epochs write, chunks too, and a zone to clean into.
-    pub(crate) fn kept_for_metadata(&self, geometry: &Geometry, page_size: usize) -> KeptForMetadata {
-        // Two epochs, the fourth part of each for chunks, and the table of zones where it takes more than its part:
-        // who deletes, or writes over blocks at random, may change all of it in each.
-        let pages = self.epoch_pages * 2 * (CHUNKS_SHARE + 1) / CHUNKS_SHARE + 2 * self.zone_table_beyond;
-        let blocks = (pages as u64 * page_size as u64).div_ceil(u64::from(geometry.block_size));
-        KeptForMetadata { blocks, of_zone: u64::from(geometry.zone_blocks - 1) }
+    pub(crate) fn kept_for_metadata(&self, geometry: &Geometry, page_size: usize) -> MetadataReserve {
+        let blocks = blocks_of_two_epochs(self.epoch_pages, self.zone_table_beyond, geometry, page_size);
+        MetadataReserve { blocks, of_zone: u64::from(geometry.zone_blocks - 1) }
     }
+}
+
+/// What two epochs write: their pages, a fourth part of these for chunks, and the table of zones where it takes more than
+/// its part. Random deletions and overwrites may change the whole table in each epoch.
+fn blocks_of_two_epochs(
+    epoch_pages: usize,
+    zone_table_beyond: usize,
+    geometry: &Geometry,
+    page_size: usize,
+) -> u64 {
+    let pages = epoch_pages * 2 * (CHUNKS_SHARE + 1) / CHUNKS_SHARE + 2 * zone_table_beyond;
+    (pages as u64 * page_size as u64).div_ceil(u64::from(geometry.block_size))
+}
+
+/// The length of an epoch for which the reserve has one zone fewer than for the longest one, if that is not much shorter:
+/// the reserve has room for two epochs in whole zones, and the rest of the last zone would be of no use.
+fn in_whole_zones(longest: usize, zone_table: usize, geometry: &Geometry, page_size: usize) -> usize {
+    let of_zone = u64::from(geometry.zone_blocks - 1);
+    let zones = |pages: usize| {
+        let beyond = zone_table.saturating_sub(pages / ZONE_TABLE_SHARE);
+        blocks_of_two_epochs(pages, beyond, geometry, page_size).div_ceil(of_zone)
+    };
+    let shortest = (longest - longest / SHORTENED_SHARE).max(PAGES_MIN);
+    (shortest..=longest).rev().find(|&pages| zones(pages) < zones(longest)).unwrap_or(longest)
 }
 
 impl Core {
@@ -300,7 +324,7 @@ impl Core {
     }
 
     fn zones_abound(&self) -> bool {
-        self.zones.free() >= self.device.geometry().zones / 4
+        self.pool.free() >= self.device.geometry().zones / 4
     }
 
     /// Whether so much is dirty that a checkpoint in the background should begin, or dirty nodes be written. What may

@@ -3,7 +3,8 @@
 //! `docs/format.md` has the same tables; a test compares the two. Decoders take any bytes and never
 //! panic; what they return has been checked against its checksum and identity (I-TREE-2).
 
-use crate::types::{Lsn, Reserve};
+use crate::types::Reserve;
+use pool::Lsn;
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use zone::{FsId, Life, ZoneId};
@@ -16,8 +17,6 @@ pub(crate) const LOG_MAGIC: [u8; 4] = *b"PLOG";
 pub(crate) const PAGE_MAGIC: [u8; 4] = *b"PPAG";
 /// The longest key.
 pub const KEY_MAX: usize = 512;
-/// Counters that the store keeps for its user.
-pub const COUNTERS: usize = 16;
 /// Bytes of [`LogFrame`].
 pub(crate) const FRAME: usize = size_of::<LogFrame>();
 /// Bytes of [`PageHeader`].

@@ -6,6 +6,7 @@
 
 use std::sync::{Arc, LazyLock};
 
+use pool::Lsn;
 use zerocopy::IntoBytes;
 use zone::hostile::Decoder;
 use zone::{Address, FsId, Life, Pages, Role, ZoneId};
@@ -21,7 +22,7 @@ use crate::page::Page;
 use crate::record;
 use crate::recover::decode_checkpoint;
 use crate::scan::{Found, Gathered, Seals};
-use crate::types::{Epoch, Group, Lsn, NodeId};
+use crate::types::{Epoch, Group, NodeId};
 
 /// The volume and the zone that everything is said to be of.
 const IDENTITY: Identity = Identity { fs_id: FsId([7; 16]), zone: ZoneId(1), life: Life(1) };

@@ -3,31 +3,16 @@
 //! Changes nothing. What is read from the device is shown as far as it can be decoded; meant for a volume
 //! that nobody changes meanwhile.
 
+use pool::{COUNTERS, Lsn};
 use zone::{Address, Blocks, Role, ZoneId, ZoneState};
 
 use crate::core::Core;
-use crate::format::{BatchKind, COUNTERS, PageKind, decode_page};
+use crate::format::{BatchKind, PageKind, decode_page};
 use crate::record;
 use crate::recover::decode_checkpoint;
 use crate::scan::{Found, LogZone};
-use crate::store::{Store, Zones};
-use crate::types::{Bytes, Group, Lsn, NodeId, Op, Result, Table};
-use crate::zones::Use;
-
-/// What a zone is doing in this mount.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ZoneUse {
-    /// May be opened.
-    Free,
-    /// Being written.
-    Open,
-    /// Holds something, takes no more.
-    Closed,
-    /// Being reset.
-    Resetting,
-    /// Cannot be written any more.
-    Bad,
-}
+use crate::store::Store;
+use crate::types::{Bytes, Group, NodeId, Op, Result, Table};
 
 /// A node of a tree.
 #[derive(Clone, Debug)]
@@ -125,19 +110,6 @@ pub struct PageView {
     pub is_current: Option<bool>,
 }
 
-impl Zones {
-    /// What a zone is doing in this mount.
-    pub fn use_of(&self, zone: ZoneId) -> ZoneUse {
-        match self.core.zones.usage(zone) {
-            Use::Free { .. } => ZoneUse::Free,
-            Use::Leased => ZoneUse::Open,
-            Use::Closed => ZoneUse::Closed,
-            Use::Resetting => ZoneUse::Resetting,
-            Use::Bad => ZoneUse::Bad,
-        }
-    }
-}
-
 impl Store {
     /// A node; `None` when there is none of this name.
     pub fn view_node(&self, id: u64) -> Result<Option<NodeView>> {
@@ -169,7 +141,7 @@ impl Store {
 
     /// Everything whole in the log, in the order in which it was written.
     pub fn view_log(&self) -> Result<Vec<BatchView>> {
-        let zones = self.zones().in_role(Role::Log);
+        let zones = self.pool().in_role(Role::Log);
         let mut all = Vec::new();
         for zone in zones {
             all.extend(self.view_log_zone(zone)?);
@@ -181,7 +153,7 @@ impl Store {
     /// Everything whole in one zone of the log.
     pub fn view_log_zone(&self, zone: ZoneId) -> Result<Vec<BatchView>> {
         let core = &self.core;
-        let (info, life) = (core.device.report_zone(zone)?, core.zones.entry(zone).life);
+        let (info, life) = (core.device.report_zone(zone)?, core.pool.entry(zone).life);
         if matches!(info.state, ZoneState::Empty | ZoneState::Offline) {
             return Ok(Vec::new());
         }
@@ -194,11 +166,11 @@ impl Store {
         let core = &self.core;
         let info = core.device.report_zone(zone)?;
         let end = if info.state.has_pointer() { info.pointer } else { info.capacity };
-        let step = core.zones.page_blocks();
+        let step = core.pool.page_blocks();
         let mut pages = Vec::new();
         let mut block = 1;
         while block + step <= end {
-            pages.extend(core.view_page(Address::new(zone, block, core.zones.entry(zone).life))?);
+            pages.extend(core.view_page(Address::new(zone, block, core.pool.entry(zone).life))?);
             block += step;
         }
         Ok(pages)

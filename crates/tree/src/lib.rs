@@ -34,7 +34,6 @@ mod follow;
 mod format;
 pub mod hostile;
 mod inspect;
-mod kept;
 mod key_range;
 mod log;
 mod lookup;
@@ -50,25 +49,21 @@ mod scrub;
 mod store;
 mod turn;
 mod types;
-mod zones;
 
 pub use check::{Finding, FindingKind, Told, Visit};
 pub use core::{Client, Growth, VolumeInfo};
-pub use format::{COUNTERS, KEY_MAX};
-pub use inspect::{BatchContents, BatchView, NodeEntry, NodeView, PageView, ZoneUse};
+pub use format::KEY_MAX;
+pub use inspect::{BatchContents, BatchView, NodeEntry, NodeView, PageView};
 pub use key_range::{KeyRange, KeyRanges};
 pub use lookup::ZoneRef;
 pub use mkfs::FormatOptions;
+pub use pool::{COUNTERS, LOG_ZONES, Lsn, Moment, Pool, Reserved, Sums, Usage, Uses, ZoneEntry, ZoneNow};
 pub use reclaim::GAIN_PAGES;
 pub use recover::{Config, Recovery, Replay};
 pub use scan::read_header;
 pub use scrub::{NodeScrub, Scrubbed};
-pub use store::{Store, StoreStats, Zones};
-pub use types::{
-    Bytes, Draw, Entry, Group, Lsn, Op, PREPAID, Promise, Reserve, Result, Step, StoreError, Table, Tx,
-    ZoneEntry,
-};
-pub use zones::{Moment, Sums, Uses, ZoneNow};
+pub use store::{Store, StoreStats};
+pub use types::{Bytes, Draw, Entry, Group, Op, PREPAID, Reserve, Result, Step, StoreError, Table, Tx};
 
 #[cfg(test)]
 mod tests;

@@ -19,6 +19,7 @@ mod switch;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use pool::{Lsn, Pool};
 use rt::sync::Mutex;
 use rt::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use zerocopy::IntoBytes;
@@ -27,16 +28,10 @@ use zone::{Address, Blocks, Cause, Device, FsId, Geometry, Lease, Leases, Life, 
 
 use crate::format::{self, BatchHeader, BatchKind, FRAME, LogFrame, Seal};
 use crate::record;
-use crate::types::{Epoch, Lsn, Result, StoreError};
-use crate::zones::ZoneTable;
+use crate::types::{Epoch, Result, StoreError};
 pub(crate) use switch::Left;
 use switch::Mark;
 
-/// Log zones are among the first zones of a volume.
-pub(crate) const LOG_ZONES_WITHIN: u32 = 4;
-/// These first zones are given to nothing but the log: one in use, one to switch to, and one more for
-/// the case that a crash in the middle of a switch brings both back full, or that one fails.
-pub(crate) const LOG_ZONES: u32 = 3;
 /// The most that a batch's records take.
 const BATCH_MAX: usize = 256 << 10;
 /// With so many full batches they are appended in the background, whether anybody waits for them or not.
@@ -165,7 +160,7 @@ pub(crate) struct Log {
     fs_id: FsId,
     device: Arc<dyn Device>,
     leases: Arc<Leases>,
-    zones: Arc<ZoneTable>,
+    pool: Arc<Pool>,
     state: Mutex<State>,
     io: Mutex<Io>,
     durable: AtomicU64,
@@ -203,7 +198,7 @@ pub(crate) struct Start {
 
 impl Log {
     /// A log that nothing can be appended to yet.
-    pub(crate) fn new(fs_id: FsId, leases: Arc<Leases>, zones: Arc<ZoneTable>) -> Self {
+    pub(crate) fn new(fs_id: FsId, leases: Arc<Leases>, pool: Arc<Pool>) -> Self {
         let device = Arc::clone(leases.device());
         let state = State {
             next: 1,
@@ -238,7 +233,7 @@ impl Log {
             fs_id,
             device,
             leases,
-            zones,
+            pool,
             state: Mutex::new(state),
             io: Mutex::new(io),
             durable: AtomicU64::new(0),

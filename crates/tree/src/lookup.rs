@@ -7,6 +7,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use pool::Lsn;
 use rt::sync::atomic::Ordering;
 use smallvec::SmallVec;
 use zone::{Address, Command, Output, PageBuffer, ZoneId};
@@ -19,7 +20,7 @@ use crate::format::{self, PageHeader, PageKind};
 use crate::mat::{Found, Place};
 use crate::memory::Reading;
 use crate::page::Page;
-use crate::types::{Bytes, Entry, Group, Lsn, NodeId, Result, StoreError, Table};
+use crate::types::{Bytes, Entry, Group, NodeId, Result, StoreError, Table};
 
 /// How often a walk may come upon a node that has just been freed.
 const VAIN_MAX: usize = 100;
@@ -356,7 +357,7 @@ impl Core {
                 Ok(header) => Ok((bytes, header)),
                 Err(_) => self.read_once(&mut bytes, at, kind, id).map(|header| (bytes, header)),
             };
-            self.zones.leave(at.zone());
+            self.pool.leave(at.zone());
             read
         });
         read.collect()
@@ -364,14 +365,14 @@ impl Core {
 
     /// A page for what is read there, and the zone is held; none when it has another life.
     fn enter_with_page(&self, at: Address, reading: Reading) -> Result<Option<PageBuffer>> {
-        if !self.zones.enter(at) {
+        if !self.pool.enter(at) {
             return Ok(None);
         }
         let page = match reading {
             Reading::Needed => self.page(),
             Reading::Ahead => self.pages.try_take().map_err(StoreError::from),
         };
-        page.map(Some).inspect_err(|_| self.zones.leave(at.zone()))
+        page.map(Some).inspect_err(|_| self.pool.leave(at.zone()))
     }
 
     fn damaged<T>(&self, what: String) -> Result<T> {
@@ -447,7 +448,7 @@ impl Core {
             return Ok(Some(bytes));
         }
         let page = page()?;
-        if !self.zones.enter(place) {
+        if !self.pool.enter(place) {
             return if self.mat.chunk(number).address == place {
                 self.damaged(format!(
                     "MAT chunk {number} is said to be at {place}, in a zone of another life"
@@ -457,7 +458,7 @@ impl Core {
             };
         }
         let read = self.read_page(page, place, PageKind::MatChunk, number);
-        self.zones.leave(place.zone());
+        self.pool.leave(place.zone());
         match read {
             Ok(bytes) => {
                 let bytes = Arc::new(bytes);
@@ -572,12 +573,12 @@ pub struct ZoneRef {
 
 impl ZoneRef {
     pub(crate) fn enter(core: &Arc<Core>, at: Address) -> Option<ZoneRef> {
-        core.zones.enter(at).then(|| ZoneRef { core: Arc::clone(core), zone: at.zone() })
+        core.pool.enter(at).then(|| ZoneRef { core: Arc::clone(core), zone: at.zone() })
     }
 }
 
 impl Drop for ZoneRef {
     fn drop(&mut self) {
-        self.core.zones.leave(self.zone);
+        self.core.pool.leave(self.zone);
     }
 }

@@ -12,6 +12,7 @@
 
 use std::collections::HashMap;
 
+use pool::NodeCopy;
 use rt::sync::Mutex;
 use rt::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use zone::Address;
@@ -53,6 +54,15 @@ impl Place {
     /// Whether the node was last written as delta records.
     pub fn is_delta(&self) -> bool {
         !self.base.is_none()
+    }
+
+    /// The copy of the node that lies there, if there is one.
+    pub(crate) fn copy(&self) -> Option<NodeCopy> {
+        match (self.is_nowhere(), self.is_delta()) {
+            (true, _) => None,
+            (_, true) => Some(NodeCopy::Deltas { at: self.at, base: self.base }),
+            (_, false) => Some(NodeCopy::Page(self.at)),
+        }
     }
 
     /// The page from which reading the node begins.

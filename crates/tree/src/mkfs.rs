@@ -16,18 +16,18 @@
 
 use std::sync::Arc;
 
+use pool::{LOG_ZONES, LOG_ZONES_WITHIN, Lsn, Usage, ZONE_BLOCKS_MIN, ZoneEntry, smallest_of_use};
 use zone::format::{ZoneIdentity, encode_header};
 use zone::{Address, Blocks, Device, FsId, Geometry, Life, Role, ZoneId, ZoneInfo, ZoneState};
 
 use crate::cache::Node;
 use crate::core::{Client, Core, VolumeInfo};
 use crate::epoch::Limits;
-use crate::log::{LOG_ZONES, LOG_ZONES_WITHIN, Start};
+use crate::log::Start;
 use crate::reclaim::GAIN_PAGES;
 use crate::recover::{Config, assemble};
 use crate::scan::{LogZone, read_header};
-use crate::types::{Bytes, Epoch, Group, Lsn, Reserve, Result, StoreError, ZoneEntry};
-use crate::zones::{Use, ZONE_BLOCKS_MIN, smallest_of_use};
+use crate::types::{Bytes, Epoch, Group, Reserve, Result, StoreError};
 
 /// Memory for what is written when a volume is made.
 pub(crate) const CACHE_BYTES: u64 = 64 << 20;
@@ -147,10 +147,10 @@ pub(crate) fn format(device: &Arc<dyn Device>, options: &FormatOptions) -> Resul
     let next_node = info.first_node();
     let core = assemble(Arc::clone(device), info, &config, entries, &report, next_node)?;
     for (index, info) in report.iter().enumerate() {
-        let usage = if info.state == ZoneState::Empty { Use::Free { empty: true } } else { Use::Bad };
-        core.zones.set_usage(ZoneId(index as u32), usage);
+        let usage = if info.state == ZoneState::Empty { Usage::Free { empty: true } } else { Usage::Retired };
+        core.pool.set_usage(ZoneId(index as u32), usage);
     }
-    core.zones.save_all();
+    core.pool.save_all();
     let roots = core.promise(usize::from(options.groups))?;
     plant_roots(&core);
     drop(roots);
@@ -236,7 +236,7 @@ fn first_checkpoint(core: &Core) -> Result<()> {
     core.log.attach(start);
     core.log.seal(Lsn(0))?;
     core.checkpoint()?;
-    let log = core.zones.in_role(Role::Log);
-    assert!(log.iter().all(|zone| core.zones.entry(*zone).life > Life(0)), "the log has begun");
+    let log = core.pool.in_role(Role::Log);
+    assert!(log.iter().all(|zone| core.pool.entry(*zone).life > Life(0)), "the log has begun");
     Ok(())
 }

@@ -15,13 +15,14 @@
 
 use std::sync::Arc;
 
+use pool::Lsn;
 use smallvec::SmallVec;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32, U64};
 use zone::{PageBuffer, Pages};
 
 use crate::format::{KEY_MAX, NODE_PREPAID, PAGE_HEADER, PageHeader, PageKind, take};
-use crate::types::{Group, Lsn, NodeId, PREPAID};
+use crate::types::{Group, NodeId, PREPAID};
 
 const CELL_HEADER: usize = 4;
 const SLOT: usize = 2;

@@ -12,6 +12,7 @@
 
 mod look;
 
+use pool::{GC_MINIMUM, LOG_ZONES, Lsn, MetadataZone, Moment, Pool, Usage, smallest_of_use};
 use rt::sync::atomic::{AtomicI64, Ordering};
 use zone::{Address, Blocks, Cause, Device, DeviceError, FsId, Lease, Life, Role, ZoneId, ZoneState};
 
@@ -20,11 +21,9 @@ use crate::checkpoint::of_full_host;
 use crate::core::{Core, Saving};
 use crate::delta::{self, Packed};
 use crate::format::{self, PageHeader, PageKind};
-use crate::log::LOG_ZONES;
 use crate::mat::{Place, Replaced};
 use crate::scan::read_header;
-use crate::types::{Bytes, Draw, Lsn, NodeId, Op, Result, StoreError, Tx};
-use crate::zones::{KEPT_FOR_GC, MetadataZone, Moment, Use, ZoneTable, smallest_of_use};
+use crate::types::{Bytes, Draw, NodeId, Op, Result, StoreError, Tx};
 
 /// Bytes of a metadata zone that are read at once when it is cleaned.
 const CLEANED_AT_ONCE: usize = 1 << 20;
@@ -51,8 +50,8 @@ pub(crate) enum Need {
 
 /// The life that begins when this zone is opened: greater than the ZIT's and than the one its header
 /// shows, which a crash may have left behind.
-pub(crate) fn next_life(device: &dyn Device, fs_id: FsId, zones: &ZoneTable, zone: ZoneId) -> Result<Life> {
-    let known = zones.entry(zone).life;
+pub(crate) fn next_life(device: &dyn Device, fs_id: FsId, pool: &Pool, zone: ZoneId) -> Result<Life> {
+    let known = pool.entry(zone).life;
     if device.report_zone(zone)?.state == ZoneState::Empty {
         return Ok(known.next());
     }
@@ -80,11 +79,11 @@ fn read_if_there_is(device: &dyn Device, at: Address, into: &mut [u8]) -> Result
 }
 
 /// Tells those who wait for a reset that it is over.
-struct ResetOver<'z>(&'z ZoneTable);
+struct ResetOver<'z>(&'z Pool);
 
 impl Drop for ResetOver<'_> {
     fn drop(&mut self) {
-        self.0.reset_ended();
+        self.0.end_reset();
     }
 }
 
@@ -96,7 +95,7 @@ impl Core {
         empty: bool,
         role: Role,
     ) -> std::result::Result<Lease, DeviceError> {
-        let life = match next_life(&*self.device, self.info.fs_id, &self.zones, zone) {
+        let life = match next_life(&*self.device, self.info.fs_id, &self.pool, zone) {
             Ok(life) => life,
             Err(StoreError::Device(error)) => return Err(error),
             Err(error) => return Err(DeviceError::Unusable(error.to_string())),
@@ -106,9 +105,9 @@ impl Core {
         }
         let lease = self.leases.begin(zone, life, role)?;
         // A reset may have made it smaller.
-        if lease.capacity() < smallest_of_use(self.zones.page_blocks()) {
+        if lease.capacity() < smallest_of_use(self.pool.page_blocks()) {
             lease.finish()?;
-            return Err(DeviceError::ZoneFull { zone, blocks: self.zones.page_blocks() });
+            return Err(DeviceError::ZoneFull { zone, blocks: self.pool.page_blocks() });
         }
         Ok(lease)
     }
@@ -119,34 +118,34 @@ impl Core {
         self.writable()?;
         let mut has_given_back = false;
         loop {
-            while !self.zones.may_open(role) && self.reclaim_some(1, false)? > 0 {}
-            if !self.zones.may_open(role) {
+            while !self.pool.may_take(role) && self.reclaim_some(1, false)? > 0 {}
+            if !self.pool.may_take(role) {
                 return Ok(None);
             }
-            let Some((zone, empty)) = self.zones.take_free(role) else { return Ok(None) };
+            let Some((zone, empty)) = self.pool.take(role) else { return Ok(None) };
             match self.begin_zone(zone, empty, role) {
                 Ok(lease) => {
-                    self.zones.set_capacity(zone, lease.capacity());
+                    self.pool.set_capacity(zone, lease.capacity());
                     return self.announce(lease).map(Some);
                 }
                 Err(error @ DeviceError::TooManyOpen { .. }) => {
-                    self.zones.set_usage(zone, Use::Free { empty });
+                    self.pool.set_usage(zone, Usage::Free { empty });
                     return Err(error.into());
                 }
                 Err(error) if error.ends_zone() => {
                     tracing::warn!(zone = zone.0, %error, "a zone cannot be opened");
-                    self.zones.set_usage(zone, Use::Bad);
+                    self.pool.set_usage(zone, Usage::Retired);
                 }
                 // A full host is a full device. Other zones than this one may hold what the host lacks.
                 Err(DeviceError::HostFull { .. }) => {
-                    self.zones.set_usage(zone, Use::Free { empty: false });
+                    self.pool.set_usage(zone, Usage::Free { empty: false });
                     if std::mem::replace(&mut has_given_back, true) {
                         return Err(StoreError::NoSpace);
                     }
                     self.give_back()?;
                 }
                 Err(error) => {
-                    self.zones.set_usage(zone, Use::Free { empty: false });
+                    self.pool.set_usage(zone, Usage::Free { empty: false });
                     return Err(error.into());
                 }
             }
@@ -158,7 +157,7 @@ impl Core {
     pub(crate) fn give_back(&self) -> Result<()> {
         if self.reclaim(false)? == 0 {
             let known = self.log.known_durable();
-            let (_, waiting) = self.zones.dead_data(usize::MAX, |changed| changed <= known);
+            let (_, waiting) = self.pool.dead_data(usize::MAX, |changed| changed <= known);
             if let Some(newest) = waiting
                 && self.make_known(newest)?
             {
@@ -179,7 +178,7 @@ impl Core {
             if let Err(error) = lease.finish() {
                 tracing::warn!(zone = zone.0, %error, "a zone cannot be finished");
             }
-            self.zones.set_usage(zone, Use::Free { empty: false });
+            self.pool.set_usage(zone, Usage::Free { empty: false });
             return Err(error);
         }
         Ok(lease)
@@ -187,10 +186,10 @@ impl Core {
 
     /// Goes on with a partly written data zone after a mount.
     pub(crate) fn resume_data_zone(&self, zone: ZoneId) -> Result<Lease> {
-        let entry = self.zones.entry(zone);
+        let entry = self.pool.entry(zone);
         assert!(entry.role.holds_data(), "zone {} holds no data", zone.0);
         let lease = self.leases.resume(zone, entry.life, entry.role)?;
-        self.zones.set_usage(zone, Use::Leased);
+        self.pool.set_usage(zone, Usage::Open);
         Ok(lease)
     }
 
@@ -209,7 +208,7 @@ impl Core {
         let mut freed = 0;
         let waiting = loop {
             let wanted = (most - freed) as usize;
-            let (ready, waiting) = self.zones.dead_data(wanted, may);
+            let (ready, waiting) = self.pool.dead_data(wanted, may);
             let found = ready.len();
             for (zone, emptied) in ready {
                 freed += u32::from(self.reset_dead(zone, emptied)?);
@@ -232,7 +231,7 @@ impl Core {
     /// Resets one, or waits for one that somebody else is resetting; false when there is none, and none has ended
     /// since so many were over: look for a free zone in between.
     pub(crate) fn reclaim_one(&self, over: u64) -> Result<bool> {
-        Ok(self.reclaim_some(1, true)? > 0 || self.zones.wait_for_a_reset(over))
+        Ok(self.reclaim_some(1, true)? > 0 || self.pool.wait_for_reset(over))
     }
 
     fn make_known(&self, lsn: Lsn) -> Result<bool> {
@@ -243,7 +242,7 @@ impl Core {
     /// Resets a zone if it is still dead by this record: others may have reset it since, and whether the end of what they
     /// wrote there is known to be durable nobody has asked.
     fn reset_dead(&self, zone: ZoneId, emptied: Lsn) -> Result<bool> {
-        if !self.zones.claim_dead(zone, emptied) {
+        if !self.pool.begin_reset(zone, emptied) {
             return Ok(false);
         }
         self.reset_claimed(zone)
@@ -251,7 +250,7 @@ impl Core {
 
     fn reset_claimed(&self, zone: ZoneId) -> Result<bool> {
         // Whatever becomes of it: others wait for its end.
-        let _over = ResetOver(&self.zones);
+        let _over = ResetOver(&self.pool);
         self.reset_zone(zone)
     }
 
@@ -259,13 +258,13 @@ impl Core {
     pub(crate) fn reset_zone(&self, zone: ZoneId) -> Result<bool> {
         match self.device.reset(zone).and_then(|()| self.device.report_zone(zone)) {
             Ok(info) => {
-                self.zones.freed(zone, info);
+                self.pool.freed(zone, info);
                 Ok(true)
             }
             Err(DeviceError::PowerLost) => Err(DeviceError::PowerLost.into()),
             Err(error) => {
                 tracing::warn!(zone = zone.0, %error, "a zone cannot be reset");
-                self.zones.set_usage(zone, Use::Bad);
+                self.pool.set_usage(zone, Usage::Retired);
                 Ok(false)
             }
         }
@@ -273,7 +272,7 @@ impl Core {
 
     /// Resets metadata zones that the newest checkpoint does not name. Under the checkpoint lock.
     pub(crate) fn free_dead_metadata(&self) -> Result<()> {
-        let claimed = self.zones.claim_dead_metadata();
+        let claimed = self.pool.begin_resets_of_metadata();
         // Each is settled, whatever becomes of the others.
         let settled: Vec<Result<bool>> = claimed.into_iter().map(|zone| self.reset_claimed(zone)).collect();
         settled.into_iter().try_for_each(|settled| settled.map(drop))
@@ -295,7 +294,7 @@ impl Core {
             return Ok(());
         }
         loop {
-            let over = self.zones.resets_over();
+            let over = self.pool.resets_over();
             if self.reserve_is_whole() {
                 return Ok(());
             }
@@ -330,7 +329,7 @@ impl Core {
     }
 
     pub(crate) fn reserve_is_whole(&self) -> bool {
-        self.zones.reserve_is_whole()
+        self.pool.reserve_is_complete()
     }
 
     /// Whether somebody has found since the last checkpoint that cleaning gains little, and there still is as much
@@ -346,7 +345,7 @@ impl Core {
     /// comes back: the one that garbage collection gives back, or one that the background cleans.
     fn can_wait(&self) -> bool {
         let enough = self.count.room_to_wait.load(Ordering::Relaxed);
-        let dirty = self.dirty_pages() as u64 * u64::from(self.zones.page_blocks());
+        let dirty = self.dirty_pages() as u64 * u64::from(self.pool.page_blocks());
         enough > 0 && self.room_now() >= enough + dirty
     }
 
@@ -354,7 +353,7 @@ impl Core {
     pub(crate) fn note_what_can_wait(&self, saving: &Saving) {
         let zone = u64::from(self.device.geometry().zone_blocks);
         let epoch = self.epoch_blocks() + self.tables_written(saving, self.limits.epoch_nodes, zone);
-        let comes_back = self.zones.one_is_borrowed() || self.would_gain_much(saving);
+        let comes_back = self.pool.is_one_taken() || self.would_gain_much(saving);
         // And some that were let pass and have not changed anything yet.
         let enough = zone + epoch + epoch / 8;
         self.count.room_to_wait.store(if comes_back { enough } else { 0 }, Ordering::Relaxed);
@@ -372,7 +371,7 @@ impl Core {
     /// Whether a zone that is kept is missing, nobody gives it back, and the background is to clean one.
     pub(crate) fn is_to_clean(&self) -> bool {
         self.count.room_to_wait.load(Ordering::Relaxed) > 0
-            && self.zones.free_or_borrowed() < self.zones.kept_for_metadata()
+            && self.pool.free_or_taken() < self.pool.metadata_reserve()
     }
 
     /// Cleans one then, in the background.
@@ -414,7 +413,7 @@ impl Core {
     /// what is full when the epoch has become as long as it may, and those have passed who were under way.
     fn room_to_go_on(&self, saving: &Saving, to_clean_into: u64) -> u64 {
         let changed = self.mat.running_len().max(self.limits.epoch_nodes);
-        let until_the_cut = self.until_the_cut() as u64 * u64::from(self.zones.page_blocks());
+        let until_the_cut = self.until_the_cut() as u64 * u64::from(self.pool.page_blocks());
         let tables = self.tables_written(saving, changed, to_clean_into);
         let last_chance = self.epoch_blocks() + until_the_cut + tables;
         to_clean_into + last_chance.max(self.epoch_blocks() * 3 / 2)
@@ -438,7 +437,7 @@ impl Core {
 
     /// Closed metadata zones, and blocks that live and are dead in them.
     fn closed_garbage(&self) -> (u64, u64, u64) {
-        let zones = self.zones.closed_metadata();
+        let zones = self.pool.closed_metadata();
         let live = zones.iter().map(|zone| u64::from(zone.live)).sum();
         let dead = zones.iter().map(|zone| u64::from(zone.dead())).sum();
         (zones.len() as u64, live, dead)
@@ -451,10 +450,10 @@ impl Core {
         let to_clean_into = match draw {
             Draw::Reserve => 0,
             // That zone comes back.
-            _ if self.zones.one_is_borrowed() => zone.min(self.epoch_blocks()),
+            _ if self.pool.is_one_taken() => zone.min(self.epoch_blocks()),
             _ => zone,
         };
-        let tables = self.limits.zone_table_beyond as u64 * u64::from(self.zones.page_blocks());
+        let tables = self.limits.zone_table_beyond as u64 * u64::from(self.pool.page_blocks());
         self.room(saving) >= self.epoch_blocks() * 3 / 2 + tables + to_clean_into
     }
 
@@ -466,7 +465,7 @@ impl Core {
         times: u64,
         is_enough: impl Fn(&Saving) -> bool,
     ) -> Result<()> {
-        for _ in 0..self.zones.count() {
+        for _ in 0..self.pool.count() {
             // What the background has cleaned comes free with a checkpoint, before more is moved.
             if is_enough(saving) || !(saving.cleaned || self.clean_many(saving, times)?) {
                 break;
@@ -503,7 +502,7 @@ impl Core {
 
     /// Blocks that the nodes of an epoch take when they are written, unless it is a long one.
     pub(crate) fn epoch_blocks(&self) -> u64 {
-        self.limits.epoch_pages as u64 * u64::from(self.zones.page_blocks())
+        self.limits.epoch_pages as u64 * u64::from(self.pool.page_blocks())
     }
 
     /// Blocks of pages that the open metadata zone and those that are free take.
@@ -513,13 +512,13 @@ impl Core {
 
     /// The same for who does not write metadata himself.
     pub(crate) fn room_now(&self) -> u64 {
-        self.room_with(u64::from(self.zones.open_room()))
+        self.room_with(u64::from(self.pool.open_headroom()))
     }
 
     /// The same with so much room in the open one, less what a checkpoint that is being taken will take of it.
     fn room_with(&self, open: u64) -> u64 {
-        let being_saved = self.pages_being_saved() as u64 * u64::from(self.zones.page_blocks());
-        (open + self.zones.free_room()).saturating_sub(being_saved)
+        let being_saved = self.pages_being_saved() as u64 * u64::from(self.pool.page_blocks());
+        (open + self.pool.free_headroom()).saturating_sub(being_saved)
     }
 
     /// Blocks for what lives in a zone, and then a checkpoint that writes so many pages of nodes, and what still becomes
@@ -528,7 +527,7 @@ impl Core {
     /// More becomes dirty only with more room than that, for an epoch and a half at least; whoever finds less waits.
     pub(crate) fn taken_by_cleaning(&self, saving: &Saving, live: u64, dirty: usize) -> u64 {
         let pages = (dirty + self.until_the_cut()) as u64;
-        live + pages * u64::from(self.zones.page_blocks()) + self.written_beside(saving, live)
+        live + pages * u64::from(self.pool.page_blocks()) + self.written_beside(saving, live)
     }
 
     /// Pages that may become dirty before the cut although there is little room: by those who are under way. Whoever was
@@ -541,7 +540,7 @@ impl Core {
     /// Blocks for so many pages of nodes, or for as many as may become dirty before a cut.
     pub(crate) fn taken_by_nodes(&self, dirty: usize) -> u64 {
         let pages = dirty.max(self.limits.dirty.min(self.limits.epoch_pages)) as u64;
-        pages * u64::from(self.zones.page_blocks())
+        pages * u64::from(self.pool.page_blocks())
     }
 
     /// Blocks that a checkpoint writes beside dirty nodes when so many blocks have been moved.
@@ -552,7 +551,7 @@ impl Core {
     /// Blocks of tables, and of what says where they are, when so many nodes have changed and so many blocks have
     /// been moved.
     fn tables_written(&self, saving: &Saving, changed: usize, moved: u64) -> u64 {
-        let page = u64::from(self.zones.page_blocks());
+        let page = u64::from(self.pool.page_blocks());
         let mat_chunks = self.mat.chunks_len().min(changed as u64 + moved / page);
         let directories =
             mat_chunks.min(saving.mat_directories.len() as u64) + saving.zit_directories.len() as u64;
@@ -561,7 +560,7 @@ impl Core {
 
     /// Free zones that metadata leaves when it grows.
     pub(crate) fn needed_to_grow(&self) -> u32 {
-        self.zones.kept_for_metadata() + self.count.zones_lacking.load(Ordering::Relaxed)
+        self.pool.metadata_reserve() + self.count.zones_lacking.load(Ordering::Relaxed)
     }
 
     /// Finds out whether metadata zones have so much that is dead or not yet written that cleaning need not
@@ -572,7 +571,7 @@ impl Core {
         let zone = u64::from(self.device.geometry().zone_blocks);
         let lacking = (live / GARBAGE_SHARE).saturating_sub(dead + open).div_ceil(zone) as u32;
         self.count.zones_lacking.store(lacking, Ordering::Relaxed);
-        let are_made_up_for = self.zones.free_or_borrowed() >= self.needed_to_grow();
+        let are_made_up_for = self.pool.free_or_taken() >= self.needed_to_grow();
         self.count.is_short_of_zones.store(lacking > 0 && !are_made_up_for, Ordering::Relaxed);
     }
 
@@ -582,29 +581,29 @@ impl Core {
             [Cause::Data, Cause::Checkpoint].map(|cause| self.leases.traffic().bytes_written(cause));
         saving.balance.look(written);
         let zone = u64::from(self.device.geometry().zone_blocks);
-        let kept = LOG_ZONES + self.zones.kept_for_metadata_at_most() + KEPT_FOR_GC;
-        let all = u64::from(self.zones.count().saturating_sub(kept)) * zone;
-        let live = [self.zones.live_data(), self.metadata_blocks()];
+        let kept = LOG_ZONES + self.pool.metadata_reserve_max() + GC_MINIMUM;
+        let all = u64::from(self.pool.count().saturating_sub(kept)) * zone;
+        let live = [self.pool.live_data(), self.metadata_blocks()];
         let lives = live[0].saturating_add(live[1]);
         let may_be_dead = saving.balance.for_metadata(live, all.saturating_sub(lives)).min(2 * live[1]);
         self.count.may_be_dead.store(may_be_dead, Ordering::Relaxed);
         // Beside what is open: that has little of either yet.
         let zones = 1 + (live[1].saturating_add(may_be_dead) / zone) as u32;
         let of_zone = zone * u64::from(self.device.geometry().block_size);
-        if self.zones.leave_to_metadata(zones, u32::from(saving.balance.may_grow(of_zone))) > 0 {
+        if self.pool.raise_metadata_target(zones, u32::from(saving.balance.may_grow(of_zone))) > 0 {
             saving.balance.has_grown();
         }
     }
 
     /// Blocks that metadata lives in: nodes, changes of leaves, chunks.
     pub(crate) fn metadata_blocks(&self) -> u64 {
-        self.zones.at_one_moment(|moment| self.metadata_blocks_at(&moment))
+        self.pool.at_one_moment(|moment| self.metadata_blocks_at(&moment))
     }
 
     pub(crate) fn metadata_blocks_at(&self, moment: &Moment<'_>) -> u64 {
         let nodes = self.count.nodes.load(Ordering::Relaxed).max(0) as u64;
         let pages = nodes + self.mat.chunks_len() + moment.sums().deltas.div_ceil(delta::IN_PAGE_AT_LEAST);
-        pages * u64::from(self.zones.page_blocks())
+        pages * u64::from(self.pool.page_blocks())
     }
 
     /// Whether nodes of the table that is paid for beforehand are counted apart on this volume.
@@ -619,7 +618,7 @@ impl Core {
         let (before, nodes, after) =
             (count(&self.count.prepaid), count(&self.count.nodes), count(&self.count.prepaid));
         let prepaid = before.min(after);
-        let blocks = |nodes: u64| nodes * u64::from(self.zones.page_blocks());
+        let blocks = |nodes: u64| nodes * u64::from(self.pool.page_blocks());
         self.counts_prepaid().then(|| (blocks(nodes), blocks(nodes.saturating_sub(prepaid))))
     }
 
@@ -629,7 +628,7 @@ impl Core {
     pub(crate) fn cleaning_is_worth_it(&self) -> bool {
         let (_, live, garbage) = self.closed_garbage();
         let zone = u64::from(self.device.geometry().zone_blocks);
-        let abound = self.zones.free() > self.zones.count() / FREE_ZONES_ABOUND;
+        let abound = self.pool.free() > self.pool.count() / FREE_ZONES_ABOUND;
         let may_be_dead = self.count.may_be_dead.load(Ordering::Relaxed);
         let bearable = if abound { 2 * live } else { may_be_dead.max(live / 2) };
         garbage > (2 * zone).max(bearable)
@@ -652,7 +651,7 @@ impl Core {
             return Ok(false);
         };
         let dirty = self.dirty_pages();
-        if !self.zones.hold_for_metadata(self.taken_by_cleaning(saving, u64::from(live), dirty)) {
+        if !self.pool.announce(self.taken_by_cleaning(saving, u64::from(live), dirty)) {
             return Ok(false);
         }
         saving.cleaned_once.insert(zone, life);
@@ -663,13 +662,13 @@ impl Core {
             Err(StoreError::NoSpace | StoreError::NoMemory(_)) => {
                 saving.cleaned_once.remove(&zone);
                 self.count.is_cleaned.store(saving.cleaned, Ordering::Relaxed);
-                self.zones.hold_for_metadata(self.taken_by_cleaning(saving, 0, dirty));
+                self.pool.announce(self.taken_by_cleaning(saving, 0, dirty));
                 return Ok(false);
             }
             cleaned => self.latching("cleaning metadata failed", cleaned)?,
         }
         saving.cleaned = true;
-        self.zones.hold_for_metadata(self.taken_by_cleaning(saving, 0, dirty));
+        self.pool.announce(self.taken_by_cleaning(saving, 0, dirty));
         Ok(true)
     }
 
@@ -685,7 +684,7 @@ impl Core {
             let cost = self.written_beside(saving, u64::from(victim.live));
             need != Need::Should || u64::from(victim.dead()) > cost
         };
-        let victims = self.zones.closed_metadata().into_iter();
+        let victims = self.pool.closed_metadata().into_iter();
         victims.filter(|victim| is_worth_it(victim) && gains(victim)).collect()
     }
 
@@ -696,7 +695,7 @@ impl Core {
             Need::Should => 8,
             Need::Must => 16,
         };
-        (capacity / part).max(GAIN_PAGES * self.zones.page_blocks())
+        (capacity / part).max(GAIN_PAGES * self.pool.page_blocks())
     }
 
     fn clean_zone(&self, saving: &mut Saving, zone: ZoneId) -> Result<()> {
@@ -716,8 +715,8 @@ impl Core {
 
     /// Offers all that was written to a metadata zone, in order.
     fn read_zone(&self, zone: ZoneId, mut each: impl FnMut(Vec<ReadPage>) -> Result<()>) -> Result<()> {
-        let page_blocks = self.zones.page_blocks();
-        let life = self.zones.entry(zone).life;
+        let page_blocks = self.pool.page_blocks();
+        let life = self.pool.entry(zone).life;
         let end = self.written_end(zone)?;
         let step = (CLEANED_AT_ONCE / self.page_size()).max(1) as Blocks * page_blocks;
         let mut block = 1;
@@ -735,7 +734,7 @@ impl Core {
         let mut bytes = vec![0; blocks as usize * self.device.geometry().block_size as usize];
         let at_once = read_if_there_is(&*self.device, at, &mut bytes)?;
         let pages = bytes.chunks_mut(self.page_size()).enumerate().map(|(index, page)| {
-            let at = at.offset(index as Blocks * self.zones.page_blocks());
+            let at = at.offset(index as Blocks * self.pool.page_blocks());
             let decode = |page: &[u8]| format::decode_page(page, self.info.fs_id);
             let (mut is_read, mut asked) = (at_once, 0);
             let mut header = if is_read { decode(page) } else { None };
@@ -836,10 +835,10 @@ impl Core {
     /// What a node lies in was copied; if nothing has happened to the node meanwhile, it lies there now.
     fn note_moved(&self, id: NodeId, from: Place, to: Place) {
         // First: from the moment at which the table names the new place, whoever frees the node gives it back.
-        self.zones.add_place(to);
+        self.pool.add_copy(to.copy());
         match self.mat.replace(id, from, to) {
-            Replaced::Not => self.zones.remove_place(to),
-            Replaced::InOverlay => self.zones.remove_place(from),
+            Replaced::Not => self.pool.remove_copy(to.copy()),
+            Replaced::InOverlay => self.pool.remove_copy(from.copy()),
             Replaced::InChunk => {}
         }
     }
@@ -857,7 +856,7 @@ impl Core {
     /// If a ZIT chunk or a directory page lies there: memory has all that they say.
     fn save_from_memory(&self, saving: &mut Saving, at: Address) {
         if let Some(number) = saving.zit_chunks.iter().position(|place| place.address == at) {
-            self.zones.save_chunk(number as u64);
+            self.pool.save_chunk(number as u64);
         } else if saving.mat_directories.contains(&at) || saving.zit_directories.contains(&at) {
             saving.move_directories = true;
         }

@@ -1,11 +1,12 @@
 //! Records: the logical writes of one transaction as bytes of the journal.
 
+use pool::Lsn;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 use zone::{Life, Role, ZoneId};
 
 use crate::format::{RecordHeader, is_ordinal, take};
-use crate::types::{Group, Lsn, Op, Table};
+use crate::types::{Group, Op, Table};
 
 const PUT: u8 = 1;
 const DELETE: u8 = 2;

@@ -17,6 +17,7 @@ mod missing;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use pool::{LOG_ZONES, LOG_ZONES_WITHIN, Lsn, Pool, Shape, Usage, ZoneEntry};
 use rt::sync::atomic::Ordering;
 use rt::sync::{Mutex, RwLock};
 use zerocopy::FromBytes;
@@ -27,19 +28,19 @@ use crate::balance::Balance;
 use crate::cache::{Cache, Spare};
 use crate::checkpoint::{entries_per_page, loaded};
 use crate::core::{ChunkCache, Core, Counters, Saving, Tree, VolumeInfo};
+use crate::delta::IN_PAGE_AT_LEAST;
 use crate::epoch::Limits;
 use crate::follow::Follow;
 use crate::format::{
     BatchKind, CheckpointHeader, DirectoryEntry, FEATURES_READ_ONLY, PAGE_HEADER, PageKind, ZitEntry,
     ZonePatch, is_ordinal, take,
 };
-use crate::log::{LOG_ZONES, LOG_ZONES_WITHIN, Left, Log, Start};
+use crate::log::{Left, Log, Start};
 use crate::mat::{ChunkPlace, Mat};
 use crate::record;
 use crate::scan::{Found, LogZone, Seals, read_header};
 use crate::turn::Turn;
-use crate::types::{Epoch, Lsn, Op, Reserve, Result, StoreError, ZoneEntry};
-use crate::zones::{Use, ZoneTable};
+use crate::types::{Epoch, Op, Reserve, Result, StoreError};
 use ends::ZoneEnd;
 use headers::{LogHeader, log_zones, no_volume};
 use missing::{Unread, Why};
@@ -391,10 +392,13 @@ pub(crate) fn assemble(
     let page_size = info.page_size as usize;
     let (limits, pages) = Limits::new(device.geometry(), page_size, config.cache_bytes);
     let kept = limits.kept_for_metadata(device.geometry(), page_size);
-    let page_blocks = info.page_size / device.geometry().block_size;
-    let per_chunk = entries_per_page(page_size, size_of::<ZitEntry>()) as u64;
-    let zones = ZoneTable::new(entries, report, per_chunk, page_blocks, kept);
-    let zones = Arc::new(zones.with_sequential(device.geometry().sequential()));
+    let shape = Shape {
+        rows_per_chunk: entries_per_page(page_size, size_of::<ZitEntry>()) as u64,
+        page_blocks: info.page_size / device.geometry().block_size,
+        deltas_per_page: IN_PAGE_AT_LEAST,
+        sequential: device.geometry().sequential(),
+    };
+    let pool = Arc::new(Pool::new(entries, report, shape, kept));
     let leases = Leases::new(Arc::clone(&device), info.fs_id, Arc::new(Traffic::default()));
     let saving = Saving {
         lease: None,
@@ -410,7 +414,7 @@ pub(crate) fn assemble(
     };
     let memory = Pages::new(page_size);
     Ok(Arc::new(Core {
-        log: Log::new(info.fs_id, Arc::clone(&leases), Arc::clone(&zones)),
+        log: Log::new(info.fs_id, Arc::clone(&leases), Arc::clone(&pool)),
         mat: Mat::new(page_size, info.features & zone::format::FEATURE_DELTAS != 0, next_node),
         cache: Cache::new(pages.nodes),
         follow: Follow::default(),
@@ -429,7 +433,7 @@ pub(crate) fn assemble(
         info,
         device,
         leases,
-        zones,
+        pool,
         limits,
     }))
 }
@@ -449,13 +453,13 @@ impl Core {
         self.each_chunk(PageKind::ZitChunk, &zit_chunks, load)?;
         for (zone, entry) in &checkpoint.patches {
             self.load_entry(*zone, *entry)?;
-            self.zones.patch(*zone, *entry);
+            self.pool.patch(*zone, *entry);
         }
         let counters = header.counters.map(zerocopy::little_endian::I64::get);
         if counters.iter().any(|count| !(0..1 << 62).contains(count)) {
             return Err(StoreError::Corrupt("a counter in the checkpoint cannot be right".into()));
         }
-        self.zones.load_counters(counters);
+        self.pool.load_counters(counters);
         self.count_pages(&mat_chunks, &zit_chunks, checkpoint)?;
         let nodes: u64 = mat_chunks.iter().map(|chunk| u64::from(chunk.used)).sum();
         let nodes = nodes.min(header.next_node.get());
@@ -473,7 +477,7 @@ impl Core {
     fn load_zit_chunk(&self, number: usize, page: &[u8]) -> Result<()> {
         let per_chunk = entries_per_page(self.page_size(), size_of::<ZitEntry>());
         let stored = page[PAGE_HEADER..].chunks_exact(size_of::<ZitEntry>()).take(per_chunk);
-        for (zone, bytes) in (number * per_chunk..self.zones.count() as usize).zip(stored) {
+        for (zone, bytes) in (number * per_chunk..self.pool.count() as usize).zip(stored) {
             let entry = ZitEntry::read_from_bytes(bytes).ok().as_ref().and_then(loaded);
             let entry = entry
                 .ok_or_else(|| StoreError::Corrupt(format!("the ZIT's entry of zone {zone} has no role")))?;
@@ -483,7 +487,7 @@ impl Core {
     }
 
     fn load_entry(&self, zone: ZoneId, entry: ZoneEntry) -> Result<()> {
-        if zone.0 >= self.zones.count() {
+        if zone.0 >= self.pool.count() {
             return Err(StoreError::Corrupt(format!(
                 "the checkpoint speaks of zone {}, which does not exist",
                 zone.0
@@ -501,7 +505,7 @@ impl Core {
                 zone.0, entry.role, entry.live, entry.deltas
             )));
         }
-        self.zones.load(zone, entry);
+        self.pool.load(zone, entry);
         Ok(())
     }
 
@@ -533,7 +537,7 @@ impl Core {
     }
 
     fn check_zone(&self, at: Address) -> Result<()> {
-        if at.zone().0 < self.zones.count() {
+        if at.zone().0 < self.pool.count() {
             return Ok(());
         }
         Err(StoreError::Corrupt(format!("{at} is in a zone that does not exist")))
@@ -545,7 +549,7 @@ impl Core {
         let directories = checkpoint.mat_directories.iter().chain(&checkpoint.zit_directories).copied();
         for at in chunks.chain(directories).filter(|at| !at.is_none()) {
             self.check_zone(at)?;
-            self.zones.add_page(at.zone());
+            self.pool.add_page(at.zone());
         }
         Ok(())
     }
@@ -571,7 +575,7 @@ impl Core {
             if gap || (lsn.0 > known && !self.is_there(ops, replay)?) {
                 break;
             }
-            if !self.zones.accepts(ops) || !self.sizes_are_right(ops) {
+            if !self.pool.accepts(ops.iter().filter_map(Op::zone_change)) || !self.sizes_are_right(ops) {
                 return Err(StoreError::Corrupt(format!("record {} contradicts the zone table", lsn.0)));
             }
             match self.replay(ops, lsn, epoch) {
@@ -598,8 +602,8 @@ impl Core {
         }
         for op in ops {
             if let Op::ZoneOpened { zone, life, role } = op
-                && zone.0 < self.zones.count()
-                && self.zones.entry(*zone).life < *life
+                && zone.0 < self.pool.count()
+                && self.pool.entry(*zone).life < *life
                 && !self.shows(*zone, *life, *role)
             {
                 return Ok(false);
@@ -611,7 +615,7 @@ impl Core {
     /// Whether a zone's header says this. A zone that went offline cannot say: the record counts, and
     /// what it names cannot be read.
     fn shows(&self, zone: ZoneId, life: Life, role: Role) -> bool {
-        if self.zones.info(zone).state == ZoneState::Offline {
+        if self.pool.info(zone).state == ZoneState::Offline {
             return true;
         }
         let wanted = ZoneIdentity { fs_id: self.info.fs_id, zone, life, role };
@@ -637,7 +641,7 @@ impl Core {
         let waits = has_last_resort && given_up.iter().all(|&zone| contents.is_marked(zone));
         if !waits {
             previous.retain(|left| !given_up.contains(&left.zone));
-            given_up.iter().for_each(|&zone| self.zones.set_usage(zone, Use::Free { empty: false }));
+            given_up.iter().for_each(|&zone| self.pool.set_usage(zone, Usage::Free { empty: false }));
         }
         let is_marked = contents.are_marked(&previous);
         let is_silent = !is_marked && previous.iter().any(|left| !left.is_marked);
@@ -686,7 +690,7 @@ impl Core {
     }
 
     fn is_any_free(&self, mut zones: std::ops::Range<u32>) -> bool {
-        zones.any(|zone| self.zones.is_free(ZoneId(zone)))
+        zones.any(|zone| self.pool.is_free(ZoneId(zone)))
     }
 
     /// Gives each zone its use.
@@ -698,7 +702,7 @@ impl Core {
         // A mount that did not get as far as a checkpoint may have begun lives that the ZIT does not know;
         // if they were begun again, what is left of them could pass for new.
         for (identity, info) in &contents.zones {
-            let entry = self.zones.entry(identity.zone);
+            let entry = self.pool.entry(identity.zone);
             if entry.holds_anything() {
                 let (zone, live, changes) = (identity.zone.0, entry.live, entry.deltas);
                 let what = format!(
@@ -707,26 +711,26 @@ impl Core {
                 return Err(StoreError::Corrupt(what));
             }
             if entry.life < identity.life {
-                self.zones.opened_for_store(identity.zone, identity.life, Role::Log, info.capacity);
+                self.pool.open_for_store(identity.zone, identity.life, Role::Log, info.capacity);
             }
         }
-        for index in 0..self.zones.count() {
+        for index in 0..self.pool.count() {
             let zone = ZoneId(index);
-            let (entry, info) = (self.zones.entry(zone), self.zones.info(zone));
+            let (entry, info) = (self.pool.entry(zone), self.pool.info(zone));
             let in_log = contents.zones.iter().any(|(identity, _)| identity.zone == zone);
-            let waits = entry.role.holds_data() && self.zones.changed(zone) > known;
-            let holds = entry.holds_anything() || self.zones.pages(zone) > 0 || waits;
+            let waits = entry.role.holds_data() && self.pool.changed_by(zone) > known;
+            let holds = entry.holds_anything() || self.pool.named_pages(zone) > 0 || waits;
             let usage = match info.state {
-                _ if in_log => Use::Leased,
-                ZoneState::Offline => Use::Bad,
-                ZoneState::ReadOnly if !holds => Use::Bad,
-                _ if holds => Use::Closed,
-                state => Use::Free { empty: state == ZoneState::Empty },
+                _ if in_log => Usage::Open,
+                ZoneState::Offline => Usage::Retired,
+                ZoneState::ReadOnly if !holds => Usage::Retired,
+                _ if holds => Usage::Closed,
+                state => Usage::Free { empty: state == ZoneState::Empty },
             };
-            if matches!(usage, Use::Free { .. }) && entry.role != Role::Free {
-                self.zones.forget_role(zone);
+            if matches!(usage, Usage::Free { .. }) && entry.role != Role::Free {
+                self.pool.forget_role(zone);
             }
-            self.zones.set_usage(zone, usage);
+            self.pool.set_usage(zone, usage);
         }
         Ok(())
     }
@@ -762,15 +766,15 @@ impl Core {
     /// nothing of it (a reset would have to wait for the seal). One that holds nothing if there is one,
     /// else one of data, else one of metadata; where that fails, the next.
     fn free_a_slot(&self) -> Result<()> {
-        let zones = (0..self.zones.count()).map(ZoneId);
-        let active: Vec<ZoneId> = zones.filter(|&zone| self.zones.info(zone).state.is_active()).collect();
+        let zones = (0..self.pool.count()).map(ZoneId);
+        let active: Vec<ZoneId> = zones.filter(|&zone| self.pool.info(zone).state.is_active()).collect();
         if active.len() < self.device.geometry().max_active as usize {
             return Ok(());
         }
-        let rank = |zone: &ZoneId| match self.zones.usage(*zone) {
-            Use::Free { .. } => Some(0),
-            Use::Closed if self.zones.entry(*zone).role.holds_data() => Some(1),
-            Use::Closed => Some(2),
+        let rank = |zone: &ZoneId| match self.pool.usage(*zone) {
+            Usage::Free { .. } => Some(0),
+            Usage::Closed if self.pool.entry(*zone).role.holds_data() => Some(1),
+            Usage::Closed => Some(2),
             _ => None,
         };
         let mut candidates: Vec<_> = active.iter().filter_map(|zone| Some((rank(zone)?, *zone))).collect();
@@ -778,7 +782,7 @@ impl Core {
         for (_, zone) in candidates {
             let finished = self.device.finish(zone);
             let info = self.device.report_zone(zone)?;
-            self.zones.set_info(zone, info);
+            self.pool.set_info(zone, info);
             match finished {
                 Err(error) if error.ends_zone() => {
                     tracing::warn!(zone = zone.0, %error, "a zone cannot be finished");
@@ -796,16 +800,16 @@ impl Core {
     /// Resets zones that hold nothing but count as active: the sooner the device has its slots back,
     /// the better. The rest is reset when it is needed.
     fn reset_active_junk(&self) -> Result<()> {
-        for index in 0..self.zones.count() {
+        for index in 0..self.pool.count() {
             let zone = ZoneId(index);
-            let junk = matches!(self.zones.usage(zone), Use::Free { empty: false });
-            if !junk || !self.zones.info(zone).state.is_active() {
+            let junk = matches!(self.pool.usage(zone), Usage::Free { empty: false });
+            if !junk || !self.pool.info(zone).state.is_active() {
                 continue;
             }
             // Its life goes on from what its header shows.
-            let life = crate::reclaim::next_life(&*self.device, self.info.fs_id, &self.zones, zone)?;
+            let life = crate::reclaim::next_life(&*self.device, self.info.fs_id, &self.pool, zone)?;
             if self.reset_zone(zone)? {
-                self.zones.set_life(zone, life);
+                self.pool.set_life(zone, life);
             }
         }
         Ok(())
@@ -813,20 +817,20 @@ impl Core {
 
     /// Goes on in the open metadata zone, if its pointer is at the end of a page.
     fn resume_metadata_zone(&self) -> Result<()> {
-        let page_blocks = self.zones.page_blocks();
+        let page_blocks = self.pool.page_blocks();
         let mut saving = self.saving.lock();
-        for zone in self.zones.in_role(Role::Metadata) {
-            let info = self.zones.info(zone);
-            if self.zones.usage(zone) != Use::Closed || !info.state.is_active() {
+        for zone in self.pool.in_role(Role::Metadata) {
+            let info = self.pool.info(zone);
+            if self.pool.usage(zone) != Usage::Closed || !info.state.is_active() {
                 continue;
             }
             let aligned = info.pointer > 0 && (info.pointer - 1).is_multiple_of(page_blocks);
-            let life = self.zones.entry(zone).life;
+            let life = self.pool.entry(zone).life;
             if saving.lease.is_none() && aligned && self.shows(zone, life, Role::Metadata) {
                 let lease = self.leases.resume(zone, life, Role::Metadata)?;
-                self.zones.set_open_room(lease.room());
+                self.pool.set_open_headroom(lease.room());
                 saving.lease = Some(lease);
-                self.zones.set_usage(zone, Use::Leased);
+                self.pool.set_usage(zone, Usage::Open);
                 self.new_pages_begin(&saving);
             } else if let Err(error) = self.device.finish(zone) {
                 tracing::warn!(zone = zone.0, %error, "a metadata zone cannot be finished");

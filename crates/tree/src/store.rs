@@ -3,8 +3,9 @@
 use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 
+use pool::{GC_MINIMUM, Lsn, Moment, Pool};
 use rt::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use zone::{Address, Blocks, Device, Geometry, Lease, Role, Traffic, ZoneId, ZoneInfo};
+use zone::{Address, Device, Geometry, Lease, Role, Traffic, ZoneId};
 
 use crate::check::{Finding, Told, Visit};
 use crate::core::{Client, Core, Growth, VolumeInfo};
@@ -12,8 +13,7 @@ use crate::lookup::ZoneRef;
 use crate::mkfs::FormatOptions;
 use crate::reclaim::Need;
 use crate::recover::{Config, Recovery, Replay};
-use crate::types::{Bytes, Entry, Group, Lsn, Result, Step, StoreError, Table, Tx, ZoneEntry};
-use crate::zones::{KEPT_FOR_GC, Moment, Use, smallest_of_use};
+use crate::types::{Bytes, Entry, Group, Result, Step, Table, Tx};
 
 /// Steps for which there is nothing to do before an epoch that holds much is ended: some seconds of them.
 const QUIET: u32 = 20;
@@ -21,7 +21,6 @@ const QUIET: u32 = 20;
 /// Transactional ordered tables on a zoned device.
 pub struct Store {
     pub(crate) core: Arc<Core>,
-    zones: Zones,
     /// The last LSN when [`Store::step`] last found nothing to do.
     idle_at: AtomicU64,
     /// Steps since then for which there was nothing to do.
@@ -69,11 +68,11 @@ impl Store {
     pub fn zones_kept(geometry: &Geometry, page_size: u32) -> (u32, u32) {
         let (bounds, _) = crate::epoch::Limits::new(geometry, page_size as usize, crate::mkfs::CACHE_BYTES);
         let kept = bounds.kept_for_metadata(geometry, page_size as usize);
-        (crate::log::LOG_ZONES, kept.zones(0) + KEPT_FOR_GC)
+        (pool::LOG_ZONES, kept.zones(0) + GC_MINIMUM)
     }
 
     /// Pages of metadata that say what the zones of a device of this shape hold. They always live, and are not among those
-    /// that [`Zones::metadata_blocks`] counts.
+    /// that [`Store::metadata_blocks`] counts.
     pub fn zone_table_pages(geometry: &Geometry, page_size: u32) -> u64 {
         crate::epoch::zone_table_pages(geometry.zones, page_size as usize) as u64
     }
@@ -91,8 +90,7 @@ impl Store {
     ) -> Result<(Store, Recovery)> {
         let (core, recovery) = crate::recover::recover(device, config, replay)?;
         core.measure_garbage(&core.saving.lock());
-        let zones = Zones { core: Arc::clone(&core) };
-        Ok((Store { core, zones, idle_at: AtomicU64::new(u64::MAX), idle_for: AtomicU32::new(0) }, recovery))
+        Ok((Store { core, idle_at: AtomicU64::new(u64::MAX), idle_for: AtomicU32::new(0) }, recovery))
     }
 
     /// Names the user whose bytes checkpoints carry.
@@ -189,7 +187,7 @@ impl Store {
 
     /// One of the user's counters ([`Tx::counter`]).
     pub fn counter(&self, counter: u8) -> u64 {
-        let count = self.core.zones.counter(counter);
+        let count = self.core.pool.counter(counter);
         u64::try_from(count).expect("a counter is never negative")
     }
 
@@ -266,7 +264,7 @@ impl Store {
     /// cleaned one after the other never came to an end.
     pub fn clean(&self) -> Result<bool> {
         let (core, mut saving) = (&self.core, self.core.saving.lock());
-        let (saving, free) = (&mut *saving, core.zones.free());
+        let (saving, free) = (&mut *saving, core.pool.free());
         // What the running epoch has left dead is seen after a checkpoint only.
         let is_cleaned = saving.cleaned
             || core.clean_many(saving, 1)?
@@ -275,7 +273,7 @@ impl Store {
         if is_cleaned {
             core.checkpoint_with(saving)?;
         }
-        Ok(is_cleaned || core.zones.free() > free)
+        Ok(is_cleaned || core.pool.free() > free)
     }
 
     /// Resets zones in which nothing lives; returns how many became free. With `force`, first makes the
@@ -287,7 +285,7 @@ impl Store {
 
     /// Resets that are over. Look here, then for a free zone, then call [`Store::reclaim_one`].
     pub fn resets_over(&self) -> u64 {
-        self.core.zones.resets_over()
+        self.core.pool.resets_over()
     }
 
     /// For who needs a zone and has found none since so many resets were over: resets one in which nothing lives, or
@@ -335,11 +333,88 @@ impl Store {
         self.core.latched.lock().clone()
     }
 
+    // ---- zones of data -----------------------------------------------------------------------
+
+    /// Opens a free zone for data or GC: resets it if it is not empty, writes its header, and journals that. `None`: no zone
+    /// that this role may take is free.
+    pub fn open_zone(&self, role: Role) -> Result<Option<Lease>> {
+        self.core.open_data_zone(role)
+    }
+
+    /// Goes on writing a partly written data zone after a mount.
+    pub fn resume_zone(&self, zone: ZoneId) -> Result<Lease> {
+        self.core.resume_data_zone(zone)
+    }
+
+    /// A reader enters a zone: it is not reset until the reference is dropped. `None`: the zone is in another life by now.
+    /// To be called under the lock under which the address was looked up.
+    pub fn enter_zone(&self, at: Address) -> Option<ZoneRef> {
+        ZoneRef::enter(&self.core, at)
+    }
+
+    /// How many zones of user writes may be open at once.
+    pub fn leases_for_data(&self) -> u32 {
+        self.core.leases.limit_for_data()
+    }
+
+    // ---- space of metadata -------------------------------------------------------------------
+
+    /// Nodes that transactions have reserved and may not have made yet. Read it before the number of nodes: then a node that
+    /// is made in between counts twice rather than not at all.
+    pub fn nodes_reserved(&self) -> u64 {
+        self.core.count.asked.load(Ordering::Acquire)
+    }
+
+    /// Free zones without which trees do not grow, whatever [`Growth`] says. A zone that GC took from the metadata reserve
+    /// counts as free ([`Pool::free_or_outstanding`]).
+    pub fn zones_needed_to_grow(&self) -> u32 {
+        self.core.needed_to_grow()
+    }
+
+    /// Blocks of live metadata.
+    pub fn metadata_blocks(&self) -> u64 {
+        self.core.metadata_blocks()
+    }
+
+    /// The same at a moment at which the zones are looked at.
+    pub fn metadata_blocks_at(&self, moment: &Moment<'_>) -> u64 {
+        self.core.metadata_blocks_at(moment)
+    }
+
+    /// Blocks of the nodes of all trees, and of those of them that lead to other tables than [`crate::PREPAID`]; none on a
+    /// volume that was made before these were counted.
+    pub fn blocks_of_nodes(&self) -> Option<(u64, u64)> {
+        self.core.blocks_of_nodes()
+    }
+
+    /// Blocks that metadata can write now, beside what a running checkpoint has still to write.
+    pub fn metadata_headroom(&self) -> u64 {
+        self.core.room_now()
+    }
+
+    /// Blocks that metadata can write, beside what it has to write by now, before one more free zone is reserved for it.
+    /// Negative: what it has to write takes more by that.
+    pub fn headroom_until_reserve_grows(&self) -> i64 {
+        let headroom = i64::try_from(self.core.pool.headroom_until_reserve_grows()).unwrap_or(i64::MAX);
+        headroom - self.core.blocks_of_next_checkpoint() as i64
+    }
+
+    /// Checkpoints before the running epoch, since the mount, and how much of it has passed: at 1 a checkpoint begins, if
+    /// none was asked for before.
+    pub fn epoch(&self) -> (u64, f64) {
+        (self.core.count.checkpoints.load(Ordering::Relaxed), self.core.epoch_share())
+    }
+
     // ---- around ------------------------------------------------------------------------------
 
-    /// The zone table.
-    pub fn zones(&self) -> &Zones {
-        &self.zones
+    /// The zones of the volume: what they are used for, and who may have which.
+    pub fn pool(&self) -> &Pool {
+        &self.core.pool
+    }
+
+    /// The error that says why nothing can be written, if so.
+    pub fn writable(&self) -> Result<()> {
+        self.core.writable()
     }
 
     /// The device.
@@ -424,219 +499,5 @@ impl Core {
         }
         self.latching("the log cannot be written", self.log.make_known(last))?;
         Ok(Step::Worked)
-    }
-}
-
-/// Zones, as the store's user sees them.
-pub struct Zones {
-    pub(crate) core: Arc<Core>,
-}
-
-impl Zones {
-    /// How many there are.
-    pub fn count(&self) -> u32 {
-        self.core.zones.count()
-    }
-
-    /// A zone's entry in the ZIT.
-    pub fn entry(&self, zone: ZoneId) -> ZoneEntry {
-        self.core.zones.entry(zone)
-    }
-
-    /// Shows one moment of the whole table: no transaction is half applied, no zone between two uses.
-    /// Under the table's lock: `see` takes only leaf locks and never calls the store. It walks over the table the first time
-    /// only.
-    pub fn at_one_moment<T>(&self, see: impl FnOnce(Moment<'_>) -> T) -> T {
-        self.core.zones.at_one_moment(see)
-    }
-
-    /// Blocks that a zone holds, header included.
-    pub fn capacity(&self, zone: ZoneId) -> Blocks {
-        self.core.zones.info(zone).capacity
-    }
-
-    /// Whether it has room for a page. Others are never opened, and hold nothing.
-    pub fn is_of_use(&self, zone: ZoneId) -> bool {
-        self.capacity(zone) >= smallest_of_use(self.core.zones.page_blocks())
-    }
-
-    /// A zone as the device reported it at the mount (or when it was last reset).
-    pub fn reported(&self, zone: ZoneId) -> ZoneInfo {
-        self.core.zones.info(zone)
-    }
-
-    /// Zones that could be opened now.
-    pub fn free(&self) -> u32 {
-        self.core.zones.free()
-    }
-
-    /// Nodes that transactions have asked for and may not have made yet. Read it before the number of nodes: then a node that
-    /// is made in between counts twice rather than not at all.
-    pub fn nodes_asked_for(&self) -> u64 {
-        self.core.count.asked.load(Ordering::Acquire)
-    }
-
-    /// Free zones without which trees are not to grow, whatever [`Growth`] says. One that garbage collection has and gives
-    /// back counts as free ([`Zones::free_or_lent`]).
-    pub fn needed_to_grow(&self) -> u32 {
-        self.core.needed_to_grow()
-    }
-
-    /// Zones that are free, and one that garbage collection has taken of those that are kept for metadata, until any zone
-    /// has become free since.
-    pub fn free_or_lent(&self) -> u32 {
-        self.core.zones.free_or_lent()
-    }
-
-    /// Blocks that live metadata takes.
-    pub fn metadata_blocks(&self) -> u64 {
-        self.core.metadata_blocks()
-    }
-
-    /// The same at a moment at which the table is looked at.
-    pub fn metadata_blocks_at(&self, moment: &Moment<'_>) -> u64 {
-        self.core.metadata_blocks_at(moment)
-    }
-
-    /// Blocks of the nodes of all trees, and of those of them that lead to other tables than [`crate::PREPAID`]; none on a
-    /// volume that was made before these were counted.
-    pub fn blocks_of_nodes(&self) -> Option<(u64, u64)> {
-        self.core.blocks_of_nodes()
-    }
-
-    /// Blocks of a node.
-    pub fn blocks_of_a_node(&self) -> Blocks {
-        self.core.zones.page_blocks()
-    }
-
-    /// Data zones in which nothing lives any more: free once they have been reset.
-    pub fn dead(&self) -> u32 {
-        self.core.zones.count_dead_data()
-    }
-
-    /// How often data has got or given back a zone: one was opened for it, taken to be reset after it, or taken back from
-    /// metadata.
-    pub fn turnover(&self) -> u64 {
-        self.core.zones.turnover()
-    }
-
-    /// Blocks that metadata can write now, beside what a checkpoint that is being taken has still to write.
-    pub fn room(&self) -> u64 {
-        self.core.room_now()
-    }
-
-    /// Zones that are free, or dead, or being reset.
-    pub fn free_soon(&self) -> u32 {
-        self.core.zones.free_soon()
-    }
-
-    /// Of those that fresh data must leave now, zones that are left to metadata only so that less has to be moved.
-    pub fn left_to_metadata(&self) -> u32 {
-        self.core.zones.left_to_metadata()
-    }
-
-    /// Free zones that fresh data must leave now. Fewer while the open metadata zone has room; more while metadata has
-    /// not as many zones as saves the most.
-    pub fn kept_from_data(&self) -> u32 {
-        self.core.zones.kept_from(Role::Data)
-    }
-
-    /// Blocks that metadata can write, beside what it has to write by now, before one more free zone is needed for it.
-    /// Less than none: what it has to write takes so many more.
-    pub fn room_until_more_is_kept(&self) -> i64 {
-        let room = i64::try_from(self.core.zones.room_until_more_is_kept()).unwrap_or(i64::MAX);
-        room - self.core.blocks_of_next_checkpoint() as i64
-    }
-
-    /// Checkpoints before the running epoch, since the mount, and how much of it has passed: at 1 a checkpoint begins, if
-    /// none was asked for before.
-    pub fn epoch(&self) -> (u64, f64) {
-        (self.core.count.checkpoints.load(Ordering::Relaxed), self.core.epoch_share())
-    }
-
-    /// Takes for data one of the zones that it leaves to metadata only so that less has to be moved; false when there is
-    /// none. It counts as a reset that is over: who has found no zone looks again.
-    pub fn take_what_is_left_to_metadata(&self) -> bool {
-        self.core.zones.take_what_is_left_to_metadata()
-    }
-
-    /// The most free zones that fresh data must leave whatever else it can have.
-    pub fn kept_from_data_at_most(&self) -> u32 {
-        self.core.zones.kept_for_metadata_at_most() + KEPT_FOR_GC
-    }
-
-    /// Free zones that garbage collection must leave.
-    pub fn kept_from_gc(&self) -> u32 {
-        self.core.zones.kept_from(Role::Gc)
-    }
-
-    /// Whether zones that are free are needed by a checkpoint that is being taken, or is due: they are free for others
-    /// after it.
-    pub fn are_held(&self) -> bool {
-        self.core.zones.are_held()
-    }
-
-    /// Zones that only the log uses, whatever is in them.
-    pub fn kept_for_log(&self) -> u32 {
-        crate::log::LOG_ZONES
-    }
-
-    /// How many zones of fresh data may be open at once.
-    pub fn leases_for_data(&self) -> u32 {
-        self.core.leases.limit_for_data()
-    }
-
-    /// Opens a free zone for data or garbage collection: resets it if need be, writes its header, and
-    /// journals that. `None`: no zone that this role may take is free.
-    pub fn open(&self, role: Role) -> Result<Option<Lease>> {
-        self.core.open_data_zone(role)
-    }
-
-    /// Goes on with a partly written data zone after a mount.
-    pub fn resume(&self, zone: ZoneId) -> Result<Lease> {
-        self.core.resume_data_zone(zone)
-    }
-
-    /// Blocks have been submitted that no transaction names yet.
-    pub fn add_pending(&self, zone: ZoneId, blocks: Blocks) {
-        self.core.zones.add_pending(zone, blocks);
-    }
-
-    /// They have been inserted or given up.
-    pub fn remove_pending(&self, zone: ZoneId, blocks: Blocks) {
-        self.core.zones.remove_pending(zone, blocks);
-    }
-
-    /// Nobody writes to this zone any more: it may become a victim, and is reset when nothing lives in it.
-    pub fn close(&self, zone: ZoneId) {
-        if self.core.zones.usage(zone) == Use::Leased {
-            self.core.zones.set_usage(zone, Use::Closed);
-        }
-    }
-
-    /// A reader enters: the zone is not reset until the reference is dropped. `None`: it is in another
-    /// life by now. To be called under the lock under which the address was looked up.
-    pub fn hold(&self, at: Address) -> Option<ZoneRef> {
-        ZoneRef::enter(&self.core, at)
-    }
-
-    /// Closed data zones without pending blocks and with live ones, fewest live first.
-    pub fn victims(&self, limit: usize) -> Vec<(ZoneId, Blocks)> {
-        self.core.zones.victims(limit)
-    }
-
-    /// Zones of a role.
-    pub fn in_role(&self, role: Role) -> Vec<ZoneId> {
-        self.core.zones.in_role(role)
-    }
-
-    /// Whether a zone is being written by its lease.
-    pub fn is_leased(&self, zone: ZoneId) -> bool {
-        self.core.zones.usage(zone) == Use::Leased
-    }
-
-    /// The error that says why nothing can be written, if so.
-    pub fn writable(&self) -> std::result::Result<(), StoreError> {
-        self.core.writable()
     }
 }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use zone::{Blocks, DeviceError, Life, Role, ZoneId};
+use pool::{Change, Reserved};
+use zone::{DeviceError, Life, Role, ZoneId};
 
 /// A shard of the key space with a tree and a lock of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -13,12 +14,8 @@ pub struct Group(pub u16);
 pub struct Table(pub u8);
 
 /// The table whose growth was paid for beforehand by whoever puts something into it: nodes that lead to nothing else are
-/// counted apart ([`crate::Zones::blocks_of_nodes`]). No table has a smaller number.
+/// counted apart ([`crate::Store::blocks_of_nodes`]). No table has a smaller number.
 pub const PREPAID: Table = Table(1);
-
-/// The place of a transaction in the order of all; counts up from 1, never reused.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Lsn(pub u64);
 
 /// The name of a node; the MAT says where it lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,16 +25,14 @@ pub struct NodeId(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Epoch(pub(crate) u64);
 
-/// How much of a volume's zones the store's user keeps from data, in hundredths of a percent, whatever it is
-/// kept for; 0: what the user of the store finds right. The store only remembers it.
+/// The share of a volume's zones that user data never takes, in hundredths of a percent. 0: the least share with which
+/// the volume works. The store only remembers it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reserve(pub u32);
 
 impl Reserve {
-    /// Nothing would be left.
+    /// All zones.
     pub const ALL: Reserve = Reserve(10_000);
-    /// No more than there must be.
-    pub const LEAST: Reserve = Reserve(1);
 }
 
 impl std::fmt::Display for Reserve {
@@ -104,7 +99,7 @@ pub enum Op {
         /// The key.
         key: Bytes,
     },
-    /// A zone begins a life in a role. Written by [`crate::Zones::open`].
+    /// A zone begins a life in a role. Written by [`crate::Store::open_zone`].
     ZoneOpened {
         /// The zone.
         zone: ZoneId,
@@ -141,6 +136,27 @@ pub enum Op {
     },
 }
 
+impl Op {
+    /// The change of the zone table that this is.
+    pub(crate) fn zone_change(&self) -> Option<Change> {
+        match *self {
+            Op::ZoneOpened { zone, life, role } => Some(Change::Opened { zone, life, role }),
+            Op::ZoneLive { zone, life, change } => Some(Change::Live { zone, life, change }),
+            Op::ZoneUser { zone, life, bytes } => Some(Change::User { zone, life, bytes }),
+            Op::Counter { counter, change } => Some(Change::Counter { counter, change }),
+            Op::Put { .. } | Op::Delete { .. } => None,
+        }
+    }
+
+    /// The zone, and the life that is filled in when the transaction commits.
+    pub(crate) fn life_to_fill(&mut self) -> Option<(ZoneId, &mut Life)> {
+        match self {
+            Op::ZoneLive { zone, life, .. } | Op::ZoneUser { zone, life, .. } => Some((*zone, life)),
+            _ => None,
+        }
+    }
+}
+
 /// What a transaction may draw on when space is short.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Draw {
@@ -148,17 +164,10 @@ pub enum Draw {
     /// space for that. One that only changes rows is not.
     #[default]
     Free,
-    /// What was promised beforehand for what it brings.
-    Promised,
+    /// What was reserved for it before it began ([`Tx::spends`]).
+    Reserved,
     /// The metadata reserve too: it frees space, or nothing can go on without it.
     Reserve,
-}
-
-/// What was promised beforehand for what a transaction brings: space, say.
-pub trait Promise: Send + Sync + std::fmt::Debug {
-    /// The transaction takes effect. Called in the same moment in which its changes of zones and counters
-    /// do, under the lock of the zone table: takes only leaf locks of its own and never calls the store.
-    fn kept(&self);
 }
 
 /// Writes that happen together or not at all.
@@ -169,7 +178,7 @@ pub trait Promise: Send + Sync + std::fmt::Debug {
 pub struct Tx {
     pub(crate) ops: Vec<Op>,
     pub(crate) draw: Draw,
-    pub(crate) promises: Vec<Arc<dyn Promise>>,
+    pub(crate) reserved: Vec<Arc<dyn Reserved>>,
 }
 
 impl Tx {
@@ -183,12 +192,12 @@ impl Tx {
         Tx { draw: Draw::Reserve, ..Tx::default() }
     }
 
-    /// When this transaction takes effect, so is a promise kept.
-    pub fn keeps(&mut self, promise: Arc<dyn Promise>) {
+    /// What was reserved is spent when this transaction takes effect.
+    pub fn spends(&mut self, reserved: Arc<dyn Reserved>) {
         if self.draw == Draw::Free {
-            self.draw = Draw::Promised;
+            self.draw = Draw::Reserved;
         }
-        self.promises.push(promise);
+        self.reserved.push(reserved);
     }
 
     /// Sets a key.
@@ -244,26 +253,4 @@ pub enum Step {
     Worked,
     /// There is nothing to do now.
     Idle,
-}
-
-/// A zone as the ZIT knows it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ZoneEntry {
-    /// How often it was reset.
-    pub life: Life,
-    /// What it is used for.
-    pub role: Role,
-    /// Live blocks: of extents, or of whole pages.
-    pub live: Blocks,
-    /// Leaves whose newest changes lie here.
-    pub deltas: u32,
-    /// The user's bytes.
-    pub user: [u8; 16],
-}
-
-impl ZoneEntry {
-    /// Whether a checkpoint names anything in it.
-    pub(crate) fn holds_anything(&self) -> bool {
-        self.live > 0 || self.deltas > 0
-    }
 }

@@ -62,16 +62,18 @@ pub(crate) struct Args {
 /// The packages whose mutants are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Package {
+    Pool,
     Tree,
     Extent,
     Salvage,
 }
 
 impl Package {
-    const ALL: [Package; 3] = [Package::Tree, Package::Extent, Package::Salvage];
+    const ALL: [Package; 4] = [Package::Pool, Package::Tree, Package::Extent, Package::Salvage];
 
     fn name(self) -> &'static str {
         match self {
+            Package::Pool => "polder-pool",
             Package::Tree => "polder-tree",
             Package::Extent => "polder-extent",
             Package::Salvage => "polder-salvage",
@@ -81,6 +83,7 @@ impl Package {
     /// Whose tests are asked, one after the other, until a mistake is noticed.
     fn asked(self) -> &'static [Asked] {
         match self {
+            Package::Pool => &[POOL, TREE, EXTENT, FS],
             Package::Tree => &[TREE, EXTENT, FS, SALVAGE],
             Package::Extent => &[EXTENT, FS, SALVAGE],
             Package::Salvage => &[SALVAGE, FS],
@@ -114,7 +117,8 @@ impl Asked {
     }
 }
 
-const ASKED: [Asked; 4] = [TREE, EXTENT, FS, SALVAGE];
+const ASKED: [Asked; 5] = [POOL, TREE, EXTENT, FS, SALVAGE];
+const POOL: Asked = Asked { package: "polder-pool", folder: "crates/pool", without: &[] };
 const TREE: Asked = Asked { package: "polder-tree", folder: "crates/tree", without: &[] };
 const EXTENT: Asked = Asked { package: "polder-extent", folder: "crates/extent", without: &[] };
 /// The tests that read a volume without its log, and with it the decoders that only they use.
@@ -128,7 +132,7 @@ const FS: Asked = Asked {
         "exerciser::a_file_agrees",
         "full::names_and_data_share",
         "full::a_volume_full_of_small_files",
-        "shifts::a_file_in_the_middle",
+        "collapse_insert::a_file_in_the_middle",
     ],
 };
 

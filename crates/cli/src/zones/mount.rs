@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use fuse::mount::{abort, unmount, unmount_lazily};
-use fuse::{MountEntry, Shown};
+use fuse::{MountEntry, MountedView};
 use nix::sys::signal::{SigSet, Signal};
 use rt::{Clock, SystemClock};
 use rustix::process::{getegid, geteuid};
@@ -66,7 +66,7 @@ fn serve(arguments: &Arguments, path: &Path, directory: &Path) -> Result<()> {
     let owner = (geteuid().as_raw(), getegid().as_raw());
     let view = ZoneView::new(device.into_device(), owner, SystemClock::new().now());
     let view = view.with_context(|| format!("{}: the zones cannot be told", path.display()))?;
-    let shown = Shown::new(Arc::new(view), directory, path)?;
+    let shown = MountedView::new(Arc::new(view), directory, path)?;
     let place = Place { directory: directory.to_owned(), entry: shown.entry().cloned() };
     tracing::info!(volume = %fs_id, "its zones are shown");
     if let Err(error) = make_known(&place, signals, arguments.detach, log.as_deref()) {

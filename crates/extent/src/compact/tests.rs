@@ -138,8 +138,8 @@ fn what_lives_needs_the_largest_zones() {
 fn no_more_zones_come_free_than_can() {
     let extents = scattered();
     let most = extents.free_zones_most();
-    assert!(extents.store.zones().free() < most && most < extents.store.zones().count());
+    assert!(extents.store.pool().free() < most && most < extents.store.pool().count());
     while extents.compact().unwrap() {}
-    assert!(extents.store.zones().free() <= most);
+    assert!(extents.store.pool().free() <= most);
     assert_eq!(extents.free_zones_most(), most, "nothing was deleted");
 }

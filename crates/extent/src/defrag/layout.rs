@@ -215,7 +215,7 @@ impl<'r> Surveyor<'r> {
 impl Extents {
     /// How regions are written anew on this volume.
     pub(super) fn rewriting(&self) -> Rewriting<'_> {
-        Rewriting::new(self.packing, self.rewritten_at_once(), |zone| self.store.zones().capacity(zone))
+        Rewriting::new(self.packing, self.rewritten_at_once(), |zone| self.store.pool().capacity(zone))
     }
 }
 

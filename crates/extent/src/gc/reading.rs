@@ -196,7 +196,7 @@ impl Extents {
         {
             let next = gc.queue.pop_front().expect("it was just looked at");
             // A zone that cannot be held has been emptied and reset meanwhile.
-            if let Some(hold) = self.store.zones().hold(next.extent.address) {
+            if let Some(hold) = self.store.enter_zone(next.extent.address) {
                 data.extend_from_slice(bytes);
                 held.push(hold);
                 moves.push(next);
@@ -234,7 +234,7 @@ impl Extents {
     /// How to read the front of the queue, without what has died since it was queued. What cannot be held is passed over;
     /// in front it goes.
     fn plan_moves(&self, gc: &mut GcState) -> Result<(Contents, Vec<ZoneRef>)> {
-        let hold = |moved: &Move| self.store.zones().hold(moved.extent.address);
+        let hold = |moved: &Move| self.store.enter_zone(moved.extent.address);
         loop {
             while gc.queue.front().is_some_and(|first| hold(first).is_none()) {
                 gc.queue.pop_front();
@@ -403,7 +403,7 @@ mod tests {
         let config = tree::Config { cache_bytes: 1 << 20, read_only: false, accept_loss: false };
         let (store, _) = tree::Store::open(Arc::clone(&timed) as _, &config, &mut recovering).unwrap();
         let extents = Extents::open(Arc::new(store), recovering).unwrap();
-        let (zone, _) = extents.store.zones().victims(1)[0];
+        let (zone, _) = extents.store.pool().victims(1)[0];
         (extents, timed, zone)
     }
 

@@ -209,7 +209,7 @@ fn what_has_died_since_it_was_queued_is_not_moved() {
     assert!(extents.evacuate(&mut gc).unwrap());
     assert_eq!(gc.stats.blocks_moved, 10 * 3 + 10 * 5);
     drop(gc);
-    assert_eq!(extents.store.zones().entry(zone.lease.zone()).live, 0);
+    assert_eq!(extents.store.pool().entry(zone.lease.zone()).live, 0);
     for object in 21..=40 {
         let mut found = vec![0; 5 * SIZE];
         extents.read(Object(object), 0, &mut found).unwrap();
@@ -264,7 +264,7 @@ fn what_cannot_be_read_is_given_up_for_the_zone_that_has_waited_alone() {
     assert!(extents.has_target(&mut gc).unwrap());
     // No zone is left to empty anything else into.
     let mut taken = Vec::new();
-    while extents.store.zones().free_soon() > extents.store.zones().kept_from_gc() {
+    while extents.store.pool().free_soon() > extents.store.pool().reserved_from(Role::Gc) {
         let Opened::Zone(open) = extents.open_zone(Role::Gc).unwrap() else { panic!("it was free") };
         extents.device.finish(open.lease.zone()).unwrap();
         taken.push(open.lease.zone());
@@ -278,7 +278,7 @@ fn what_cannot_be_read_is_given_up_for_the_zone_that_has_waited_alone() {
     assert_eq!(gc.stats.blocks_lost, 1, "of the one that has waited");
     assert!(gc.waits(victims[1].0, victims[1].1));
     drop(gc);
-    let lives = |object: usize| extents.store.zones().entry(victims[object].0).live;
+    let lives = |object: usize| extents.store.pool().entry(victims[object].0).live;
     assert_eq!((lives(0), lives(1)), (0, 1), "what can be read was moved");
 }
 
@@ -305,7 +305,7 @@ fn a_zone_that_counts_more_than_is_known_is_left_alone() {
     drop(gc);
     extents.store.sync(extents.store.last_lsn()).unwrap();
     extents.store.reclaim(true).unwrap();
-    let entry = extents.store.zones().entry(zone);
+    let entry = extents.store.pool().entry(zone);
     assert_eq!((entry.life, entry.live), (life, 2), "it was not reset");
     let mut found = vec![0; 3 * SIZE];
     extents.read(Object(1), 0, &mut found).unwrap();
@@ -329,7 +329,7 @@ fn what_was_in_a_zone_that_is_offline_is_lost_at_once() {
     let mut gc = extents.gc.lock();
     assert!(extents.evacuate(&mut gc).unwrap());
     assert_eq!((gc.stats.blocks_lost, gc.stats.blocks_moved, gc.waits(zone, life)), (5, 0, false));
-    assert_eq!(extents.store.zones().entry(zone).live, 0);
+    assert_eq!(extents.store.pool().entry(zone).live, 0);
     drop(gc);
     let reads = |object, block: u64| {
         let mut found = vec![0; SIZE];
@@ -355,7 +355,7 @@ fn zones_that_are_passed_over_hide_no_others() {
         let open = extents.place(wanted(Object(object))).unwrap();
         extents.retire(&open).unwrap();
         let zone = open.lease.zone();
-        assert_eq!(extents.store.zones().entry(zone).live as usize, blocks);
+        assert_eq!(extents.store.pool().entry(zone).live as usize, blocks);
         (zone, open.lease.life())
     };
     let passed_over: Vec<_> = (1..=VICTIMS_OF_ALL as u64 + 4).map(|object| fill(object, 1)).collect();

@@ -45,13 +45,13 @@ impl Extents {
     /// that. With less, garbage collection could not open a zone of its own any more when metadata has taken it.
     pub(super) fn foreseen(&self) -> f64 {
         let geometry = self.device.geometry();
-        let until = self.store.zones().room_until_more_is_kept();
+        let until = self.store.headroom_until_reserve_grows();
         let block = u64::from(geometry.block_size);
         let zones = foreseen(until, u64::from(geometry.zone_blocks), BYTES / block);
         if zones <= 0.0 {
             return zones;
         }
-        let (number, share) = self.store.zones().epoch();
+        let (number, share) = self.store.epoch();
         let written = self.pace.epoch.written(number, self.store.traffic().bytes_written(Cause::Data));
         let zone = u64::from(self.payload_min.max(1)) * block;
         zones * of_epoch(share, written as f64 / zone as f64)

@@ -160,10 +160,10 @@ fn those_who_write_little_do_not_come_to_the_end_of_the_room_unpaid() {
 #[test]
 fn what_garbage_collection_gives_back_is_not_collected_for_once_more() {
     let extents = with_zones_of(&[100; 8]);
-    let zones = extents.store.zones();
+    let pool = extents.store.pool();
     for object in 50.. {
         // Little of its open zone is left.
-        if zones.needed_to_grow() > 1 {
+        if extents.store.zones_needed_to_grow() > 1 {
             break;
         }
         write(&extents, object, 0, 1, 0);
@@ -171,7 +171,7 @@ fn what_garbage_collection_gives_back_is_not_collected_for_once_more() {
     }
     leave_spare(&extents, 0);
     let mut taken = Vec::new();
-    while zones.free() >= zones.needed_to_grow() {
+    while pool.free() >= extents.store.zones_needed_to_grow() {
         let Opened::Zone(open) = extents.open_zone(zone::Role::Gc).unwrap() else {
             panic!("one is left to it")
         };
@@ -182,7 +182,7 @@ fn what_garbage_collection_gives_back_is_not_collected_for_once_more() {
     extents.admit().unwrap();
     assert_eq!(moved(), 0);
     assert!(extents.win_back().unwrap());
-    assert!(moved() > 0 && zones.free() >= zones.needed_to_grow());
+    assert!(moved() > 0 && pool.free() >= extents.store.zones_needed_to_grow());
     assert!(!extents.win_back().unwrap(), "nothing is lacking any more");
 }
 
@@ -394,7 +394,7 @@ fn what_has_been_moved_is_owed_no_more() {
     while gc.victims().next().is_none() {
         assert_eq!(extents.collect(&mut gc, Aim::Zone).unwrap(), Progress::Moved);
     }
-    let lived: i64 = gc.victims().map(|zone| i64::from(extents.store.zones().entry(zone).live)).sum();
+    let lived: i64 = gc.victims().map(|zone| i64::from(extents.store.pool().entry(zone).live)).sum();
     assert_eq!(extents.collect(&mut gc, Aim::Zone).unwrap(), Progress::Moved);
     let left = lived - gc.blocks_moved() as i64;
     assert!((1..lived).contains(&left));

@@ -57,7 +57,7 @@ fn a_device_without_an_open_zone_left_is_not_told_as_a_full_one() {
     let extents = extents();
     let mut held = Vec::new();
     let error = loop {
-        match extents.store.zones().open(Role::Data) {
+        match extents.store.open_zone(Role::Data) {
             Ok(lease) => held.push(lease.expect("zones are free")),
             Err(error) => break error,
         }

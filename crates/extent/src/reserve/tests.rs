@@ -35,10 +35,10 @@ fn the_least_is_a_few_zones_and_what_each_block_takes_elsewhere() {
 fn less_than_the_least_is_refused_with_the_least() {
     let geometry = geometry(64, 16 << 20);
     let least = least_reserve(&geometry, PAGE, GROUPS);
-    for fine in [Reserve::default(), Reserve::LEAST, least, Reserve(least.0 + 1), Reserve(9_000)] {
+    for fine in [Reserve::default(), least, Reserve(least.0 + 1), Reserve(9_000)] {
         check_reserve(&geometry, PAGE, GROUPS, fine).unwrap();
     }
-    for wrong in [Reserve(2), Reserve(least.0 - 1), Reserve(9_001), Reserve::ALL] {
+    for wrong in [Reserve(1), Reserve(2), Reserve(least.0 - 1), Reserve(9_001), Reserve::ALL] {
         let error = check_reserve(&geometry, PAGE, GROUPS, wrong).unwrap_err().to_string();
         assert!(error.contains(&format!("choose from {least} to 90.00 %")), "{error}");
     }
@@ -48,13 +48,13 @@ fn less_than_the_least_is_refused_with_the_least() {
 #[test]
 fn a_device_on_which_nothing_is_left_for_files_is_refused() {
     let geometry = |zones| Geometry { block_size: PAGE, zone_blocks: 31, ..geometry(zones, 31 * 4096) };
-    let refusal =
-        |zones, reserve| check_reserve(&geometry(zones), PAGE, GROUPS, reserve).err().map(|e| e.to_string());
-    let least = (8..).find(|&zones| refusal(zones, Reserve::LEAST).is_none()).unwrap();
+    let refusal = |zones| {
+        let checked = check_reserve(&geometry(zones), PAGE, GROUPS, Reserve::default());
+        checked.err().map(|e| e.to_string())
+    };
+    let least = (8..).find(|&zones| refusal(zones).is_none()).unwrap();
     assert!(least > 11, "{least} zones");
-    assert!(refusal(11, Reserve::LEAST).unwrap().contains("use a larger one"));
-    assert!(refusal(least, Reserve::default()).unwrap().contains("or the least reserve"));
-    assert_eq!(refusal(least + 10, Reserve::default()), None);
+    assert!(refusal(11).unwrap().contains("use a larger one"));
     assert!(least_reserve(&geometry(least), PAGE, GROUPS) < Reserve::ALL);
 }
 
@@ -62,15 +62,13 @@ fn a_device_on_which_nothing_is_left_for_files_is_refused() {
 #[test]
 fn many_groups_take_their_nodes() {
     let geometry = geometry(64, 16 << 20);
-    let offered = |groups, reserve| {
+    let offered = |groups| {
         let (shape, found) = new_volume(&geometry, PAGE, groups);
-        found.payload - shape.kept(&found, reserve)
+        found.payload - shape.kept(&found, Reserve::default())
     };
-    for reserve in [Reserve::default(), Reserve::LEAST] {
-        assert_eq!(offered(1, reserve), offered(GROUPS, reserve));
-    }
+    assert_eq!(offered(1), offered(GROUPS));
     let nodes = 3 * (4096 - i64::from(GROUPS)) * 4;
-    let taken = offered(GROUPS, Reserve::LEAST) - offered(4096, Reserve::LEAST);
+    let taken = offered(GROUPS) - offered(4096);
     assert!((nodes..nodes + nodes / 4).contains(&taken), "{taken} blocks for {nodes}");
     assert!(least_reserve(&geometry, PAGE, 4096) > least_reserve(&geometry, PAGE, GROUPS));
 }
@@ -82,7 +80,8 @@ fn less_is_shown_beside_many_names() {
         let (shape, found) = new_volume(&geometry(64, 64 << 20), PAGE, groups);
         let left_out = |nodes: i64| {
             let found = Found { names: nodes * 4, metadata: nodes * 4, ..found };
-            shape.kept(&shape.with_more_names(&found), Reserve::LEAST) - shape.kept(&found, Reserve::LEAST)
+            shape.kept(&shape.with_more_names(&found), Reserve::default())
+                - shape.kept(&found, Reserve::default())
         };
         assert_eq!(left_out(few), 0, "{groups} groups");
         let most = shape.with_garbage(24 * 4);
@@ -96,7 +95,7 @@ fn many_groups_do_not_hide_a_large_table() {
     let kept = |groups, zone_table| {
         let shape = Shape { groups, zone_table, ..shape_of(4096, 4096, PAGE) };
         let payload = 1000 * shape.largest();
-        shape.kept(&Found { raw: 1000 * 4096, payload, ..Found::default() }, Reserve::LEAST)
+        shape.kept(&Found { raw: 1000 * 4096, payload, ..Found::default() }, Reserve::default())
     };
     let [few, many] = [GROUPS, 256].map(|groups| kept(groups, 4000) - kept(groups, 0));
     assert!(few > 3000 && (few - many).abs() < 8, "{few} and {many}");
@@ -114,7 +113,7 @@ fn what_lives_in_metadata_is_paid_by_data() {
         Found { raw, payload, live: payload / 2, metadata, names: 0, metadata_payload }
     };
     let offered = |found: Found, reserve| found.payload - shape.kept(&found, reserve);
-    for reserve in [Reserve::default(), Reserve::LEAST, Reserve(2_000)] {
+    for reserve in [Reserve::default(), Reserve(2_000)] {
         let mut before = i64::MAX;
         for metadata in (0..40 * 4096).step_by(1000) {
             let now = offered(found(metadata), reserve);
@@ -127,7 +126,7 @@ fn what_lives_in_metadata_is_paid_by_data() {
 }
 
 /// What a new volume offers by default, in blocks, and what it would if the table of zones took nothing.
-fn offered_with_and_without_table(zones: u32, zone_bytes: u64, reserve: Reserve) -> [i64; 2] {
+fn offered_with_and_without_table(zones: u32, zone_bytes: u64) -> [i64; 2] {
     let geometry = geometry(zones, zone_bytes);
     let (log, left_free) = tree::Store::zones_kept(&geometry, PAGE);
     let shape = Shape::new(&geometry, PAGE, GROUPS, left_free);
@@ -136,7 +135,8 @@ fn offered_with_and_without_table(zones: u32, zone_bytes: u64, reserve: Reserve)
         payload: i64::from(zones - log) * shape.largest(),
         ..Found::default()
     };
-    [shape, Shape { zone_table: 0, ..shape }].map(|shape| found.payload - shape.kept(&found, reserve))
+    [shape, Shape { zone_table: 0, ..shape }]
+        .map(|shape| found.payload - shape.kept(&found, Reserve::default()))
 }
 
 /// The table of zones lives, and is written anew by checkpoints, like any other metadata; where there are millions of
@@ -144,28 +144,21 @@ fn offered_with_and_without_table(zones: u32, zone_bytes: u64, reserve: Reserve)
 #[test]
 fn the_table_of_zones_is_paid_where_it_is_large() {
     const MIB: u64 = 1 << 20;
-    for reserve in [Reserve::default(), Reserve::LEAST] {
-        for (zones, zone_bytes) in [
-            (64, 64 * MIB),
-            (256, 16 * MIB),
-            (64, 16 * MIB),
-            (1024, MIB),
-            (1024, 256 * MIB),
-            (8000, 256 * MIB),
-        ] {
-            let [with, without] = offered_with_and_without_table(zones, zone_bytes, reserve);
-            assert_eq!(with, without, "{zones} zones of {zone_bytes} bytes");
-        }
-        for zone_bytes in [MIB, 16 * MIB, 256 * MIB] {
-            let [with, without] = offered_with_and_without_table(4_000_000, zone_bytes, reserve);
-            // 7,844 chunks and 8 pages of their directory, and of so many pages one more that is dead.
-            let table = 7852 * 4;
-            assert!(
-                without - with >= table && without - with < table + table / 8 + 2 * 65536,
-                "{}",
-                without - with
-            );
-        }
+    for (zones, zone_bytes) in
+        [(64, 64 * MIB), (256, 16 * MIB), (64, 16 * MIB), (1024, MIB), (1024, 256 * MIB), (8000, 256 * MIB)]
+    {
+        let [with, without] = offered_with_and_without_table(zones, zone_bytes);
+        assert_eq!(with, without, "{zones} zones of {zone_bytes} bytes");
+    }
+    for zone_bytes in [MIB, 16 * MIB, 256 * MIB] {
+        let [with, without] = offered_with_and_without_table(4_000_000, zone_bytes);
+        // 7,844 chunks and 8 pages of their directory, and of so many pages one more that is dead.
+        let table = 7852 * 4;
+        assert!(
+            without - with >= table && without - with < table + table / 8 + 2 * 65536,
+            "{}",
+            without - with
+        );
     }
 }
 
@@ -201,7 +194,7 @@ fn beside_what_lives_in_a_small_zone_what_is_dead_has_room() {
 }
 
 /// What a volume of so many equal zones offers when metadata has so many of them, so much lives in it, and so much data.
-fn offered_when(shape: &Shape, zones: i64, metadata_zones: i64, metadata: i64, live: i64) -> [i64; 2] {
+fn offered_when(shape: &Shape, zones: i64, metadata_zones: i64, metadata: i64, live: i64) -> i64 {
     offered_beside(shape, zones, metadata_zones, (metadata, 0), live)
 }
 
@@ -212,7 +205,7 @@ fn offered_beside(
     metadata_zones: i64,
     (metadata, names): (i64, i64),
     live: i64,
-) -> [i64; 2] {
+) -> i64 {
     let largest = shape.largest();
     let found = Found {
         raw: zones * i64::from(shape.zone_blocks),
@@ -222,7 +215,7 @@ fn offered_beside(
         names,
         metadata_payload: metadata_zones * largest,
     };
-    [Reserve::default(), Reserve::LEAST].map(|reserve| found.payload - shape.kept(&found, reserve) - live)
+    found.payload - shape.kept(&found, Reserve::default()) - live
 }
 
 fn shape_of(block_size: u32, zone_blocks: Blocks, node_bytes: u32) -> Shape {
@@ -271,13 +264,11 @@ fn what_is_offered_does_not_depend_on_what_the_map_takes() {
     for (zones, block_size, zone_blocks) in SHAPES {
         let shape = shape_of(block_size, zone_blocks, PAGE);
         let empty = offered_when(&shape, zones, 1, 9 * i64::from(shape.node_blocks), 0);
-        for (index, offered) in empty.into_iter().enumerate() {
-            for live in (0..=offered).step_by(1 + offered as usize / 100) {
-                let map = shape.metadata_at_worst(live) as i64;
-                for metadata in [0, map / 10, map].map(|map| map + 30 * i64::from(shape.node_blocks)) {
-                    let now = offered_when(&shape, zones, 20, metadata, live)[index];
-                    assert_eq!(now, offered - live, "{zones} zones of {zone_blocks}, {metadata} of metadata");
-                }
+        for live in (0..=empty).step_by(1 + empty as usize / 100) {
+            let map = shape.metadata_at_worst(live) as i64;
+            for metadata in [0, map / 10, map].map(|map| map + 30 * i64::from(shape.node_blocks)) {
+                let now = offered_when(&shape, zones, 20, metadata, live);
+                assert_eq!(now, empty - live, "{zones} zones of {zone_blocks}, {metadata} of metadata");
             }
         }
     }
@@ -292,13 +283,11 @@ fn names_do_not_hide_behind_a_map_that_takes_little() {
         let raw = zones * i64::from(zone_blocks);
         for names in [0, raw / 200, raw / 30] {
             let few = offered_beside(&shape, zones, 1, (names, names), 0);
-            for (index, offered) in few.into_iter().enumerate().filter(|(_, offered)| *offered > 0) {
-                for live in (0..=offered).step_by(1 + offered as usize / 10) {
-                    let map = shape.metadata_at_worst(live) as i64;
-                    for map in [0, map / 10, map] {
-                        let now = offered_beside(&shape, zones, 20, (names + map, names), live)[index];
-                        assert_eq!(now, offered - live, "{zones} zones of {zone_blocks}, {names} and {map}");
-                    }
+            for live in (0..=few).step_by(1 + few.max(0) as usize / 10) {
+                let map = shape.metadata_at_worst(live) as i64;
+                for map in [0, map / 10, map] {
+                    let now = offered_beside(&shape, zones, 20, (names + map, names), live);
+                    assert_eq!(now, few - live, "{zones} zones of {zone_blocks}, {names} and {map}");
                 }
             }
         }
@@ -329,50 +318,10 @@ fn what_trees_are_allowed_to_grow_by_is_paid_in_full() {
             let (node, few) = (i64::from(shape.node_blocks), shape.few_names());
             let offered = |names: i64| offered_beside(&shape, zones, 20, (names, names), 0);
             for nodes in [1, 2, 64, 200] {
-                let [_, before] = offered(few);
-                let [_, after] = offered(few + nodes * node);
+                let before = offered(few);
+                let after = offered(few + nodes * node);
                 let paid = shape.with_garbage(nodes * node);
                 assert!(before - after <= paid, "{zones} zones of {zone_blocks}: {nodes} nodes, {paid} paid");
-            }
-        }
-    }
-}
-
-/// By default names take one of the two zones that are left to metadata's garbage, and then what is offered.
-#[test]
-fn by_default_names_take_a_zone_before_less_is_offered() {
-    for (zones, block_size, zone_blocks) in [(1000, 4096, 4096), (1000, 4096, 1024), (500, 512, 975)] {
-        let shape = shape_of(block_size, zone_blocks, PAGE);
-        let zone = i64::from(zone_blocks);
-        let offered = |names: i64| offered_beside(&shape, zones, 4, (names, names), 0);
-        let [none, least_of_none] = offered(0);
-        let few = offered(shape.few_names());
-        assert_eq!(few, [none, least_of_none], "few are foreseen");
-        assert_eq!(offered(shape.few_names() + zone * 3 / 4)[0], none, "{zones} zones of {zone_blocks}");
-        let [many, least_of_many] = offered(shape.few_names() + 4 * zone);
-        assert!(
-            many < none && least_of_many < least_of_none,
-            "{zones} zones of {zone_blocks}: {many} of {none}"
-        );
-        assert!(least_of_none > offered(shape.few_names() + i64::from(shape.node_blocks))[1]);
-    }
-}
-
-/// With many small zones cleaning needs more that is dead than elsewhere.
-#[test]
-fn the_default_keeps_no_less_than_the_least() {
-    for (zones, block_size, zone_blocks) in SHAPES {
-        for node_bytes in [4096, PAGE] {
-            let shape = shape_of(block_size, zone_blocks, node_bytes);
-            let payload = (zones - 3) * shape.largest();
-            for names in [0, payload / 200, payload / 30] {
-                let raw = zones * i64::from(zone_blocks);
-                let found = Found { raw, payload, names, metadata: names, ..Found::default() };
-                let (default, least) = (shape.kept_by_default(&found), shape.kept_at_least(&found));
-                assert!(
-                    default >= least,
-                    "{zones} zones of {zone_blocks}, {names}: {default}, least {least}"
-                );
             }
         }
     }

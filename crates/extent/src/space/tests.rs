@@ -84,7 +84,7 @@ fn where_more_is_promised_than_there_is_only_what_takes_space_is_refused() {
     let Opened::Zone(open) = extents.open_zone(Role::Data).unwrap() else { panic!("a zone is free") };
     let zone = open.lease.zone();
     drop(open);
-    extents.store.zones().close(zone);
+    extents.store.pool().close(zone);
     device.turn(zone, ZoneState::ReadOnly);
     extents.store.reclaim(true).unwrap();
     assert!(offered(&extents) < 0, "{}", offered(&extents));
@@ -186,8 +186,8 @@ fn what_is_shown_adds_up() {
     extents.store.checkpoint().unwrap();
     assert_eq!(adds_up("metadata is written").kept, empty.kept, "the map takes of what is kept for it");
     for state in [ZoneState::ReadOnly, ZoneState::Offline] {
-        let of_data = |&zone: &ZoneId| extents.store.zones().entry(zone).role == Role::Data;
-        let mut zones = (0..extents.store.zones().count()).map(ZoneId);
+        let of_data = |&zone: &ZoneId| extents.store.pool().entry(zone).role == Role::Data;
+        let mut zones = (0..extents.store.pool().count()).map(ZoneId);
         device.turn(zones.find(of_data).unwrap(), state);
         extents.evacuate(&mut extents.gc.lock()).unwrap();
         adds_up("a zone has failed");

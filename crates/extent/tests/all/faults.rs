@@ -4,8 +4,8 @@ use polder_extent::ExtentError;
 use zone::{ZoneId, ZoneState};
 
 fn data_zone(volume: &Volume) -> ZoneId {
-    let zones = volume.store.zones().in_role(zone::Role::Data);
-    *zones.iter().max_by_key(|&&zone| volume.store.zones().entry(zone).live).unwrap()
+    let zones = volume.store.pool().in_role(zone::Role::Data);
+    *zones.iter().max_by_key(|&&zone| volume.store.pool().entry(zone).live).unwrap()
 }
 
 /// The block in the zone that holds the object's first block.
@@ -32,7 +32,7 @@ fn a_failed_append_is_unseen_by_the_writer() {
             write(&volume, &mut model, 1, offset, &data).unwrap();
         }
         volume.verify(&model);
-        assert!(!volume.store.zones().is_leased(zone));
+        assert!(!volume.store.pool().is_open(zone));
     }
 }
 
@@ -45,7 +45,7 @@ fn a_zone_is_closed_when_its_host_is_full() {
     volume.device.inject(Fault::nth(CommandKind::Append, 1, Effect::HostFull).on(zone));
     let written = volume.extents.write(Object(1), Hint::default(), 0, &[6; 4096], 10 * 4096);
     assert!(matches!(written, Err(ExtentError::NoSpace)));
-    assert!(!volume.store.zones().is_leased(zone), "it is given back");
+    assert!(!volume.store.pool().is_open(zone), "it is given back");
     write(&volume, &mut model, 1, 4096, &[7; 4096]).unwrap();
     volume.verify(&model);
 }
@@ -181,18 +181,18 @@ fn a_full_zone_that_can_only_be_read_is_emptied_after_the_next_mount() {
         model.insert(object, data);
     }
     let (zone, _) = first_block_of(&volume, 1);
-    assert!(!volume.store.zones().is_leased(zone), "it is full");
+    assert!(!volume.store.pool().is_open(zone), "it is full");
     volume.sync();
     let device = Arc::clone(&volume.device);
     drop(volume);
     device.turn(zone, ZoneState::ReadOnly);
     let volume = Volume::open(device);
-    assert!(volume.store.zones().entry(zone).live > 0);
+    assert!(volume.store.pool().entry(zone).live > 0);
     for _ in 0..50 {
         volume.step(1);
         volume.sync();
     }
-    assert_eq!(volume.store.zones().entry(zone).live, 0);
+    assert_eq!(volume.store.pool().entry(zone).live, 0);
     assert!(volume.extents.gc_stats().blocks_moved > 0);
     volume.verify(&model);
     volume.device.turn(zone, ZoneState::Offline);
@@ -302,7 +302,7 @@ fn what_cannot_be_moved_is_lost_when_its_zone_is_needed_and_pins_nothing() {
     let spoilt: Vec<_> = PINNING.iter().flat_map(|&object| [(object, 3), (object, 7)]).collect();
     assert_eq!(unreadable(&volume), spoilt);
     assert_eq!(volume.extents.lost().unwrap(), [], "nobody needs the zones");
-    let live: Vec<_> = places.iter().map(|&(zone, _)| volume.store.zones().entry(zone).live).collect();
+    let live: Vec<_> = places.iter().map(|&(zone, _)| volume.store.pool().entry(zone).live).collect();
     assert_eq!(live, [2; PINNING.len()], "what can be read was moved");
     let offered = fill(&volume, 3);
     write_over(&volume, 3, offered);
@@ -327,8 +327,8 @@ fn what_cannot_be_moved_is_lost_when_its_zone_is_needed_and_pins_nothing() {
 fn many_zones_that_wait_cost_nobody_his_space() {
     let volume = Volume::new(Spec::power_of_two());
     let offered = fill(&volume, 3);
-    let mut zones = volume.store.zones().in_role(zone::Role::Data);
-    zones.retain(|zone| volume.store.zones().entry(*zone).live > 0);
+    let mut zones = volume.store.pool().in_role(zone::Role::Data);
+    zones.retain(|zone| volume.store.pool().entry(*zone).live > 0);
     zones.iter().step_by(2).for_each(|&zone| (1..8).for_each(|at| volume.device.spoil(zone, at * 20)));
     write_over(&volume, 3, offered);
     assert!(volume.extents.gc_stats().blocks_moved > 0);
@@ -351,7 +351,7 @@ fn with_a_zone_without_footer() -> (Volume, ZoneId) {
     volume.device.inject(Fault::nth(CommandKind::Append, 1, Effect::Error).on(zone));
     volume.write(1, 10 * 4096, &vec![5; 4096], 10 * 4096).unwrap();
     assert_eq!(first_block_of(&volume, 1).0, zone);
-    assert!(volume.store.zones().victims(9).len() > 1, "there are other victims");
+    assert!(volume.store.pool().victims(9).len() > 1, "there are other victims");
     (volume, zone)
 }
 
@@ -372,7 +372,7 @@ fn a_zone_that_cannot_be_evacuated_is_left_alone() {
     let group = volume.store.group_of(1);
     let value = volume.store.get(group, EXTENT, &key(Object(1), 0)).unwrap().unwrap();
     let extent = Extent::decode(&value).unwrap();
-    let nowhere = zone::Address::new(ZoneId(volume.store.zones().count()), 5, zone::Life(1));
+    let nowhere = zone::Address::new(ZoneId(volume.store.pool().count()), 5, zone::Life(1));
     let mut tx = Tx::new();
     tx.put(group, EXTENT, key(Object(1), 3), Extent { address: nowhere, ..extent }.encode());
     volume.store.commit(tx).unwrap();
@@ -431,11 +431,7 @@ fn an_extent_that_no_zone_has_is_damage() {
     let good = Extent::decode(&value).unwrap();
     let geometry = volume.device.geometry();
     let at = |zone, block| Extent {
-        address: zone::Address::new(
-            ZoneId(zone),
-            block,
-            volume.store.zones().entry(good.address.zone()).life,
-        ),
+        address: zone::Address::new(ZoneId(zone), block, volume.store.pool().entry(good.address.zone()).life),
         ..good.clone()
     };
     let (zone, end) = (good.address.zone().0, geometry.zone_blocks);

@@ -121,13 +121,13 @@ fn filled() -> (Volume, Arc<Emulated>) {
 
 /// Zones of data to which nobody appends any more.
 fn closed(volume: &Volume) -> Vec<zone::ZoneId> {
-    let zones = volume.store.zones().in_role(zone::Role::Data);
-    let is_closed = |zone: &zone::ZoneId| !volume.store.zones().is_leased(*zone) && live(volume, *zone) > 0;
+    let zones = volume.store.pool().in_role(zone::Role::Data);
+    let is_closed = |zone: &zone::ZoneId| !volume.store.pool().is_open(*zone) && live(volume, *zone) > 0;
     zones.into_iter().filter(is_closed).collect()
 }
 
 fn live(volume: &Volume, zone: zone::ZoneId) -> u32 {
-    volume.store.zones().entry(zone).live
+    volume.store.pool().entry(zone).live
 }
 
 /// Most of what a zone had is dead, and it can only be read from now on: what is dead there is not won. Were

@@ -14,7 +14,7 @@ use crate::{Seen, explore, prepared, rng, spawn};
 fn short_of_zones() -> Arc<Emulated> {
     prepared(Spec::tiny(), 2, |device| {
         let volume = Volume::open(device);
-        let (objects, mut rng, zones) = (objects(&volume), rng(), volume.store.zones());
+        let (objects, mut rng, zones) = (objects(&volume), rng(), volume.store.pool());
         for at in (0..BLOCKS).step_by(8) {
             objects.iter().for_each(|object| object.write(&volume, at, 8));
         }

@@ -12,12 +12,12 @@ fn list(entries: &[(u16, u16, u32)]) -> AccessList {
     AccessList::decode(&value(entries)).expect("this is a list")
 }
 
-/// All permissions of all classes, for callers of each class, against what acl(5) says, class by class.
+/// Checks all permissions of all classes, for callers of each class, against acl(5).
 #[test]
-fn the_first_class_that_fits_decides() {
+fn the_first_matching_class_decides() {
     const OWNING: u32 = 20;
     let in_groups = |uid, groups: &[u32]| Caller { groups: groups.to_vec(), ..Caller::user(uid, 99) };
-    // A named user, members of the owning group, of a named one, of both, and a stranger.
+    // A named user, members of the owning group, of a named group and of both, and a stranger.
     let callers = [
         (in_groups(11, &[OWNING, 30]), [true, false, false, false]),
         (in_groups(12, &[OWNING]), [false, true, false, false]),
@@ -25,7 +25,7 @@ fn the_first_class_that_fits_decides() {
         (in_groups(12, &[30, OWNING]), [false, true, true, false]),
         (in_groups(12, &[40]), [false, false, false, true]),
     ];
-    // Two bits are as good as three, and any two are alike.
+    // Two bits are enough instead of three, because any two behave alike.
     for permissions in 0..1 << 10 {
         let bits = |place: u16| permissions >> (2 * place) & 3;
         let (classes, mask) = ([bits(0), bits(1), bits(2), bits(3)], bits(4));
@@ -38,10 +38,14 @@ fn the_first_class_that_fits_decides() {
             (OTHER, classes[3], NO_ID),
         ]);
         for wanted in 0..4 {
-            for (who, fits) in &callers {
+            for (caller, fits) in &callers {
                 let any = fits.iter().zip(classes).any(|(&fits, class)| fits && class & wanted == wanted);
                 let masked = fits[3] || mask & wanted == wanted;
-                assert_eq!(list.grants(who, OWNING, wanted), any && masked, "{list:?} {who:?} {wanted}");
+                assert_eq!(
+                    list.grants(caller, OWNING, wanted),
+                    any && masked,
+                    "{list:?} {caller:?} {wanted}"
+                );
             }
         }
     }
@@ -66,7 +70,7 @@ fn the_group_class_is_the_mask_or_without_one_the_owning_group() {
 }
 
 #[test]
-fn what_is_no_list_is_known() {
+fn invalid_lists_are_recognised() {
     let (owner, group, other, mask) = ((USER_OBJ, 7, 0), (GROUP_OBJ, 5, 0), (OTHER, 1, 0), (MASK, 7, 0));
     let (ann, ben) = ((USER, 7, 11), (USER, 7, 10));
     // Named users need not be in order.

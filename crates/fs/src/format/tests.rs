@@ -32,7 +32,7 @@ fn shift() -> Shift {
 }
 
 #[test]
-fn records_come_back_as_they_were() {
+fn records_decode_to_what_was_encoded() {
     assert_eq!(Record::decode(&record().encode()), Ok(record()));
     let dirent = Dirent { inode: InodeNo(9), kind: Kind::Fifo, name: &[0xff; 255] };
     assert_eq!(Dirent::decode(&dirent.encode()), Ok(dirent));
@@ -45,7 +45,7 @@ fn records_come_back_as_they_were() {
     assert_eq!(decode_inode_key(&inode_key(InodeNo(u64::MAX))), Ok(InodeNo(u64::MAX)));
 }
 
-/// Offers every decoder whatever bytes there are: noise, truncations and single changed bits.
+/// Passes arbitrary bytes to every decoder: noise, truncations and single flipped bits.
 #[test]
 fn any_bytes_can_be_decoded_without_a_panic() {
     let offer = |bytes: &[u8]| {
@@ -73,7 +73,7 @@ fn any_bytes_can_be_decoded_without_a_panic() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn impossible_values_are_refused() {
     let refused = |change: &dyn Fn(&mut Record)| {
         let mut record = record();
         change(&mut record);
@@ -102,7 +102,7 @@ fn what_cannot_be_is_refused() {
 }
 
 #[test]
-fn keys_sort_as_what_they_stand_for() {
+fn keys_sort_like_their_values() {
     let numbers = [0, 1, 255, 256, u64::from(u32::MAX), u64::MAX];
     for pair in numbers.windows(2) {
         assert!(inode_key(InodeNo(pair[0])) < inode_key(InodeNo(pair[1])));
@@ -113,7 +113,7 @@ fn keys_sort_as_what_they_stand_for() {
     assert!(xattr_key(InodeNo(7), 0, 0, 0) < all && all < inode_key(InodeNo(8)));
 }
 
-/// The tables in `docs/format.md` and the structs are two copies of one truth.
+/// The tables in `docs/format.md` and the structs say the same twice.
 #[test]
 fn the_manual_says_the_same() {
     let manual = include_str!("../../../../docs/format.md");

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn nodes_that_somebody_holds_stay_and_others_go() {
+fn referenced_nodes_stay_and_others_are_evicted() {
     let inodes = Inodes::new(64);
     let held: Vec<_> = (0..10).map(|n| inodes.node(InodeNo(n))).collect();
     (100..5000).for_each(|n| drop(inodes.node(InodeNo(n))));
@@ -12,7 +12,7 @@ fn nodes_that_somebody_holds_stay_and_others_go() {
 }
 
 #[test]
-fn a_deleted_inode_is_remembered_without_links() {
+fn a_deleted_inode_keeps_its_last_record_without_links() {
     let inodes = Inodes::new(64);
     let node = inodes.node(InodeNo(5));
     let mut locked = Locked::one(&node);

@@ -1,17 +1,17 @@
-//! Which spans overlap a range, without a look at those that do not: an interval tree (Edelsbrunner 1980) over the
-//! bytes of a file.
+//! Finding the spans that overlap a range without looking at the others: an interval tree (Edelsbrunner 1980) over
+//! the bytes of a file.
 //!
-//! A span is kept at its centre: of the bytes in it, the one whose number ends in the most zero bits. A span that
-//! begins before a range and reaches into it has its centre in the range, or at the range's first byte with some of
-//! the lowest set bits cleared. A span that begins in the range has it in the range, or at one of the bytes that a
-//! Fenwick tree visits from the last byte on. So at most 64 bytes are looked at on either side.
+//! A span is stored at its centre: the byte in it whose number ends in the most zero bits. If a span begins before a
+//! range and reaches into it, its centre is in the range, or is the range's first byte with some of the lowest set
+//! bits cleared. If a span begins in the range, its centre is in the range, or is one of the bytes that a Fenwick
+//! tree visits from the last byte on. So at most 64 bytes are examined on either side.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::successors;
 
 use super::LockRange;
 
-/// Spans of owners; those of one owner do not overlap each other.
+/// Spans of owners. The spans of one owner do not overlap.
 #[derive(Debug)]
 pub(super) struct Spans<O> {
     centres: BTreeMap<u64, Centre<O>>,
@@ -20,7 +20,7 @@ pub(super) struct Spans<O> {
 /// The spans of one centre.
 #[derive(Debug)]
 struct Centre<O> {
-    /// By start and owner, with their ends.
+    /// The ends of the spans, by start and owner.
     by_start: BTreeMap<(u64, O), u64>,
     /// End, owner, start.
     by_end: BTreeSet<(u64, O, u64)>,
@@ -88,7 +88,7 @@ fn without_lowest_bit(number: u64) -> Option<u64> {
     number.checked_sub(1).map(|less| number & less)
 }
 
-/// None for 0, which has none, and beyond the largest number.
+/// None for 0, which has no set bit, and beyond the largest number.
 fn with_lowest_bit_added(number: u64) -> Option<u64> {
     number.checked_add(number & number.wrapping_neg()).filter(|&more| more > number)
 }

@@ -1,7 +1,7 @@
-//! The record locks of one file: for each owner the ranges that he holds.
+//! The record locks of one file: the ranges of each owner.
 //!
-//! I-LOCK-1 holds between owners. The spans of one owner are in order, do not overlap, and touch only where
-//! their modes differ, so that what he holds has one form, however he came to it.
+//! I-LOCK-1 holds between owners. The spans of one owner are in order, do not overlap, and touch only if their modes
+//! differ. So the same locks always have the same representation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use super::waits::WaitsOf;
 use super::{HandleId, LockMode, LockOwner, LockRange, OnConflict, RECORD_LOCKS_MAX, RecordLock};
 use crate::errno::{FsError, Result};
 
-/// Whose a lock is, within a mount.
+/// The owner of a lock within a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Owner {
     Process(u64),
@@ -22,7 +22,7 @@ pub(super) enum Owner {
 /// A request.
 pub(super) struct Asked {
     pub(super) owner: Owner,
-    /// The handle by which it comes.
+    /// The handle through which it is made.
     pub(super) through: HandleId,
     pub(super) range: LockRange,
     pub(super) mode: LockMode,
@@ -31,33 +31,33 @@ pub(super) struct Asked {
 #[derive(Debug, Default)]
 pub(super) struct RecordLocks {
     table: Mutex<Table>,
-    /// The table is not what it was when somebody began to wait.
+    /// The table has changed since a request began to wait.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Table {
-    /// Each owner that holds something.
+    /// Each owner that holds a lock.
     owned: BTreeMap<Owner, Owned>,
-    /// What all of them hold: their shared spans, and those that exclude others.
+    /// The locks of all owners: shared spans, and exclusive ones.
     shared: Spans<Owner>,
     exclusive: Spans<Owner>,
-    /// Which owners have come to what they hold through which handles.
+    /// Which owners have acquired their locks through which handles.
     through: BTreeSet<(HandleId, Owner)>,
-    /// Requests that wait.
+    /// The number of waiting requests.
     waiting: usize,
 }
 
-/// What one owner holds.
+/// The locks of one owner.
 #[derive(Debug, Default)]
 struct Owned {
-    /// Not empty; at most [`RECORD_LOCKS_MAX`].
+    /// Not empty. At most [`RECORD_LOCKS_MAX`].
     spans: Vec<Span>,
-    /// The handles through which it has come to it.
+    /// The handles through which the locks were acquired.
     through: BTreeSet<HandleId>,
 }
 
-/// Spans of one owner that others take the place of.
+/// Spans of one owner that other spans replace.
 struct Replaced {
     before: Vec<Span>,
     after: Vec<Span>,
@@ -93,7 +93,7 @@ impl RecordLocks {
         table.release(owner, range)
     }
 
-    /// The first lock of another in the way.
+    /// The first conflicting lock of another owner.
     pub(super) fn conflict(&self, owner: Owner, range: LockRange, mode: LockMode) -> Option<RecordLock> {
         let table = self.table.lock();
         let (owner, span) = table.conflicts(owner, range, mode).min_by_key(|(_, span)| span.range.start)?;
@@ -111,7 +111,7 @@ impl RecordLocks {
         table.remove(Owner::Process(process));
     }
 
-    /// The handle is gone, and so is whoever had it.
+    /// The handle is gone, and its user with it.
     pub(super) fn forget(&self, handle: HandleId, waits: WaitsOf<'_>) {
         let mut table = self.table.lock();
         self.disturb(&table, waits);
@@ -120,7 +120,7 @@ impl RecordLocks {
         owners.into_iter().for_each(|owner| table.remove(owner));
     }
 
-    /// The table is about to change: those who wait will have to look again.
+    /// Must be called before the table changes: waiting requests must be tried again.
     fn disturb(&self, table: &MutexGuard<'_, Table>, waits: WaitsOf<'_>) {
         if table.waiting > 0 {
             waits.forget();
@@ -152,7 +152,7 @@ impl RecordLocks {
 }
 
 impl Table {
-    /// The spans of other owners that are in the way.
+    /// The conflicting spans of other owners.
     fn conflicts(
         &self,
         owner: Owner,
@@ -166,10 +166,13 @@ impl Table {
         all.filter(move |(other, _)| *other != owner)
     }
 
-    /// Gives what nobody is in the way of.
+    /// Grants a request without conflicts.
     fn grant(&mut self, asked: &Asked) -> Result<()> {
         let Asked { owner, through, range, mode } = *asked;
-        assert!(self.conflicts(owner, range, mode).next().is_none(), "I-LOCK-1: somebody is in the way");
+        assert!(
+            self.conflicts(owner, range, mode).next().is_none(),
+            "I-LOCK-1: a lock of another owner conflicts"
+        );
         let owned = self.owned.entry(owner).or_default();
         let replaced = owned.replace(range, Some(mode))?;
         owned.through.insert(through);
@@ -189,7 +192,7 @@ impl Table {
         Ok(())
     }
 
-    /// The owner holds nothing any more.
+    /// Removes the owner.
     fn remove(&mut self, owner: Owner) {
         let Some(Owned { spans, through }) = self.owned.remove(&owner) else { return };
         self.replace(owner, Replaced { before: spans, after: Vec::new() });
@@ -212,9 +215,9 @@ impl Table {
 }
 
 impl Owned {
-    /// The range has this mode, or none, whatever parts of it had before.
+    /// Gives the range this mode, or none, whatever its parts had before.
     fn replace(&mut self, range: LockRange, mode: Option<LockMode>) -> Result<Replaced> {
-        // Those that overlap or touch it: of the first and the last something may be left.
+        // The spans that overlap or touch the range. Parts of the first and the last one may remain.
         let first = self.spans.partition_point(|span| span.range.end < range.start);
         let last = self.spans.partition_point(|span| span.range.start <= range.end);
         let affected = &self.spans[first..last];
@@ -240,7 +243,7 @@ impl Owned {
 }
 
 impl Span {
-    /// The part of it from `start` to `end`, if that is any.
+    /// The part of the span from `start` to `end`, if it is not empty.
     fn cut(self, start: u64, end: u64) -> Option<Span> {
         (start < end).then_some(Span { range: LockRange { start, end }, ..self })
     }
@@ -248,7 +251,7 @@ impl Span {
 
 #[cfg(test)]
 impl RecordLocks {
-    /// Every span, by owner and in the order in which it is kept.
+    /// Every span, by owner and in stored order.
     pub(super) fn held(&self) -> Vec<(Owner, LockRange, LockMode)> {
         let table = self.table.lock();
         let spans = |(&owner, owned): (&Owner, &Owned)| {

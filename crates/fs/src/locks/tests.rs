@@ -1,5 +1,5 @@
-//! Record locks against a model that knows of each byte who holds it; threads that exclude each other, wait
-//! in circles, and drop what others wait for, in many orders.
+//! Record locks against a model of every byte; threads that exclude each other, wait in cycles, and drop locks for
+//! which others wait, in many orders.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -34,7 +34,7 @@ fn body<'a, T>(name: &str, work: impl FnOnce() -> T + Send + 'a) -> Body<'a, T> 
     (name.to_owned(), Box::new(work))
 }
 
-/// Bytes that the model tells apart; the last stands for all from there to infinity.
+/// Bytes that the model distinguishes. The last one stands for all from there to infinity.
 const CELLS: usize = 13;
 
 type Cells = [Option<LockMode>; CELLS];
@@ -43,7 +43,7 @@ fn end_of(cell: usize) -> u64 {
     if cell == CELLS { LockRange::INFINITY } else { cell as u64 }
 }
 
-/// The runs of one mode in what one owner holds.
+/// The runs of one mode in the locks of one owner.
 fn runs(cells: &Cells) -> Vec<(LockRange, LockMode)> {
     let mut runs: Vec<(LockRange, LockMode)> = Vec::new();
     for (cell, held) in cells.iter().enumerate() {
@@ -56,7 +56,7 @@ fn runs(cells: &Cells) -> Vec<(LockRange, LockMode)> {
     runs
 }
 
-/// Whatever an owner holds, and whatever range of it he changes to whatever: what he holds then is that.
+/// For every state of an owner and every change of a range, the result is as expected.
 #[test]
 fn every_change_of_every_small_state_is_right() {
     const SMALL: usize = 5;
@@ -98,7 +98,7 @@ struct Compared {
     handles: Vec<Handle>,
     /// Of the owners, in this order: processes 0 and 1, handles 0, 1 and 2.
     model: [Cells; 5],
-    /// Through which handles the processes hold what they hold.
+    /// The handles through which the processes have acquired their locks.
     through: [Vec<usize>; 2],
     granted: u32,
     refused: u32,
@@ -110,7 +110,7 @@ impl Compared {
         if who < 2 { (handle, who, Process(who as u64)) } else { (handle, 2 + handle, LockOwner::Handle) }
     }
 
-    /// Of each other owner the first run in the way.
+    /// The first conflicting run of each other owner.
     fn conflicts(&self, who: usize, range: LockRange, mode: LockMode) -> Vec<RecordLock> {
         let mut found = Vec::new();
         for other in (0..5).filter(|&other| other != who) {
@@ -193,18 +193,18 @@ impl Compared {
                 None => Owner::Process(who as u64),
                 Some(handle) => Owner::Handle(self.handles[handle].locker.id()),
             };
-            // A handle that never asked is nobody.
+            // A handle that has never requested a lock is no owner.
             let of_owner = held.iter().filter(|(holder, _, _)| *holder == owner);
             let spans: Vec<_> = of_owner.map(|&(_, range, mode)| (range, mode)).collect();
             assert_eq!(spans, runs(cells), "of {owner:?}");
             seen += spans.len();
         }
-        assert_eq!(seen, held.len(), "somebody who is gone holds something: {held:?}");
+        assert_eq!(seen, held.len(), "an owner that is gone holds a lock: {held:?}");
     }
 }
 
 #[test]
-fn record_locks_are_what_a_model_of_every_byte_says() {
+fn record_locks_agree_with_a_model_of_every_byte() {
     let (_, fs) = volume();
     let file = create(&fs, "f");
     let (mut granted, mut refused) = (0, 0);
@@ -221,12 +221,12 @@ fn record_locks_are_what_a_model_of_every_byte_says() {
         refused += compared.refused;
         drop(compared);
         let left = file.node().locks.get().unwrap().records.held();
-        assert_eq!(left, [], "seed {seed}: who holds a lock has a handle");
+        assert_eq!(left, [], "seed {seed}: every owner of a lock has a handle");
     }
     assert!(granted > 1000 && refused > 1000, "{granted} granted, {refused} refused");
 }
 
-/// What at most one may be in at a time.
+/// A critical section for one thread at a time.
 #[derive(Default)]
 struct Section {
     inside: AtomicU32,
@@ -234,7 +234,7 @@ struct Section {
 }
 
 impl Section {
-    /// Whether somebody else was in it.
+    /// Whether another thread was in it.
     fn enter(&self) -> bool {
         let others = self.inside.fetch_add(1, Ordering::SeqCst);
         (0..20).for_each(|_| drop(self.seam.lock()));
@@ -243,7 +243,7 @@ impl Section {
     }
 }
 
-/// Two threads that enter again and again, each between `lock` and `unlock`; how many met somebody.
+/// Two threads that enter again and again, each between `lock` and `unlock`. Returns how often they met.
 fn meetings(lock: impl Fn(&Fs, &Handle, u64) + Sync, unlock: impl Fn(&Fs, &Handle, u64) + Sync) -> u32 {
     let (_, fs) = volume();
     let file = create(&fs, "f");
@@ -300,7 +300,7 @@ fn two_threads_exclude_each_other() {
     }
 }
 
-/// Where threads wait until all are there.
+/// Where threads wait until all have arrived.
 struct Gathering {
     missing: Mutex<usize>,
     complete: Condvar,
@@ -321,9 +321,9 @@ impl Gathering {
     }
 }
 
-/// Owner n holds file n, and wants file n + 1; the last wants the first.
+/// Owner n holds file n and requests file n + 1. The last one requests the first file.
 #[test]
-fn in_every_circle_exactly_one_is_refused() {
+fn in_every_cycle_exactly_one_request_is_refused() {
     for members in 2..5 {
         let (_, fs) = volume();
         let files: Vec<Handle> = (0..members).map(|n| create(&fs, &n.to_string())).collect();
@@ -348,7 +348,7 @@ fn in_every_circle_exactly_one_is_refused() {
 }
 
 #[test]
-fn of_two_who_share_and_want_to_be_alone_one_is_refused() {
+fn of_two_shared_holders_that_request_an_exclusive_lock_one_is_refused() {
     let (_, fs) = volume();
     let file = create(&fs, "f");
     for seed in 0..50 {
@@ -366,10 +366,10 @@ fn of_two_who_share_and_want_to_be_alone_one_is_refused() {
     }
 }
 
-/// Who has let go is waited for no more, though he who waited has not noticed yet: it is no deadlock when
-/// the one who let go then waits for the other.
+/// No thread waits for an owner that has released its lock, even before the waiting thread has noticed. It is no
+/// deadlock if that owner then waits for the other.
 #[test]
-fn nobody_is_refused_for_an_owner_who_has_let_go() {
+fn no_request_is_refused_because_of_an_owner_that_has_released_its_lock() {
     let (_, fs) = volume();
     let (f, g) = (create(&fs, "f"), create(&fs, "g"));
     let whole = |n| RecordLock { owner: Process(n), range: LockRange::WHOLE, mode: Exclusive };
@@ -391,9 +391,9 @@ fn nobody_is_refused_for_an_owner_who_has_let_go() {
     }
 }
 
-/// Who joins those whom a writer waits for is waited for too, also while the first of them stays.
+/// A writer also waits for an owner that joins the present readers, even while the first of them stays.
 #[test]
-fn a_circle_closes_by_a_reader_who_joins() {
+fn a_reader_that_joins_can_close_a_cycle() {
     let (_, fs) = volume();
     let (f, g) = (create(&fs, "f"), create(&fs, "g"));
     let whole = |n, mode| RecordLock { owner: Process(n), range: LockRange::WHOLE, mode };
@@ -421,7 +421,7 @@ fn a_circle_closes_by_a_reader_who_joins() {
 }
 
 #[test]
-fn dropping_a_handle_lets_those_in_who_wait() {
+fn dropping_a_handle_admits_waiting_requests() {
     let (_, fs) = volume();
     let file = create(&fs, "f");
     type Lock = fn(&Fs, &Handle, u64) -> Result<()>;
@@ -447,7 +447,7 @@ fn dropping_a_handle_lets_those_in_who_wait() {
 }
 
 #[test]
-fn a_process_that_closes_any_handle_has_no_locks_left() {
+fn a_process_that_closes_any_handle_loses_all_its_locks() {
     let (_, fs) = volume();
     let (by, other) = (create(&fs, "f"), create(&fs, "g"));
     let second = open(&fs, &by);
@@ -458,7 +458,11 @@ fn a_process_that_closes_any_handle_has_no_locks_left() {
     fs.close_locks(&second, 1);
     let asked = record(Process(3), 0, LockRange::INFINITY, Shared);
     assert_eq!(fs.conflicting_lock(&second, &asked), Some(theirs), "others keep theirs");
-    assert_eq!(fs.conflicting_lock(&other, &asked), Some(mine), "and he his on other files");
+    assert_eq!(
+        fs.conflicting_lock(&other, &asked),
+        Some(mine),
+        "and the other owner has its locks on other files"
+    );
     drop(by);
     assert_eq!(fs.conflicting_lock(&second, &asked), None);
 }
@@ -485,7 +489,7 @@ fn locks_of_whole_files_are_shared_or_not_and_change_their_mode() {
 }
 
 #[test]
-fn what_a_handle_was_not_opened_for_is_refused() {
+fn locks_that_a_handle_was_not_opened_for_are_refused() {
     let (_, fs) = volume();
     let file = create(&fs, "f");
     for (read, refused) in [(true, Exclusive), (false, Shared)] {
@@ -512,13 +516,13 @@ fn an_owner_holds_no_more_ranges_than_stated() {
     let middle = LockRange::new(1, 2).unwrap();
     assert_eq!(fs.unlock_range(&file, Process(1), middle), Err(FsError::NoLocks), "it would be one more");
     assert_eq!(file.node().locks.get().unwrap().records.held().len(), RECORD_LOCKS_MAX);
-    assert_eq!(lock(Process(2), 4 * most, 4 * most + 3), Ok(()), "others have room of their own");
+    assert_eq!(lock(Process(2), 4 * most, 4 * most + 3), Ok(()), "others have a limit of their own");
     assert_eq!(lock(Process(1), 3, 4), Ok(()), "two become one");
     assert_eq!(fs.unlock_range(&file, Process(1), middle), Ok(()));
 }
 
 #[test]
-fn a_file_without_locks_has_nothing_for_them() {
+fn a_file_without_locks_has_no_state_for_them() {
     let (_, fs) = volume();
     let file = create(&fs, "f");
     let lock = record(LockOwner::Handle, 0, LockRange::INFINITY, Exclusive);

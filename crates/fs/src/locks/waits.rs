@@ -1,10 +1,10 @@
-//! Who waits for whom: the graph of a mount's POSIX owners that wait for record locks.
+//! The graph of a mount's POSIX owners that wait for each other's record locks.
 //!
-//! An edge is there only while it is true. It is put in under the table of the file whose locks are in the
-//! way, and whoever is about to change that table takes the file's edges out first and wakes those who wait,
-//! who ask again and put in new ones. So a circle is one: nobody is refused for an owner who has let go. And
-//! none is missed: whoever closes it finds the other edges there, or their requests are asked again later
-//! and the last of them finds it.
+//! An edge exists only while it is true. It is inserted under the table of the file with the conflicting locks.
+//! Before that table changes, the file's edges are removed and the waiting requests are woken, which try again and
+//! insert new edges. So every cycle is a real one: no request is refused because of an owner that has released its
+//! lock. And no cycle is missed: the request that closes it finds the other edges, or their requests are tried again
+//! later and the last one finds it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,9 +20,9 @@ pub(super) struct Waits(Mutex<Graph>);
 
 #[derive(Default)]
 struct Graph {
-    /// By request, one for each that waits.
+    /// One edge for each waiting request.
     edges: BTreeMap<u64, Edge>,
-    /// The requests of each owner that waits.
+    /// The waiting requests of each owner.
     of_owner: BTreeMap<u64, BTreeSet<u64>>,
     /// The requests that wait for locks of each file.
     of_file: BTreeMap<InodeNo, BTreeSet<u64>>,
@@ -35,14 +35,14 @@ struct Edge {
     waits_for: Vec<u64>,
 }
 
-/// The graph, as those see it who hold the table of one file.
+/// The graph, for holders of the table of one file.
 #[derive(Clone, Copy)]
 pub(super) struct WaitsOf<'a> {
     waits: &'a Waits,
     file: InodeNo,
 }
 
-/// A request that waits.
+/// A waiting request.
 pub(super) struct Request(u64);
 
 impl Waits {
@@ -52,7 +52,7 @@ impl Waits {
 }
 
 impl WaitsOf<'_> {
-    /// The owner is about to wait for these; refused if one of them waits for him.
+    /// The owner is about to wait for these owners. Refused if one of them waits for it.
     pub(super) fn begin(self, owner: u64, waits_for: Vec<u64>) -> Result<Request> {
         let mut graph = self.waits.0.lock();
         if graph.leads(&waits_for, owner) {
@@ -64,12 +64,12 @@ impl WaitsOf<'_> {
         Ok(Request(request))
     }
 
-    /// It does not wait any more.
+    /// The request does not wait any more.
     pub(super) fn end(self, request: Request) {
         self.waits.0.lock().remove(request.0);
     }
 
-    /// The locks of the file are about to change, and those who wait will be woken.
+    /// The locks of the file are about to change, and the waiting requests will be woken.
     pub(super) fn forget(self) {
         let mut graph = self.waits.0.lock();
         let requests = graph.of_file.remove(&self.file).unwrap_or_default();
@@ -90,7 +90,7 @@ impl Graph {
         remove_from(&mut self.of_file, edge.file, request);
     }
 
-    /// Whether one of these is `owner`, or waits for him, directly or through others.
+    /// Whether one of these owners is `owner`, or waits for it directly or through others.
     fn leads(&self, from: &[u64], owner: u64) -> bool {
         let mut next = from.to_vec();
         let mut seen = FxHashSet::default();

@@ -1,7 +1,7 @@
-//! The locks of one whole file: who holds it, and in which mode.
+//! The locks of one whole file: the holders and the mode.
 //!
-//! Requests to share and requests to be alone wait apart. When the last holder goes, one of those that want to be alone
-//! is woken and not all: only one of them can have the lock.
+//! Requests for shared locks and for exclusive ones wait separately. When the last holder releases its lock, only one
+//! of the waiting exclusive requests is woken, because only one of them can get the lock.
 
 use std::collections::BTreeSet;
 
@@ -13,17 +13,17 @@ use crate::errno::{FsError, Result};
 #[derive(Debug, Default)]
 pub(super) struct WholeLocks {
     holders: Mutex<Holders>,
-    /// Nobody excludes others any more.
+    /// No holder is exclusive any more.
     can_share: Condvar,
-    /// Nobody holds the lock any more.
+    /// There is no holder any more.
     can_exclude: Condvar,
 }
 
-/// Each handle at most once; one that excludes is alone (I-LOCK-1).
+/// Each handle at most once. An exclusive holder is the only one (I-LOCK-1).
 #[derive(Debug, Default)]
 struct Holders {
     all: BTreeSet<HandleId>,
-    /// The one holder excludes others.
+    /// The only holder is exclusive.
     is_exclusive: bool,
 }
 
@@ -34,7 +34,7 @@ impl WholeLocks {
             if on_conflict == OnConflict::Refuse {
                 return Err(FsError::WouldBlock);
             }
-            // Two holders that share and both want to be alone would wait for each other for ever.
+            // Two shared holders that both request an exclusive lock would wait for each other for ever.
             self.remove(&mut holders, id);
             match mode {
                 LockMode::Shared => self.can_share.wait(&mut holders),
@@ -64,7 +64,7 @@ impl WholeLocks {
 }
 
 impl Holders {
-    /// Whether others are in the way.
+    /// Whether other holders conflict.
     fn exclude(&self, id: HandleId, mode: LockMode) -> bool {
         let has_others = self.all.len() > usize::from(self.all.contains(&id));
         has_others && (self.is_exclusive || mode == LockMode::Exclusive)

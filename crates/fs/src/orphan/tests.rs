@@ -7,13 +7,13 @@ use crate::tests::volume;
 use crate::{Caller, OpenFlags};
 
 const BLOCK: u64 = 4096;
-/// More than one piece of work deletes, and no more than two do.
+/// One piece of work cannot delete so many extents. Two can.
 const EXTENTS: u64 = STEP_EXTENTS as u64 * 3 / 2;
 
-/// While the background had the last piece of work in hand, the queue was empty: a writer who found no room
-/// took it for done, and was refused the space that came free a moment later.
+/// While the background had the last piece of work in progress, the queue was empty. A writer that found no space
+/// concluded that there was no work left and failed, although space was freed a moment later.
 #[test]
-fn who_finds_no_room_waits_for_what_others_have_in_hand() {
+fn an_operation_without_space_waits_for_work_in_progress() {
     let (_, fs) = volume();
     assert_eq!(fs.work_backlog(), Ok(true), "the tables have been looked at");
     let root = Caller::root();
@@ -36,12 +36,12 @@ fn who_finds_no_room_waits_for_what_others_have_in_hand() {
     while fs.backlog.len() > 0 {
         Stop::default().wait(Duration::from_millis(1));
     }
-    let found = fs.with_room(|| match in_the_way.take() {
+    let found = fs.with_space(|| match in_the_way.take() {
         Some(_) => Err(FsError::NoSpace),
         None => Ok(()),
     });
     assert_eq!(found, Ok(()));
     assert_eq!(background.join().unwrap(), Ok(true));
-    let stuck: Result<()> = fs.with_room(|| Err(FsError::NoSpace));
-    assert_eq!(stuck, Err(FsError::NoSpace), "nothing is left that could make room");
+    let stuck: Result<()> = fs.with_space(|| Err(FsError::NoSpace));
+    assert_eq!(stuck, Err(FsError::NoSpace), "nothing is left that could free space");
 }

@@ -2,16 +2,16 @@ use super::*;
 
 /// All 512 modes, all wishes, all classes against the rule in one line.
 #[test]
-fn access_follows_the_bits_of_the_first_class_that_fits() {
+fn access_follows_the_bits_of_the_first_matching_class() {
     let mut record = Record::empty(rt::Timestamp(0));
     (record.uid, record.gid) = (10, 20);
     let callers = [(Caller::user(10, 20), 6), (Caller::user(11, 20), 3), (Caller::user(11, 21), 0)];
     for permissions in 0..0o1000 {
         record.permissions = permissions;
         for wanted in 0..8 {
-            for (who, shift) in &callers {
+            for (caller, shift) in &callers {
                 let may = permissions >> shift & wanted == wanted;
-                assert_eq!(check_bits(who, &record, wanted).is_ok(), may, "{permissions:o} {wanted}");
+                assert_eq!(check_bits(caller, &record, wanted).is_ok(), may, "{permissions:o} {wanted}");
             }
             let root = wanted & EXECUTE == 0 || permissions & 0o111 != 0;
             assert_eq!(check_bits(&Caller::root(), &record, wanted).is_ok(), root);
@@ -20,7 +20,7 @@ fn access_follows_the_bits_of_the_first_class_that_fits() {
 }
 
 #[test]
-fn directories_can_be_searched_by_root_whatever_their_bits() {
+fn root_can_search_directories_with_any_bits() {
     let record = Record { kind: Kind::Directory, ..Record::empty(rt::Timestamp(0)) };
     assert_eq!(check_bits(&Caller::root(), &record, READ | WRITE | EXECUTE), Ok(()));
 }

@@ -12,8 +12,8 @@ use crate::{Caller, Fs, FsError, InodeNo, OpenFlags};
 
 const PAUSE: Duration = Duration::from_millis(1);
 
-fn note_access(fs: &Fs, inode: InodeNo) {
-    fs.note_access(inode).unwrap();
+fn update_atime(fs: &Fs, inode: InodeNo) {
+    fs.update_atime(inode).unwrap();
 }
 
 fn collect_garbage(fs: &Fs, inode: InodeNo) {
@@ -25,12 +25,12 @@ fn defragment(fs: &Fs, inode: InodeNo) {
     fs.defragment(inode, 0).unwrap();
 }
 
-/// Collecting, defragmenting and the noting of times of access are no system calls that the kernel waits for before
-/// it makes a mount read-only. What had begun of them changed the volume after it had been closed, when it
-/// is promised to stay as it is until it is made writable.
+/// GC, defragmentation and updates of access times are not system calls, so the kernel does not wait for them before
+/// it remounts read-only. Those that had begun changed the volume after it had been closed, although it must not
+/// change until it is made writable.
 #[test]
-fn what_has_begun_ends_before_a_volume_is_closed() {
-    let works: [fn(&Fs, InodeNo); 3] = [note_access, collect_garbage, defragment];
+fn changes_that_have_begun_end_before_a_volume_is_closed() {
+    let works: [fn(&Fs, InodeNo); 3] = [update_atime, collect_garbage, defragment];
     for work in works {
         let (device, fs) = volume();
         while fs.work_backlog().unwrap() {}
@@ -54,7 +54,7 @@ fn what_has_begun_ends_before_a_volume_is_closed() {
             closer.store().last_lsn()
         });
         let closing = closing.unwrap();
-        while !fs.held.load(Ordering::SeqCst) {
+        while !fs.remounted_read_only.load(Ordering::SeqCst) {
             Stop::default().wait(PAUSE);
         }
         let is_closed = (0..100).any(|_| Stop::default().wait(PAUSE) || closing.is_finished());
@@ -67,10 +67,10 @@ fn what_has_begun_ends_before_a_volume_is_closed() {
     }
 }
 
-/// A volume that could not be closed when it was made read-only was taken for closed from then on: to make it
-/// read-only again, or to unmount it, said that all was well.
+/// After a volume could not be closed when it was made read-only, it counted as closed: making it read-only again, or
+/// unmounting it, reported success.
 #[test]
-fn what_could_not_be_closed_is_not_taken_for_closed() {
+fn a_volume_that_could_not_be_closed_does_not_count_as_closed() {
     let device = Arc::new(Emulated::new(Spec::new(4096, 32, 256)));
     let fs = volume_on(Arc::clone(&device) as _);
     let make = |name: &[u8]| fs.make_directory(&Caller::root(), InodeNo::ROOT, name, 0o755).map(|_| ());
@@ -83,13 +83,13 @@ fn what_could_not_be_closed_is_not_taken_for_closed() {
         assert!(fs.unmount().is_err());
     }
     device.heal();
-    // The volume has latched.
+    // The volume has shut down.
     assert_eq!(fs.make_writable(), Err(FsError::ReadOnly));
     drop(fs);
     let fs = mount(&(device as _));
     assert!(fs.lookup(&Caller::root(), InodeNo::ROOT, b"before").is_ok());
     assert_eq!(fs.check().unwrap(), []);
-    // What was closed stays so whatever happens to the device.
+    // A closed volume stays closed whatever happens to the device.
     fs.make_read_only().unwrap();
     assert_eq!((fs.make_read_only(), fs.sync(), fs.unmount()), (Ok(()), Ok(()), Ok(())));
     fs.make_writable().unwrap();
@@ -97,12 +97,12 @@ fn what_could_not_be_closed_is_not_taken_for_closed() {
     fs.unmount().unwrap();
 }
 
-/// The last close of a file without a name on a volume that is read-only for a while was forgotten: its blocks were
-/// missing until the next mount.
+/// The last close of a file without a name was forgotten while the volume was remounted read-only. Its blocks were
+/// not freed until the next mount.
 #[test]
-fn a_file_that_is_closed_while_nothing_may_change_is_deleted_afterwards() {
+fn a_file_that_is_closed_while_the_volume_is_read_only_is_deleted_afterwards() {
     let (device, fs) = volume();
-    // What earlier mounts have left has been looked for, and nobody does so again.
+    // The scan of what earlier mounts left is complete and is not repeated.
     while fs.work_backlog().unwrap() {}
     let (root, flags) = (Caller::root(), OpenFlags { write: true, ..OpenFlags::default() });
     let (_, file) = fs.create(&root, InodeNo::ROOT, b"doomed", 0o600, flags, true).unwrap();
@@ -114,7 +114,7 @@ fn a_file_that_is_closed_while_nothing_may_change_is_deleted_afterwards() {
     drop(file);
     assert_eq!(live(), 1 << 20, "nothing may change");
     fs.make_writable().unwrap();
-    // A thread of the volume may have it in hand.
+    // A thread of the volume may be working on it.
     let (never, times) = (Stop::default(), 0..10_000);
     let is_deleted = |_| {
         fs.work_backlog().unwrap();

@@ -1,7 +1,7 @@
-//! What directories hold, each read once however many findings ask.
+//! The entries of directories, each of which is read once however many findings need it.
 //!
-//! What is remembered is the state before the first change. That is safe: a repair that takes an entry away makes
-//! the answer of a later question too cautious, and the next pass of repairs asks again.
+//! The state before the first change is remembered. That is safe: after a repair has removed an entry, a later answer
+//! is too cautious, and the next pass of repairs asks again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use crate::names::first_cookie;
 use crate::types::{DirEntry, InodeNo};
 use crate::volume::Fs;
 
-/// Directories that findings have asked about.
+/// The directories that findings have needed.
 pub(super) struct Directories<'a> {
     fs: &'a Fs,
     read: BTreeMap<InodeNo, Directory>,
@@ -18,9 +18,9 @@ pub(super) struct Directories<'a> {
 
 #[derive(Default)]
 struct Directory {
-    /// Inodes that it has entries of.
+    /// Inodes of its entries.
     inodes: BTreeSet<InodeNo>,
-    /// Entries that are not where the hash of their names says; of one name the first.
+    /// Entries that are not in the place of their name's hash. Of several with one name, the first.
     misplaced: BTreeMap<Vec<u8>, DirEntry>,
 }
 
@@ -34,7 +34,7 @@ impl<'a> Directories<'a> {
         Ok(self.directory(directory)?.inodes.contains(&inode))
     }
 
-    /// The entry of this name that is not where the hash of the name says.
+    /// The entry with this name that is not in the place of the name's hash.
     pub(super) fn misplaced(&mut self, directory: InodeNo, name: &[u8]) -> Result<Option<DirEntry>> {
         Ok(self.directory(directory)?.misplaced.remove(name))
     }

@@ -1,4 +1,4 @@
-//! Threads that have nothing to do.
+//! Idle threads.
 
 use rt::thread::Stop;
 use tree::Step;
@@ -16,9 +16,9 @@ fn threads_of_an_idle_volume_sleep_and_a_change_wakes_them() {
     let fs = timed_volume();
     while fs.step() == Ok(Step::Worked) {}
     fs.start().unwrap();
-    let sleepers = || fs.runtime.calm.sleepers.load(Ordering::SeqCst);
+    let sleepers = || fs.runtime.watch.sleepers.load(Ordering::SeqCst);
     for round in 0..3 {
-        await_that("all threads sleep", || sleepers() == Lane::ALL.len());
+        await_that("all threads sleep", || sleepers() == BackgroundTask::ALL.len());
         fs.make_directory(&Caller::root(), InodeNo::ROOT, format!("d{round}").as_bytes(), 0o755).unwrap();
         let last = fs.store.last_lsn();
         await_that("the change is made durable by a thread that slept", || fs.store.durable_lsn() >= last);
@@ -28,30 +28,30 @@ fn threads_of_an_idle_volume_sleep_and_a_change_wakes_them() {
 }
 
 #[test]
-fn a_change_that_comes_before_a_thread_sleeps_keeps_it_awake() {
-    let calm = Calm::default();
-    let seen = calm.changes.load(Ordering::SeqCst);
-    assert!(!calm.end(), "no thread sleeps");
-    assert_eq!(calm.sleep(seen, || unreachable!("there was a change")), Some(0));
-    let seen = calm.changes.load(Ordering::SeqCst);
-    let woken = calm.sleep(seen, || {
-        assert!(calm.end(), "it is to be woken");
+fn a_change_before_a_thread_sleeps_keeps_it_awake() {
+    let watch = ChangeWatch::default();
+    let seen = watch.changes.load(Ordering::SeqCst);
+    assert!(!watch.note_change(), "no thread sleeps");
+    assert_eq!(watch.sleep(seen, || unreachable!("there was a change")), Some(0));
+    let seen = watch.changes.load(Ordering::SeqCst);
+    let woken = watch.sleep(seen, || {
+        assert!(watch.note_change(), "it is to be woken");
         Some(7)
     });
     assert_eq!(woken, Some(7));
 }
 
 #[test]
-fn threads_that_sleep_end_when_the_volume_is_dropped() {
+fn sleeping_threads_end_when_the_volume_is_dropped() {
     let fs = timed_volume();
-    let calm = Arc::clone(&fs.runtime.calm);
+    let watch = Arc::clone(&fs.runtime.watch);
     fs.start().unwrap();
-    await_that("all threads sleep", || calm.sleepers.load(Ordering::SeqCst) == Lane::ALL.len());
+    await_that("all threads sleep", || watch.sleepers.load(Ordering::SeqCst) == BackgroundTask::ALL.len());
     drop(fs);
-    await_that("no thread holds what it slept on", || Arc::strong_count(&calm) == 1);
+    await_that("no thread holds the watch", || Arc::strong_count(&watch) == 1);
 }
 
-/// A volume for which time passes.
+/// A volume whose clock runs.
 fn timed_volume() -> Arc<Fs> {
     let (device, fs) = volume();
     fs.unmount().unwrap();

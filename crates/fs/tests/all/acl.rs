@@ -1,4 +1,4 @@
-//! Access control lists, for callers whom no kernel has checked.
+//! Access control lists, for callers that no kernel has checked.
 
 use fs::{ACL_ACCESS, ACL_DEFAULT, Caller, Changes, FsError, InodeNo, Kind};
 
@@ -13,7 +13,7 @@ const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 const NOBODY: u32 = u32::MAX;
 
-/// An attribute's value: version 2, then tag, permissions and id of each entry.
+/// The value of an attribute: version 2, then tag, permissions and id of each entry.
 fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     let mut bytes = 2_u32.to_le_bytes().to_vec();
     for (tag, permissions, id) in entries {
@@ -24,7 +24,7 @@ fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     bytes
 }
 
-/// One with user 11 and group 30, who each get all that the mask lets through.
+/// A list with user 11 and group 30, which each get everything that the mask allows.
 fn named(owner: u16, group: u16, mask: u16, other: u16) -> Vec<u8> {
     list(&[
         (OWNER, owner, NOBODY),
@@ -64,9 +64,9 @@ fn owned(volume: &Volume, inode: InodeNo) -> InodeNo {
     inode
 }
 
-/// Who was named in a list got nothing by it, and the owning group got what the mask allows.
+/// Users and groups in a list had no access by it, and the owning group had the access of the mask.
 #[test]
-fn lists_decide_who_may_do_what() {
+fn lists_decide_about_access() {
     let volume = Volume::new();
     let home = owned(&volume, volume.directory(ROOT, "home"));
     let file = owned(&volume, volume.file(home, "f").inode());
@@ -88,7 +88,7 @@ fn lists_decide_who_may_do_what() {
     }
     assert_eq!((reads(&member), writes(&member)), (Ok(()), refused.clone()));
     assert_eq!((reads(&stranger), writes(&stranger)), (refused.clone(), refused.clone()));
-    // The mask is what `chmod` changes.
+    // `chmod` changes the mask.
     chmod(&volume, file, 0o4646);
     assert_eq!(get(&volume, file, ACL_ACCESS), Ok(named(6, 4, 4, 6)));
     assert_eq!((reads(&named_user), writes(&named_user)), (Ok(()), refused.clone()));
@@ -97,7 +97,7 @@ fn lists_decide_who_may_do_what() {
     assert_eq!((reads(&named_user), reads(&named_group), reads(&member)), {
         (refused.clone(), refused.clone(), refused.clone())
     });
-    // Of directories.
+    // For directories.
     assert_eq!(finds(&named_user), refused);
     set(&volume, home, ACL_ACCESS, &named(7, 0, 7, 0)).unwrap();
     assert_eq!(finds(&named_user), Ok(()));
@@ -110,7 +110,7 @@ fn lists_decide_who_may_do_what() {
 }
 
 #[test]
-fn what_the_bits_can_say_is_not_kept() {
+fn a_list_that_bits_can_express_is_not_stored() {
     let volume = Volume::new();
     let file = volume.file(ROOT, "f").inode();
     let names = |volume: &Volume| volume.fs.list_xattrs(&Caller::root(), file).unwrap();
@@ -123,7 +123,7 @@ fn what_the_bits_can_say_is_not_kept() {
     assert_eq!(names(&volume), [ACL_ACCESS]);
     let volume = volume.remount();
     assert_eq!(get(&volume, file, ACL_ACCESS), Ok(named(6, 4, 6, 0)));
-    // A list that is taken away leaves the bits; one that is not there is not missed.
+    // Removing a list leaves the bits. Removing a list that does not exist succeeds.
     for _ in 0..2 {
         assert_eq!(volume.fs.remove_xattr(&Caller::root(), file, ACL_ACCESS), Ok(()));
         assert_eq!((permissions(&volume, file), names(&volume).len()), (0o4660, 0));
@@ -135,9 +135,9 @@ fn what_the_bits_can_say_is_not_kept() {
     volume.settle_and_check();
 }
 
-/// A directory's default list was kept and not handed down.
+/// A directory's default list was stored and not inherited.
 #[test]
-fn what_is_made_in_a_directory_begins_with_its_default_list() {
+fn new_inodes_inherit_the_default_list() {
     let volume = Volume::new();
     let default = named(7, 5, 7, 1);
     let home = owned(&volume, volume.directory(ROOT, "home"));
@@ -176,7 +176,7 @@ fn what_is_made_in_a_directory_begins_with_its_default_list() {
 }
 
 #[test]
-fn a_default_list_that_bits_can_say_is_another_umask() {
+fn a_minimal_default_list_acts_like_a_umask() {
     let volume = Volume::new();
     let home = volume.directory(ROOT, "home");
     set(&volume, home, ACL_DEFAULT, &minimal(7, 6, 4)).unwrap();
@@ -193,7 +193,7 @@ fn a_default_list_that_bits_can_say_is_another_umask() {
 }
 
 #[test]
-fn who_may_set_which_list_on_what() {
+fn lists_are_set_only_on_allowed_inodes_by_allowed_callers() {
     let volume = Volume::new();
     let file = owned(&volume, volume.file(ROOT, "f").inode());
     let directory = owned(&volume, volume.directory(ROOT, "d"));
@@ -217,7 +217,7 @@ fn who_may_set_which_list_on_what() {
     };
     assert_eq!(set(&volume, file, ACL_ACCESS, &most(507)), Ok(()));
     assert_eq!(set(&volume, file, ACL_ACCESS, &most(508)), Err(FsError::ArgumentTooLong));
-    // As with `chmod`, who is not in its group does not make a program run as that.
+    // As with `chmod`, a caller outside of the group does not make a program run as that group.
     let stranger = Caller { gid: 99, ..owner.clone() };
     for (who, expected) in [(&owner, 0o6777), (&stranger, 0o4777)] {
         chmod(&volume, file, 0o6777);

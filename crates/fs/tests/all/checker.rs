@@ -1,4 +1,4 @@
-//! Every finding of the checker, each with the damage that it is for.
+//! Every finding of the checker, each with the damage that causes it.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use crate::support::{Volume, pattern};
 const ROOT: InodeNo = InodeNo::ROOT;
 const NOBODY: InodeNo = InodeNo(4 * 100);
 
-/// A volume with a directory `d` that holds a directory `e` and a file `f` of some blocks.
+/// A volume with a directory `d` that contains a directory `e` and a file `f` of some blocks.
 pub(crate) struct Sound {
     pub(crate) volume: Volume,
     pub(crate) d: InodeNo,
@@ -78,7 +78,7 @@ impl Sound {
         rows.into_iter().find_map(|(key, value)| Some((key, its(&value)?))).expect("the name is there")
     }
 
-    /// What the checker finds in names, after a mount that remembers nothing.
+    /// The findings about names, after a mount without cached inodes.
     #[track_caller]
     fn finds(self, expected: &[NameFinding]) {
         self.volume.fs.sync().unwrap();
@@ -112,14 +112,14 @@ fn variants(source: &str, name: &str) -> BTreeSet<String> {
     names.map(|line| line.split([' ', ',']).next().unwrap().to_owned()).collect()
 }
 
-/// Who adds a kind plants it too.
+/// A new kind of finding must be planted too.
 #[test]
 fn every_kind_of_finding_is_planted() {
     let plants = [
-        rows_that_mean_nothing,
+        rows_that_cannot_be_decoded,
         a_row_in_another_group,
         a_number_that_was_never_handed_out,
-        an_entry_of_what_is_no_directory,
+        an_entry_of_an_inode_that_is_no_directory,
         a_name_of_no_inode_and_one_of_a_wrong_kind,
         a_name_under_a_wrong_hash,
         a_directory_that_names_another_above_it,
@@ -128,10 +128,10 @@ fn every_kind_of_finding_is_planted() {
         directories_that_are_only_in_each_other,
         orphans_that_are_none,
         intents_and_their_causes,
-        attributes_of_nobody,
+        attributes_without_an_inode,
         data_beyond_the_end,
-        data_of_what_is_no_file,
-        a_file_that_writes_where_others_have_theirs,
+        data_of_an_inode_that_is_no_file,
+        a_file_that_owns_blocks_that_others_reference,
     ];
     plants.iter().for_each(|plant| plant());
     let kinds = variants(include_str!("../../src/check.rs"), "NameFinding");
@@ -140,7 +140,7 @@ fn every_kind_of_finding_is_planted() {
 }
 
 #[test]
-fn rows_that_mean_nothing() {
+fn rows_that_cannot_be_decoded() {
     let sound = Sound::new();
     sound.put(ROOT, INODE, inode_key(NOBODY), b"nonsense".to_vec());
     sound.put(ROOT, ORPHAN, b"short".to_vec(), marker());
@@ -176,7 +176,7 @@ fn a_number_that_was_never_handed_out() {
 }
 
 #[test]
-fn an_entry_of_what_is_no_directory() {
+fn an_entry_of_an_inode_that_is_no_directory() {
     let sound = Sound::new();
     let (key, entry) = sound.entry(sound.d, "f");
     let cookie = u64::from_be_bytes(key[8..16].try_into().unwrap());
@@ -292,7 +292,7 @@ fn intents_and_their_causes() {
 }
 
 #[test]
-fn a_range_that_is_being_moved_nobody_knows_where_to() {
+fn a_range_move_without_a_valid_intent() {
     let sound = Sound::new();
     let other = sound.volume.file(sound.d, "other").inode();
     sound.put(sound.f, INTENT, number_key(sound.f), marker());
@@ -311,7 +311,7 @@ fn a_range_that_is_being_moved_nobody_knows_where_to() {
 }
 
 #[test]
-fn attributes_of_nobody() {
+fn attributes_without_an_inode() {
     let sound = Sound::new();
     let head = XattrHead { parts: 1, value_length: 1, name: b"user.a".to_vec(), bytes: b"1".to_vec() };
     sound.put(NOBODY, XATTR, xattr_key(NOBODY, 1, 0, 0), head.encode());
@@ -342,7 +342,7 @@ fn values_of_the_format_are_not_taken_from_a_newer_version() {
 }
 
 #[test]
-fn data_of_what_is_no_file() {
+fn data_of_an_inode_that_is_no_file() {
     let sound = Sound::new();
     let handle = sound.volume.file(sound.d, "short");
     sound.volume.write(&handle, 0, b"inline");
@@ -359,7 +359,7 @@ fn data_of_what_is_no_file() {
 }
 
 #[test]
-fn a_count_of_unwritten_blocks_that_nobody_has() {
+fn a_wrong_count_of_unwritten_blocks() {
     let sound = Sound::new();
     let mut tx = Tx::new();
     tx.counter(UNWRITTEN_BLOCKS, 3);
@@ -371,7 +371,7 @@ fn a_count_of_unwritten_blocks_that_nobody_has() {
 }
 
 #[test]
-fn an_attribute_and_a_counter_that_mean_nothing() {
+fn an_attribute_and_a_counter_that_cannot_be_decoded() {
     let sound = Sound::new();
     sound.put(sound.f, XATTR, xattr_key(sound.f, 1, 0, 0), vec![0; 9]);
     let group = sound.group(sound.f).0;
@@ -382,10 +382,10 @@ fn an_attribute_and_a_counter_that_mean_nothing() {
     ]);
 }
 
-/// One row that means nothing, of a file's data or of a directory, kept the whole volume from being checked and
-/// repaired: there was an error in the place of all findings.
+/// One damaged row of a file's data or of a directory kept the whole volume from being checked and repaired: there
+/// was an error instead of the findings.
 #[test]
-fn a_row_that_means_nothing_does_not_stop_the_checker() {
+fn a_damaged_row_does_not_stop_the_checker() {
     let sound = Sound::new();
     let data = extent::format::key(Object(sound.f.0), 0).to_vec();
     sound.put(sound.f, EXTENT, data, vec![0; 5]);
@@ -404,7 +404,7 @@ fn a_row_that_means_nothing_does_not_stop_the_checker() {
     ]);
 }
 
-/// `f` and a clone of it, and which objects have their contents.
+/// `f` and a clone of it, and the objects with their contents.
 struct Cloned {
     sound: Sound,
     g: InodeNo,
@@ -427,7 +427,7 @@ impl Cloned {
         extent::format::key(Object(object.0), block).to_vec()
     }
 
-    /// What is found in data.
+    /// The findings about data.
     fn finds(&self, kinds: &[&str]) {
         let findings = self.sound.volume.fs.check().unwrap();
         let found: Vec<&str> = findings.iter().map(Finding::kind).collect();
@@ -464,13 +464,13 @@ fn references_that_are_not_counted_or_lead_nowhere() {
 }
 
 #[test]
-fn blocks_that_are_shared_by_nobody() {
+fn shared_blocks_without_a_reference() {
     let cloned = Cloned::new();
     for object in cloned.objects {
         cloned.sound.delete(object, EXTENT, Cloned::key(object, 0));
     }
     cloned.sound.delete(cloned.sound.f, REFCOUNT, Cloned::key(cloned.sound.f, 0));
-    // One reference has all blocks: now they are data of nobody, as those of any other object would be.
+    // One reference has all blocks: now they are data without an owner, as those of any other object would be.
     cloned.finds(&["data-without-file"]);
     let rest = Extent::reference(3, Origin { object: Object(cloned.sound.f.0), block: 4 }).encode();
     cloned.sound.put(cloned.g, EXTENT, Cloned::key(cloned.objects[1], 0), rest);
@@ -478,7 +478,7 @@ fn blocks_that_are_shared_by_nobody() {
 }
 
 #[test]
-fn a_file_that_writes_where_others_have_theirs() {
+fn a_file_that_owns_blocks_that_others_reference() {
     let cloned = Cloned::new();
     let (f, Cloned { sound, objects, .. }) = (cloned.sound.f, cloned);
     sound.change(f, |record| record.object = None);
@@ -489,42 +489,42 @@ fn a_file_that_writes_where_others_have_theirs() {
 }
 
 #[test]
-fn damage_to_what_is_shared_is_told_of_each_file() {
+fn damage_to_shared_blocks_is_reported_for_each_file() {
     let Cloned { sound, .. } = Cloned::new();
     let at = first_extent(&sound.volume, sound.f);
     sound.volume.device.corrupt(at.zone(), at.block() + 2, 9, 1);
     let bytes = Some(2 * 4096..3 * 4096);
-    let mut told = scrub(&sound.volume);
-    told.sort_by_key(|(_, path, _)| path.clone());
+    let mut reported = scrub(&sound.volume);
+    reported.sort_by_key(|(_, path, _)| path.clone());
     assert_eq!(
-        told,
+        reported,
         [("data", Some("/d/f".to_owned()), bytes.clone()), ("data", Some("/d/g".to_owned()), bytes)]
     );
 }
 
-/// A kind of finding, the path of a file, and which of its bytes.
-type Told = (&'static str, Option<String>, Option<std::ops::Range<u64>>);
+/// A kind of finding, the path of a file, and the affected bytes.
+type Reported = (&'static str, Option<String>, Option<std::ops::Range<u64>>);
 
 /// Everything that a scrub finds: kinds, paths, bytes.
-fn scrub(volume: &Volume) -> Vec<Told> {
+fn scrub(volume: &Volume) -> Vec<Reported> {
     let (mut at, mut findings) = (ScrubAt::start(), Vec::new());
     while at != ScrubAt::End {
         let some = volume.fs.scrub_step(at, 10_000).unwrap();
         findings.extend(some.findings.into_iter().map(|(finding, _)| finding));
         at = some.next;
     }
-    told(volume, &findings)
+    reported(volume, &findings)
 }
 
-fn told(volume: &Volume, findings: &[Finding]) -> Vec<Told> {
-    let affected = volume.fs.affected(findings).unwrap();
+fn reported(volume: &Volume, findings: &[Finding]) -> Vec<Reported> {
+    let affected = volume.fs.affected_files(findings).unwrap();
     let path = |path: Option<Vec<u8>>| path.map(|path| String::from_utf8(path).unwrap());
     let each = findings.iter().zip(affected);
     each.flat_map(|(finding, of)| of.into_iter().map(move |of| (finding.kind(), path(of.path), of.bytes)))
         .collect()
 }
 
-/// Where the first extent of a file lies.
+/// The place of the first extent of a file.
 fn first_extent(volume: &Volume, inode: InodeNo) -> zone::Address {
     let pieces = volume.fs.extents().view_object(Object(inode.0)).unwrap();
     match &pieces[0].1 {
@@ -534,7 +534,7 @@ fn first_extent(volume: &Volume, inode: InodeNo) -> zone::Address {
 }
 
 #[test]
-fn damaged_data_is_told_by_name_and_bytes() {
+fn damaged_data_is_reported_by_name_and_bytes() {
     let sound = Sound::new();
     let at = first_extent(&sound.volume, sound.f);
     assert_eq!(scrub(&sound.volume), []);
@@ -547,9 +547,9 @@ fn damaged_data_is_told_by_name_and_bytes() {
     );
 }
 
-/// A leaf that cannot be read: whose names, contents and attributes may be in it is told.
+/// A leaf that cannot be read: the files whose names, contents and attributes may be in it are reported.
 #[test]
-fn what_a_damaged_page_of_metadata_takes_with_it() {
+fn a_damaged_page_of_metadata_affects_the_files_in_it() {
     let volume = Volume::new();
     let (mut files, mut inodes) = (Vec::new(), std::collections::BTreeSet::new());
     for number in 0..400 {
@@ -583,12 +583,12 @@ fn what_a_damaged_page_of_metadata_takes_with_it() {
     volume.device.corrupt(at.zone(), at.block(), 77, 1);
     let volume = volume.kill();
     let findings = volume.fs.check_store().unwrap();
-    let told = told(&volume, &findings);
-    assert!(told.iter().all(|(kind, ..)| *kind == "node"), "{told:?}");
+    let reported = reported(&volume, &findings);
+    assert!(reported.iter().all(|(kind, ..)| *kind == "node"), "{reported:?}");
     for (inode, number) in files {
-        let is_told = told.iter().any(|(_, path, _)| path.as_deref() == Some(&format!("/f{number}")));
-        assert!(is_told || !inside.contains(&inode.0), "/f{number}");
+        let is_reported = reported.iter().any(|(_, path, _)| path.as_deref() == Some(&format!("/f{number}")));
+        assert!(is_reported || !inside.contains(&inode.0), "/f{number}");
     }
-    assert!(told.len() < 300, "{} files are named", told.len());
+    assert!(reported.len() < 300, "{} files are named", reported.len());
     assert!(!volume.fs.check_readable().unwrap().findings.is_empty());
 }

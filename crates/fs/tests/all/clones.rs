@@ -67,7 +67,7 @@ fn a_clone_of_a_clone_and_of_what_was_written_since() {
 }
 
 #[test]
-fn what_cannot_be_cloned() {
+fn clones_that_are_refused() {
     let volume = Volume::new();
     let (file, other) = (volume.file(ROOT, "file"), volume.file(ROOT, "other"));
     volume.write(&file, 0, &pattern(1, 50_000));
@@ -100,7 +100,7 @@ fn what_cannot_be_cloned() {
 }
 
 #[test]
-fn bytes_behind_the_end_are_nobodys() {
+fn bytes_behind_the_end_read_as_zeros_after_a_clone() {
     let volume = Volume::new();
     let (file, copy) = (volume.file(ROOT, "file"), volume.file(ROOT, "copy"));
     volume.write(&file, 0, &[7; 30_000]);
@@ -143,7 +143,7 @@ fn short_contents_and_holes_are_cloned_as_well() {
 }
 
 #[test]
-fn space_that_is_kept_stays_with_the_file() {
+fn preallocated_space_stays_with_the_file() {
     let volume = Volume::new();
     let (file, copy) = (volume.file(ROOT, "file"), volume.file(ROOT, "copy"));
     volume.write(&file, 0, &pattern(1, 100_000));
@@ -204,9 +204,9 @@ fn a_full_volume_is_emptied_of_files_that_share() {
     assert_eq!(volume.fs.space().available, available);
 }
 
-/// What is left of one block in each of many extents goes together: more than one transaction takes.
+/// The remaining blocks of many extents are freed together, which takes more than one transaction.
 #[test]
-fn what_is_cut_out_of_many_shared_extents_goes_in_steps() {
+fn freeing_parts_of_many_shared_extents_takes_steps() {
     let volume = Volume::on(Spec::new(4096, 64, 4096).max_append(256));
     let (file, copy) = (volume.file(ROOT, "file"), volume.file(ROOT, "copy"));
     const EXTENTS: u64 = 250;
@@ -236,7 +236,7 @@ fn what_is_cut_out_of_many_shared_extents_goes_in_steps() {
     volume.settle_and_check();
 }
 
-/// Each block of the target is of another extent, so that to write over it takes from all of them.
+/// Each block of the target belongs to another extent, so overwriting it changes all of them.
 #[test]
 fn many_extents_are_written_over_at_once() {
     let volume = Volume::on(Spec::new(4096, 64, 4096).max_append(256));
@@ -319,13 +319,13 @@ fn files_that_share_agree_with_vectors() {
     }
 }
 
-/// Two references to each of many small extents: with the second, all rows of their owner go.
+/// Two references to each of many small extents: removing the second one removes all rows of their owner.
 #[test]
-fn what_is_referred_to_twice_by_one_file_goes_in_steps() {
+fn a_file_that_references_blocks_twice_is_deleted_in_steps() {
     const BLOCKS: u64 = 11_264;
     let volume = Volume::on(Spec::new(4096, 48, 512));
     let file = volume.file(ROOT, "file");
-    // No two that follow each other in the file do so in a zone.
+    // Consecutive blocks of the file are not consecutive in a zone.
     for (number, block) in (0..BLOCKS).map(|number| (number, number * 4_999 % BLOCKS)) {
         volume.write(&file, block * BLOCK, &[number as u8; BLOCK as usize]);
     }
@@ -338,9 +338,9 @@ fn what_is_referred_to_twice_by_one_file_goes_in_steps() {
     volume.remount().settle_and_check();
 }
 
-/// A database that was copied once, and whose copy is gone, shares its blocks with nobody.
+/// A database that was copied once, and whose copy is deleted, shares no blocks.
 #[test]
-fn what_is_no_longer_shared_is_written_over_on_a_full_volume() {
+fn blocks_that_are_no_longer_shared_can_be_overwritten_on_a_full_volume() {
     let volume = Volume::new();
     let (file, copy) = (volume.file(ROOT, "file"), volume.file(ROOT, "copy"));
     let mut bytes = pattern(1, 4 << 20);
@@ -369,9 +369,9 @@ fn what_is_no_longer_shared_is_written_over_on_a_full_volume() {
     assert!(volume.fs.extents().space().available < 64 << 10, "what was offered is what there is");
 }
 
-/// What a piece replaces others have as well: so it gives nothing back by itself.
+/// Each piece replaces shared blocks, so it frees nothing itself.
 #[test]
-fn a_shared_range_is_taken_out_where_there_is_room_for_little() {
+fn a_shared_range_is_collapsed_with_little_space() {
     let volume = Volume::on(Spec::new(4096, 40, 512));
     let file = volume.file(ROOT, "file");
     const HALF: usize = 16 << 20;
@@ -388,7 +388,7 @@ fn a_shared_range_is_taken_out_where_there_is_room_for_little() {
     volume.fs.allocate(&file, FallocateMode::CollapseRange, 0, HALF as u64).unwrap();
     assert!(volume.contents(&file) == own);
     assert!(volume.contents(&copy) == shared);
-    // All of it, and not when there is room.
+    // All of it, and not only when there is space later.
     volume.write(&file, HALF as u64, &[7; 4096]);
     volume.fs.allocate(&file, FallocateMode::InsertRange, 0, 8 << 20).unwrap();
     volume.write(&file, (8 << 20) + HALF as u64 + 4096, &[8; 4096]);

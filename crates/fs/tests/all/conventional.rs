@@ -1,4 +1,4 @@
-//! Zones of which nobody keeps a pointer: they take data like others, and come back full.
+//! Zones without a write pointer: they take data like others, and are full after a mount.
 
 use std::sync::Arc;
 
@@ -47,16 +47,17 @@ fn expect_files(volume: &Volume, files: usize) {
 #[test]
 fn data_goes_to_conventional_zones_and_metadata_to_others() {
     let (volume, files) = filled();
-    let zones = volume.fs.store().zones();
-    let holds_data = |zone: &ZoneId| zones.entry(*zone).live > 0 && zones.entry(*zone).role.holds_data();
+    let pool = volume.fs.store().pool();
+    let holds_data = |zone: &ZoneId| pool.entry(*zone).live > 0 && pool.entry(*zone).role.holds_data();
     assert!((SEQUENTIAL..ZONES).map(ZoneId).any(|zone| holds_data(&zone)));
     for role in [Role::Log, Role::Metadata] {
-        assert!(zones.in_role(role).iter().all(|zone| zone.0 < SEQUENTIAL), "{role:?}");
+        assert!(pool.in_role(role).iter().all(|zone| zone.0 < SEQUENTIAL), "{role:?}");
     }
     expect_files(&volume, files);
 }
 
-/// What an unmount leaves open it would have to move out of, because nobody knows the place of its reverse map.
+/// If an unmount left such a zone open, its contents would have to be moved, because the place of its reverse map is
+/// unknown.
 #[test]
 fn a_conventional_zone_that_is_being_written_is_closed_with_the_volume() {
     let (volume, files) = filled();
@@ -74,7 +75,7 @@ fn a_conventional_zone_that_is_being_written_is_closed_with_the_volume() {
 }
 
 #[test]
-fn whatever_a_crash_makes_of_a_conventional_zone_what_was_durable_is_there() {
+fn durable_data_survives_every_crash_state_of_a_conventional_zone() {
     let (volume, files) = filled();
     volume.device.record();
     let zone = open_conventional(&volume).unwrap();
@@ -89,7 +90,7 @@ fn whatever_a_crash_makes_of_a_conventional_zone_what_was_durable_is_there() {
             let found = Volume { device, clock: volume.clock.clone(), fs };
             assert_eq!(found.device.report_zone(zone).unwrap().state, ZoneState::Full, "{plan}");
             expect_files(&found, files + 1);
-            // It has no footer: what lives there is moved elsewhere, and then the zone is used again.
+            // It has no footer: its live blocks are moved, and then the zone is used again.
             found.settle_and_check();
             assert!(found.fs.extents().gc_stats().blocks_moved > 0, "{plan}");
             expect_files(&found.remount(), files + 1);
@@ -98,7 +99,7 @@ fn whatever_a_crash_makes_of_a_conventional_zone_what_was_durable_is_there() {
 }
 
 #[test]
-fn a_volume_outlives_many_mounts_with_little_room() {
+fn a_volume_survives_many_mounts_with_little_space() {
     let (mut volume, mut files) = filled();
     for round in 0..40 {
         if round % 2 == 0 {

@@ -1,4 +1,4 @@
-//! Power cuts: after each, the names are those after some prefix of what was done, and what was
+//! Power cuts: after each, the names are those after some prefix of the operations, and everything that was
 //! acknowledged as durable is there.
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::support::{Volume, mount, pattern};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 
-/// The names in a directory, each with what the file holds.
+/// The names in a directory, each with the contents of the file.
 fn picture(fs: &Fs, inode: InodeNo) -> Vec<(String, Vec<u8>)> {
     let handle = fs.open(&Caller::root(), inode, crate::support::READ).unwrap();
     let mut names = Vec::new();
@@ -34,7 +34,7 @@ fn contents(fs: &Fs, inode: InodeNo) -> Vec<u8> {
     bytes
 }
 
-/// A few operations of every kind; calls `after` with the picture after each.
+/// A few operations of every kind. Calls `after` with the state after each.
 fn scenario(volume: &Volume, after: &mut dyn FnMut(&Volume, bool)) {
     let root = Caller::root();
     let a = volume.file(ROOT, "a");
@@ -105,8 +105,8 @@ fn after_a_cut_at_any_command_the_names_are_a_prefix() {
     assert!(states > 100, "{states} states were looked at");
 }
 
-/// A file of so many extents that cutting and deleting it takes several transactions: wherever the
-/// power goes, the next mount goes on, no byte comes back, and no block is lost.
+/// A file with so many extents that truncating and deleting it takes several transactions. Wherever the power is
+/// lost, the next mount continues, no byte comes back, and no block is lost.
 #[test]
 fn after_a_cut_in_a_long_deletion_the_next_mount_goes_on() {
     let volume = Volume::on(emulated::Spec::new(4096, 64, 512));

@@ -9,7 +9,7 @@ use crate::support::{READ, READ_WRITE, Volume};
 const ROOT: InodeNo = InodeNo::ROOT;
 
 #[test]
-fn a_name_leads_to_its_inode_until_it_is_taken_away() {
+fn a_name_leads_to_its_inode_until_it_is_removed() {
     let volume = Volume::new();
     let made = volume.file(ROOT, "a").inode();
     assert_eq!(volume.find(ROOT, "a"), Ok(made));
@@ -30,9 +30,9 @@ fn dot_and_dot_dot_are_the_directory_and_the_one_above() {
     assert_eq!(volume.find(ROOT, ".."), Ok(ROOT));
 }
 
-/// A handle that was opened for nothing listed a directory that its owner had closed to others.
+/// A handle that was opened for neither reading nor writing listed a directory that its owner had closed to others.
 #[test]
-fn a_directory_is_listed_by_whom_it_may_be_read() {
+fn a_directory_can_be_listed_only_with_read_permission() {
     let volume = Volume::new();
     let closed = volume.fs.make_directory(&Caller::root(), ROOT, b"closed", 0o711).unwrap().inode;
     let other = Caller::user(11, 30);
@@ -56,7 +56,7 @@ fn links_of_a_directory_count_its_subdirectories() {
 }
 
 #[test]
-fn only_empty_directories_are_removed_and_nothing_is_made_in_them_then() {
+fn only_empty_directories_are_removed_and_nothing_is_created_in_them_then() {
     let volume = Volume::new();
     let root = Caller::root();
     let directory = volume.directory(ROOT, "d");
@@ -129,7 +129,7 @@ fn a_directory_can_be_read_in_pieces_while_names_come_and_go() {
 }
 
 #[test]
-fn a_directory_holds_tens_of_thousands() {
+fn a_directory_can_have_tens_of_thousands_of_entries() {
     let volume = Volume::on(emulated::Spec::new(4096, 64, 1024));
     let entries = 20_000;
     let directory = volume.directory(ROOT, "d");
@@ -197,7 +197,7 @@ fn special_files_keep_what_they_are() {
 }
 
 #[test]
-fn creating_opens_what_is_there_unless_it_must_not() {
+fn creating_opens_an_existing_file_unless_exclusive() {
     let volume = Volume::new();
     let root = Caller::root();
     let handle = volume.file(ROOT, "f");
@@ -211,7 +211,7 @@ fn creating_opens_what_is_there_unless_it_must_not() {
     assert_eq!((attributes.size, attributes.permissions), (0, 0o644));
 }
 
-/// Every byte that a name may have, alone and at every place, and names of every length.
+/// Every byte that a name may have, alone and in every place, and names of every length.
 #[test]
 fn names_are_any_bytes() {
     let volume = Volume::new();
@@ -252,10 +252,10 @@ fn names_are_any_bytes() {
     volume.settle_and_check();
 }
 
-/// What is there is not a file: a directory was opened when nothing was to be written, and a link was an argument
-/// that makes no sense.
+/// If something other than a file exists: a directory was opened without write access, and a link gave the wrong
+/// error.
 #[test]
-fn to_make_a_file_where_there_is_none_opens_nothing_else() {
+fn creating_a_file_opens_only_regular_files() {
     let volume = Volume::new();
     let root = Caller::root();
     volume.directory(ROOT, "d");

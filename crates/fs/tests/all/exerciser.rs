@@ -1,8 +1,7 @@
-//! Random operations on one file against a plain vector, on a volume so small that garbage is collected
-//! under way.
+//! Random operations on one file against a plain vector, on a volume so small that garbage is collected meanwhile.
 //!
-//! Everything follows from a seed. The short form is a test like any other; the long one, which is asked
-//! for by `POLDER_FSX_OPERATIONS` and `POLDER_FSX_SEED`, is what the acceptance point runs.
+//! Everything follows from a seed. The short form is a test like any other. The long form, which
+//! `POLDER_FSX_OPERATIONS` and `POLDER_FSX_SEED` request, is run by the acceptance point.
 
 use emulated::Spec;
 use fs::{Caller, Changes, FallocateMode, FsError, Handle, InodeNo, OpenFlags};
@@ -11,7 +10,7 @@ use rt::random::Rng;
 use crate::holes::Holes;
 use crate::support::{READ_WRITE, Volume};
 
-/// How often each operation is chosen, of the sum of all.
+/// How often each operation is chosen, relative to the sum of all.
 const WEIGHTS: [(Action, u32); 16] = [
     (Action::Read, 14),
     (Action::Write, 24),
@@ -51,15 +50,15 @@ enum Action {
     Remount,
 }
 
-/// One volume, one file, and what should be in it.
+/// One volume, one file, and its expected contents.
 struct Exerciser {
-    /// Taken out for a moment to be mounted again.
+    /// Empty for a moment during a remount.
     volume: Option<Volume>,
     handle: Option<Handle>,
     block: u64,
     model: Vec<u8>,
     holes: Holes,
-    /// Blocks that were holes for certain when holes were searched for.
+    /// Blocks that were certainly holes when holes were searched for.
     holes_seen: u64,
     /// The file never grows beyond this.
     size_max: u64,
@@ -75,7 +74,7 @@ impl Exerciser {
         let volume = Volume::on(spec);
         let available = volume.fs.space().available;
         let handle = volume.file(InodeNo::ROOT, "file");
-        // Most of the space is in use, so that zones hold live and dead blocks side by side.
+        // Most of the space is in use, so that zones contain both live and dead blocks.
         let size_max = available / 10 * 7;
         Exerciser {
             volume: Some(volume),
@@ -325,7 +324,7 @@ impl Exerciser {
         true
     }
 
-    /// What was a hole may be one where it is now.
+    /// A hole may still be one at its new place.
     fn duplicate(&mut self, from: u64, to: u64, length: u64) {
         let data = self.model[from as usize..(from + length) as usize].to_vec();
         self.overwrite(to, &data);
@@ -353,7 +352,7 @@ impl Exerciser {
         true
     }
 
-    /// What is called a hole holds nothing but zeros, and what is one for certain is called one.
+    /// Every reported hole contains only zeros, and every certain hole is reported.
     fn seek(&mut self) -> bool {
         let (at, _) = self.range(self.size());
         let fs = &self.volume().fs;
@@ -390,7 +389,7 @@ impl Exerciser {
         true
     }
 
-    /// Work in the background: garbage collection, writeback, checkpoints, what was truncated.
+    /// Background work: garbage collection, writeback, checkpoints, truncations.
     fn step(&mut self) -> bool {
         for _ in 0..self.rng.u8(1..8) {
             self.volume().fs.step().unwrap();
@@ -402,7 +401,7 @@ impl Exerciser {
         self.moved_bytes += self.volume().fs.extents().gc_stats().blocks_moved * self.block;
     }
 
-    /// Half of the times as after a killed process, whose writes have all reached the device.
+    /// Half of the time as after a killed process, whose writes have all reached the device.
     fn remount(&mut self) -> bool {
         self.note_moved();
         let inode = self.handle().inode();
@@ -420,7 +419,7 @@ impl Exerciser {
     }
 }
 
-/// The shapes, and how much of the work each gets.
+/// The geometries, and the share of the work of each.
 fn shapes() -> Vec<(&'static str, Spec)> {
     let mut short = Spec::new(4096, 28, 192);
     short.capacities.iter_mut().skip(2).step_by(3).for_each(|capacity| *capacity = 150);

@@ -15,7 +15,7 @@ fn resize(volume: &Volume, inode: InodeNo, size: u64) {
 }
 
 #[test]
-fn what_is_written_is_read_again_at_every_size_around_the_limits() {
+fn written_data_is_read_back_at_every_size_around_the_limits() {
     let volume = Volume::new();
     for length in [0, 1, 511, 2047, 2048, 2049, 4095, 4096, 4097, 300_000, 1 << 20, (1 << 20) + 1] {
         let name = format!("f{length}");
@@ -98,7 +98,7 @@ fn a_file_that_was_cut_within_a_block_grows_with_zeros() {
 }
 
 #[test]
-fn holes_and_data_are_told_apart() {
+fn holes_and_data_are_distinguished() {
     let volume = Volume::new();
     let handle = volume.file(ROOT, "f");
     assert_eq!(volume.fs.seek_data(&handle, 0), Err(FsError::NoData));
@@ -118,7 +118,7 @@ fn holes_and_data_are_told_apart() {
 }
 
 #[test]
-fn allocation_keeps_space_and_reads_as_zeros() {
+fn preallocated_space_reads_as_zeros() {
     let volume = Volume::new();
     let handle = volume.file(ROOT, "f");
     let allocate = |mode, offset, length| volume.fs.allocate(&handle, mode, offset, length);
@@ -142,7 +142,7 @@ fn allocation_keeps_space_and_reads_as_zeros() {
 }
 
 #[test]
-fn space_is_kept_beyond_the_end_until_the_size_is_set() {
+fn space_is_preallocated_beyond_the_end_until_the_size_is_set() {
     let volume = Volume::new();
     let handle = volume.file(ROOT, "f");
     let beyond = FallocateMode::Allocate { keep_size: true };
@@ -160,7 +160,7 @@ fn space_is_kept_beyond_the_end_until_the_size_is_set() {
     resize(&volume, inode, 2 * BLOCK + 5);
     assert_eq!(volume.fs.attributes(inode).unwrap().blocks, 3 * BLOCK / 512);
     assert_eq!(volume.contents(&handle), pattern(1, 2 * BLOCK as usize + 5));
-    // What is not kept is not needed: a small file has its room in its record.
+    // Without preallocation no space is needed: a small file uses its record.
     let small = volume.file(ROOT, "small");
     volume.fs.allocate(&small, beyond, 0, 10).unwrap();
     assert_eq!(volume.fs.attributes(small.inode()).unwrap().blocks, 0);
@@ -171,9 +171,9 @@ fn blocks(volume: &Volume, inode: InodeNo) -> u64 {
     volume.fs.attributes(inode).unwrap().blocks * 512 / BLOCK
 }
 
-/// A file that grew into a part of what was kept forgot that there was more: the rest could not be given back.
+/// A file that grew into a part of its preallocated space lost the flag for the rest, which then could not be freed.
 #[test]
-fn a_file_that_grows_into_what_is_kept_can_give_back_the_rest() {
+fn a_file_that_grows_into_preallocated_space_can_free_the_rest() {
     let volume = Volume::new();
     let handle = volume.file(ROOT, "f");
     let inode = handle.inode();
@@ -186,7 +186,7 @@ fn a_file_that_grows_into_what_is_kept_can_give_back_the_rest() {
 }
 
 #[test]
-fn what_is_kept_beyond_the_end_can_be_punched() {
+fn preallocated_space_beyond_the_end_can_be_punched() {
     let volume = Volume::new();
     let handle = volume.file(ROOT, "f");
     let inode = handle.inode();
@@ -213,7 +213,7 @@ fn what_is_kept_beyond_the_end_can_be_punched() {
 }
 
 #[test]
-fn a_range_is_zeroed_and_keeps_its_space() {
+fn a_zeroed_range_keeps_its_space() {
     let volume = Volume::new();
     let handle = volume.file(ROOT, "f");
     let mut model = pattern(1, 20 * BLOCK as usize + 30);
@@ -235,7 +235,7 @@ fn a_range_is_zeroed_and_keeps_its_space() {
 }
 
 #[test]
-fn ranges_are_taken_out_and_put_in() {
+fn ranges_are_collapsed_and_inserted() {
     let volume = Volume::new();
     let handle = volume.file(ROOT, "f");
     let change = |mode, at: u64, blocks: u64| volume.fs.allocate(&handle, mode, at, blocks * BLOCK);
@@ -271,7 +271,7 @@ fn ranges_are_taken_out_and_put_in() {
 }
 
 #[test]
-fn ranges_that_cannot_be_taken_out_or_put_in_are_refused() {
+fn ranges_that_cannot_be_collapsed_or_inserted_are_refused() {
     let volume = Volume::new();
     let handle = volume.file(ROOT, "f");
     volume.write(&handle, 0, &pattern(1, 3 * BLOCK as usize + 5));
@@ -285,7 +285,7 @@ fn ranges_that_cannot_be_taken_out_or_put_in_are_refused() {
     let largest = (1 << 63) - BLOCK;
     assert_eq!(change(FallocateMode::InsertRange, 0, largest), Err(FsError::TooLarge));
     assert!(volume.contents(&handle) == pattern(1, 3 * BLOCK as usize + 5), "nothing has changed");
-    // Contents in the inode's record end within the first block of this size, so nothing is whole there.
+    // Inline contents end within the first block of this size, so there are no whole blocks.
     let small = volume.file(ROOT, "small");
     volume.write(&small, 0, b"in the record");
     assert_eq!(volume.fs.allocate(&small, FallocateMode::CollapseRange, 0, BLOCK), Err(FsError::Invalid));
@@ -344,11 +344,11 @@ fn handles_do_only_what_they_were_opened_for() {
     assert_eq!(nothing, Err(FsError::NotDirectory));
 }
 
-/// Whether ranges of one file overlap was asked of what the caller asked for and not of what the source
-/// has: copying "all" of the end of a file to its front was refused. And an error in the middle hid what had
+/// Whether ranges of one file overlap was decided by the requested length and not by the length of the source:
+/// copying "all" of the end of a file to its front was refused. And an error in the middle hid the bytes that had
 /// been copied before it.
 #[test]
-fn what_is_copied_ends_where_the_source_does() {
+fn a_copy_ends_where_the_source_does() {
     let volume = Volume::new();
     let file = volume.file(ROOT, "f");
     volume.write(&file, 0, &pattern(1, 10_000));
@@ -358,7 +358,7 @@ fn what_is_copied_ends_where_the_source_does() {
     assert_eq!(volume.fs.copy_range(&file, 9000, &file, 9500, 1000), Err(FsError::Invalid));
     assert_eq!(volume.fs.copy_range(&file, 9000, &file, 9500, 500), Ok(500));
 
-    // The target can hold the first piece and not the second.
+    // The target can take the first piece and not the second.
     let source = volume.file(ROOT, "source");
     volume.write(&source, 0, &pattern(2, 3 << 20));
     let end = i64::MAX as u64;
@@ -394,15 +394,15 @@ fn ranges_are_copied_between_files() {
     assert_eq!(volume.fs.copy_range(&from, 4_000_000, &to, 0, 10), Ok(0));
 }
 
-/// A copy of gigabytes that could not share blocks was one request: for its minutes the program could not be ended,
-/// and nobody else got at the file.
+/// A copy of gigabytes that could not share blocks was one request: for minutes the program could not be killed, and
+/// no other program could use the file.
 #[test]
 fn a_long_copy_returns_in_between() {
     let volume = Volume::on(Spec::new(4096, 60, 512));
     let (from, to) = (volume.file(ROOT, "from"), volume.file(ROOT, "to"));
     let size = 65 << 20;
     volume.write(&from, size - 1, b"x");
-    // At another place within its block nothing can be shared.
+    // At another offset within its block nothing can be shared.
     assert_eq!(volume.fs.copy_range(&from, 1, &to, 0, size), Ok(64 << 20));
     let rest = size - 1 - (64 << 20);
     assert_eq!(volume.fs.copy_range(&from, 1 + (64 << 20), &to, 64 << 20, size), Ok(rest));
@@ -410,7 +410,7 @@ fn a_long_copy_returns_in_between() {
 }
 
 #[test]
-fn times_are_of_the_clock_and_reading_changes_none() {
+fn times_come_from_the_clock_and_reading_changes_none() {
     let volume = Volume::new();
     let shown = |inode| volume.fs.attributes(inode).unwrap();
     let born = shown(ROOT).modified;
@@ -430,7 +430,7 @@ fn times_are_of_the_clock_and_reading_changes_none() {
     volume.fs.set_attributes(&Caller::root(), handle.inode(), &changes).unwrap();
     let changed = shown(handle.inode());
     assert_eq!((changed.modified, changed.changed.0), (written.modified, written.changed.0 + 1_000));
-    // Setting the size that it has modifies nothing, while to open it to be emptied does, though it is empty.
+    // Setting the present size modifies nothing. Opening with truncation does, even if the file is empty.
     for (size, modified) in
         [(1, written.modified.0), (0, written.modified.0 + 3_000), (0, written.modified.0 + 3_000)]
     {
@@ -443,8 +443,8 @@ fn times_are_of_the_clock_and_reading_changes_none() {
     assert_eq!(shown(handle.inode()).modified.0, written.modified.0 + 4_000);
 }
 
-/// Somebody corrects the clock, to a time before all files were made, and before 1970. Times of files are
-/// what the clock says; nothing else asks it.
+/// The clock is corrected to a time before all files were created, and to one before 1970. The times of files come
+/// from the clock. Nothing else uses it.
 #[test]
 fn a_clock_that_goes_backwards_changes_nothing_but_times() {
     let volume = Volume::new();
@@ -459,7 +459,7 @@ fn a_clock_that_goes_backwards_changes_nothing_but_times() {
         assert_eq!(shown(made.inode()).born, rt::Timestamp(time));
         volume.fs.fsync(&handle, false).unwrap();
     }
-    // What is due is due by a clock that never goes back.
+    // Whether something is due is decided by a clock that never goes back.
     volume.clock.set(rt::Timestamp(-7));
     volume.write(&handle, 0, &pattern(2, 10_000));
     let before = volume.fs.store().durable_lsn();
@@ -475,9 +475,9 @@ fn a_clock_that_goes_backwards_changes_nothing_but_times() {
     volume.settle_and_check();
 }
 
-/// The last block of the largest file is one byte short of whole, and its end is the first offset with the sign
-/// bit set: what rounds up to it must not wrap around. Files used to end 64 KiB before that, and the last bytes
-/// that other file systems take were refused.
+/// The last block of the largest file is one byte short, and its end is the first offset with the sign bit set:
+/// rounding up to it must not overflow. Files used to end 64 KiB before that, and the last bytes that other file
+/// systems accept were refused.
 #[test]
 fn the_largest_file_has_a_first_and_a_last_byte_and_a_hole_between_them() {
     const LARGEST: u64 = i64::MAX as u64;

@@ -1,9 +1,9 @@
-//! A log forged inside users' data: files that hold blocks of this volume's own log, real ones and ones of
-//! a later epoch with right checksums. After a crash nothing of it counts.
+//! A log forged inside users' data: files that contain blocks of this volume's own log, real ones and ones of a later
+//! epoch with valid checksums. After a crash none of them counts.
 //!
-//! What is forged is the worst there can be: the log that the volume itself would write next, in which
-//! every file is deleted. It is taken from a copy of the device, on which that was done. That it would be
-//! believed if it stood in the log is shown first.
+//! The forgery is the worst possible one: the log that the volume itself would write next, in which every file is
+//! deleted. It is taken from a copy of the device, on which that was done. A first test shows that it would be
+//! accepted in the log.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use crate::support::{READ, Volume, mount, pattern};
 const ROOT: InodeNo = InodeNo::ROOT;
 const VICTIMS: [&str; 3] = ["first", "second", "third"];
 
-/// Where the fields of a frame lie (`docs/format.md`); written down once more, because a forger has no
-/// need of Polder's own encoder.
+/// The offsets of the fields of a frame (`docs/format.md`). They are repeated here, because a forger does not use
+/// Polder's own encoder.
 const MAGIC: &[u8; 4] = b"PLOG";
 const CHECKSUM: std::ops::Range<usize> = 4..8;
 const FS_ID: std::ops::Range<usize> = 8..24;
@@ -39,7 +39,7 @@ fn read(device: &Emulated, zone: ZoneId, block: Blocks) -> Option<Vec<u8>> {
     device.read(zone, block, &mut bytes).ok().map(|()| bytes)
 }
 
-/// The written blocks of all zones of these roles, headers left out.
+/// The written blocks of all zones of these roles, without headers.
 fn blocks_of(device: &Emulated, roles: &[Role]) -> Vec<LogBlock> {
     let mut found = Vec::new();
     for (index, info) in device.report().unwrap().iter().enumerate() {
@@ -62,7 +62,7 @@ fn written(info: &ZoneInfo) -> Blocks {
     }
 }
 
-/// Whether the bytes begin with a frame that is right in itself.
+/// Whether the bytes begin with a valid frame.
 fn is_frame(bytes: &[u8], fs_id: &[u8]) -> bool {
     let sum = || checksum(&[&bytes[..4], &[0; 4], &bytes[8..]]);
     bytes.starts_with(MAGIC) && &bytes[FS_ID] == fs_id && bytes[CHECKSUM] == sum().to_le_bytes()
@@ -88,7 +88,7 @@ fn later(original: &[u8], epochs: u64, zone: Option<ZoneId>) -> Vec<u8> {
     block
 }
 
-/// A volume with files that are durable.
+/// A volume with durable files.
 fn with_victims(spec: Spec) -> Volume {
     let volume = Volume::on(spec);
     volume.device.record();
@@ -121,8 +121,8 @@ fn file_contents(fs: &Fs, name: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Everything that can be offered as a log: what is there, what would come next, and both of later epochs
-/// and for every zone that a log may lie in.
+/// Every possible forgery: the present log, the next log, and both of later epochs and for every zone that may
+/// contain a log.
 fn forgeries(volume: &Volume, future: &[LogBlock]) -> Vec<Vec<u8>> {
     let present = blocks_of(&volume.device, &[Role::Log]);
     let real: Vec<&[u8]> = present.iter().chain(future).map(|block| block.bytes.as_slice()).collect();
@@ -137,12 +137,12 @@ fn forgeries(volume: &Volume, future: &[LogBlock]) -> Vec<Vec<u8>> {
     forged
 }
 
-/// Writes the forgeries as users may: block after block into one file, and each by itself into a small
-/// one, whose bytes the journal carries.
+/// Writes the forgeries as users may: block after block into one file, and each into a small file of its own, whose
+/// bytes the journal contains.
 fn write_all(volume: &Volume, forged: &[Vec<u8>]) -> Vec<(String, Vec<u8>)> {
     let mut files: Vec<(String, Vec<u8>)> = vec![("large".to_owned(), forged.concat())];
     for (index, block) in forged.iter().enumerate() {
-        // A large block is cut to what a record takes, and each begins at another place in its record.
+        // A large block is cut to the length that fits in a record, and each begins at another place in its record.
         let pad = index * 4 % 256;
         let small = [vec![0; pad], block[..block.len().min(512)].to_vec()].concat();
         files.push((format!("small-{index}"), small));
@@ -155,7 +155,7 @@ fn write_all(volume: &Volume, forged: &[Vec<u8>]) -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// How many frames lie where a block of data begins, and how many inside the blocks of the log.
+/// How many frames are at the beginning of a block of data, and how many inside the blocks of the log.
 fn count_frames(device: &Emulated) -> (usize, usize) {
     let data = blocks_of(device, &[Role::Data, Role::Gc]);
     let at_start = data.iter().filter(|block| is_frame(&block.bytes, &[5; 16])).count();
@@ -177,7 +177,7 @@ fn story(spec: Spec) {
     assert!(data >= forged.len(), "{data} of {} frames begin a block of data", forged.len());
     assert!(log >= forged.len() / 2, "{log} of {} frames lie in records of the log", forged.len());
     let durable = volume.device.commands();
-    // More of the same, of which a crash may leave anything.
+    // More of the same, of which a crash may leave any part.
     let more = volume.file(ROOT, "more");
     volume.write(&more, 0, &forged.concat());
     volume.fs.fsync(&more, false).unwrap();
@@ -186,7 +186,7 @@ fn story(spec: Spec) {
     for command in durable..=volume.device.commands() {
         for plan in volume.device.plans_at(command) {
             let device = Arc::new(volume.device.image_at(command, &plan));
-            // Mounted twice: the first writes a seal and a checkpoint over what it believed.
+            // Mounted twice: the first mount writes a seal and a checkpoint after the records that it accepts.
             for _ in 0..2 {
                 let clock = Arc::new(ManualClock::at(Timestamp(0)));
                 let fs = mount(&device, &clock, false);
@@ -202,7 +202,7 @@ fn story(spec: Spec) {
     assert!(states > 10, "{states} states were looked at");
 }
 
-/// What is forged is worth forging: in the log itself it is believed, and every file is gone.
+/// The forgery is valid: in the log itself it is accepted, and every file is gone.
 #[test]
 fn the_same_blocks_in_the_log_would_count() {
     for spec in [Spec::new(4096, 40, 256), Spec::new(512, 40, 2048)] {
@@ -223,7 +223,7 @@ fn a_log_forged_in_files_counts_for_nothing() {
     story(Spec::new(4096, 40, 256));
 }
 
-/// With blocks as small as these, whole blocks of the forged log lie in records of the true one.
+/// With such small blocks, whole blocks of the forged log are in records of the real one.
 #[test]
 fn a_log_forged_in_small_blocks_counts_for_nothing() {
     story(Spec::new(512, 40, 2048));

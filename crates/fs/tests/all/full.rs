@@ -1,4 +1,4 @@
-//! A full volume: what takes space is refused, what frees it succeeds.
+//! A full volume: operations that take space are refused, and operations that free space succeed.
 
 use fs::{Caller, Changes, FallocateMode, FsError, Handle, InodeNo, Kind, OpenFlags, RenameFlags, Reserve};
 
@@ -24,7 +24,7 @@ fn fill(volume: &Volume, handle: &Handle) -> u64 {
 }
 
 #[test]
-fn space_can_be_freed_when_there_is_none() {
+fn space_can_be_freed_on_a_full_volume() {
     let volume = Volume::new();
     let root = Caller::root();
     let directory = volume.directory(ROOT, "d");
@@ -36,7 +36,7 @@ fn space_can_be_freed_when_there_is_none() {
     let big = volume.file(ROOT, "big");
     let size = fill(&volume, &big);
     assert!(size > 10 << 20, "most of 40 MiB is for users: {size}");
-    // Metadata too, as far as it lets itself be filled.
+    // Metadata too, as far as it can be filled.
     let make = |n: u32| volume.fs.make_node(&root, ROOT, format!("node{n}").as_bytes(), Kind::File, 0o644, 0);
     let refused = (0..200_000).find_map(|n| make(n).err());
     assert_eq!(refused, Some(FsError::NoSpace), "metadata has its limit too");
@@ -54,7 +54,7 @@ fn space_can_be_freed_when_there_is_none() {
 }
 
 #[test]
-fn a_deleted_file_makes_room_at_once() {
+fn a_deleted_file_frees_its_space_at_once() {
     let volume = Volume::new();
     for round in 0..3 {
         let handle = volume.file(ROOT, "f");
@@ -84,10 +84,10 @@ fn fill_up_by(volume: &Volume, handle: &Handle, at: u64, block_size: u64) {
     }
 }
 
-/// A program that goes on trying on a full volume must cost its neighbours nothing: what is refused once, because
-/// collecting garbage has won nothing, is refused again without asking the device.
+/// A program that retries on a full volume must not cost others anything: if GC has gained nothing, the operation is
+/// refused again without a command to the device.
 #[test]
-fn what_a_full_volume_refuses_again_costs_the_device_nothing() {
+fn repeated_refusals_of_a_full_volume_cost_no_device_command() {
     const REFUSALS: u32 = 400;
     let root = Caller::root();
     let volume = Volume::new();
@@ -123,11 +123,11 @@ fn what_a_full_volume_refuses_again_costs_the_device_nothing() {
     volume.settle_and_check();
 }
 
-/// Of zones with room for fifteen pages one wins no more than the checkpoint writes that frees it. Metadata was cleaned zone
-/// by zone for ever, since garbage collection needed one of them, and the writer waited.
+/// A zone with fifteen pages gains no more than the checkpoint writes that frees it. Metadata GC ran for ever,
+/// because data GC needed one of these zones, and the writer waited.
 #[test]
-fn what_is_full_can_be_written_over_where_zones_are_small() {
-    let volume = Volume::with_reserve(Spec::new(1024, 1023, 256), Reserve::LEAST);
+fn a_full_volume_with_small_zones_can_be_overwritten() {
+    let volume = Volume::on(Spec::new(1024, 1023, 256));
     let file = volume.file(ROOT, "big");
     let (size, piece) = (fill(&volume, &file), pattern(5, 64 << 10));
     let mut rng = rt::random::Rng::with_seed(1);
@@ -141,17 +141,15 @@ fn what_is_full_can_be_written_over_where_zones_are_small() {
     volume.settle_and_check();
 }
 
-/// Metadata in small zones counted as if it had as much room there as in large ones: more was offered than fitted, and
-/// what had been offered was not offered again.
+/// Metadata in small zones counted as if they had as much space as large ones: more space was reported than there
+/// was, and reported space was no longer available later.
 #[test]
-fn what_is_offered_fits_where_zones_are_not_alike() {
-    let shapes = [(64, 43), (128, 64)].into_iter();
-    for (blocks, smaller, reserve) in shapes.flat_map(|(blocks, smaller)| {
-        [Reserve::LEAST, Reserve::default()].map(|reserve| (blocks, smaller, reserve))
-    }) {
+fn the_available_space_fits_when_zones_differ() {
+    let shapes = [(64, 43), (128, 64)];
+    for (blocks, smaller) in shapes {
         let mut spec = Spec::new(4096, 72, blocks);
         spec.capacities.iter_mut().skip(1).step_by(4).for_each(|capacity| *capacity = smaller);
-        let volume = Volume::with_reserve(spec, reserve);
+        let volume = Volume::on(spec);
         let offered = || {
             volume.settle();
             volume.fs.statfs().unwrap().available
@@ -170,19 +168,19 @@ fn what_is_offered_fits_where_zones_are_not_alike() {
             drop(file);
             volume.unlink(ROOT, "big").unwrap();
             let after = offered();
-            assert!(after >= before, "round {round}: {after} of {before} blocks, {reserve}, {smaller}");
+            assert!(after >= before, "round {round}: {after} of {before} blocks, {smaller}");
         }
         volume.settle_and_check();
     }
 }
 
-/// Garbage collection took the small zone for what lives in a large one, and had no other when that was full: who wrote
-/// over what was there was told that there is no space.
+/// GC used the small zone as the target for the live blocks of a large one, and had no other when it was full:
+/// overwriting was refused for lack of space.
 #[test]
-fn what_is_full_can_be_written_over_where_the_last_zone_is_small() {
+fn a_full_volume_with_a_small_last_zone_can_be_overwritten() {
     let mut spec = Spec::new(4096, 20, 532).limits(6, 6);
     spec.capacities[19] = 95;
-    let volume = Volume::with_reserve(spec, Reserve::LEAST);
+    let volume = Volume::on(spec);
     let file = volume.file(ROOT, "big");
     fill_up(&volume, &file, 0);
     let blocks = volume.fs.attributes(file.inode()).unwrap().size / BLOCK;
@@ -195,8 +193,8 @@ fn what_is_full_can_be_written_over_where_the_last_zone_is_small() {
     volume.settle_and_check();
 }
 
-/// A last zone of less than a page was leased for metadata, which had no room for a page there, and counted among the zones
-/// that are kept for it: the process ended with a failed assertion as soon as metadata came to it.
+/// A last zone smaller than a page was leased for metadata, although no page fits in it, and counted in the metadata
+/// reserve: the process ended with a failed assertion as soon as metadata used it.
 #[test]
 fn a_zone_too_small_for_a_page_is_not_used() {
     let alike = Spec::new(2048, 40, 128);
@@ -204,10 +202,10 @@ fn a_zone_too_small_for_a_page_is_not_used() {
         volume.settle();
         volume.fs.statfs().unwrap()
     };
-    let without = offered(&Volume::with_reserve(alike.clone(), Reserve::LEAST));
-    // A header and some blocks of data; one block less than a page has with its header; nothing behind a header.
+    let without = offered(&Volume::on(alike.clone()));
+    // A header and some blocks of data; one block less than a page with its header; nothing behind a header.
     for runt in [6, 8, 1] {
-        let mut volume = Volume::with_reserve(alike.clone().runt(runt), Reserve::LEAST);
+        let mut volume = Volume::on(alike.clone().runt(runt));
         let before = offered(&volume);
         for round in 0..2 {
             let file = volume.file(ROOT, "big");
@@ -240,7 +238,7 @@ fn write_pieces(volume: &Volume, handle: &Handle, bytes: u64) {
     }
 }
 
-/// A file with a block in every second place: each is an extent, so that it goes in several steps.
+/// A file with a block in every second place: each is an extent, so the operation takes several steps.
 fn scattered(volume: &Volume, parent: InodeNo, name: &str, blocks: u64) -> Handle {
     let handle = volume.file(parent, name);
     for block in 0..blocks {
@@ -249,8 +247,8 @@ fn scattered(volume: &Volume, parent: InodeNo, name: &str, blocks: u64) -> Handl
     handle
 }
 
-/// A full volume on which a hole of four pieces was taken out of a file. A hole follows, which needs no room, and
-/// what is behind it could not be moved: the file, and what it holds.
+/// A full volume on which a hole of four pieces was collapsed in a file. Another hole follows, which needs no space.
+/// The data behind it could not be moved. Returns the file and its contents.
 struct Stuck {
     volume: Volume,
     file: Handle,
@@ -269,7 +267,7 @@ impl Stuck {
         let stuck = Stuck { volume, file, bytes };
         assert!(stuck.is_shifting());
         let stops = (0..100).find_map(|_| stuck.volume.fs.step().err());
-        assert_eq!(stops, Some(FsError::NoSpace), "there is work and no room for it");
+        assert_eq!(stops, Some(FsError::NoSpace), "there is work and no space for it");
         assert!(stuck.is_shifting() && stuck.volume.contents(&stuck.file) == stuck.bytes);
         stuck
     }
@@ -280,10 +278,10 @@ impl Stuck {
     }
 }
 
-/// A move that finds no room made everybody behind it wait for ever: files that were deleted gave no room back, and
-/// writers were refused.
+/// A range move without space made all later work wait for ever: deleted files freed no space, and writers were
+/// refused.
 #[test]
-fn what_finds_no_room_does_not_keep_others_from_making_some() {
+fn work_without_space_does_not_keep_others_from_freeing_some() {
     let deleted = || {
         Stuck::new(|volume| {
             let far = (0..3).fold(ROOT, |parent, n| volume.directory(parent, &format!("d{n}")));
@@ -296,12 +294,12 @@ fn what_finds_no_room_does_not_keep_others_from_making_some() {
         volume.unlink(far, "doomed").unwrap();
         volume.unlink(ROOT, "doomed too").unwrap();
     };
-    // The background goes on.
+    // The background continues.
     let stuck = deleted();
     unlink(&stuck.volume);
     stuck.volume.settle_and_check();
     assert!(!stuck.is_shifting() && stuck.volume.contents(&stuck.file) == stuck.bytes);
-    // Whoever needs room makes it.
+    // An operation that needs space frees it.
     let stuck = deleted();
     unlink(&stuck.volume);
     let new = stuck.volume.file(ROOT, "new");
@@ -310,7 +308,7 @@ fn what_finds_no_room_does_not_keep_others_from_making_some() {
     unlink(&stuck.volume);
     let kept = stuck.volume.file(ROOT, "kept");
     stuck.volume.fs.allocate(&kept, FallocateMode::Allocate { keep_size: false }, 0, 5 << 20).unwrap();
-    // What an earlier mount has left is found.
+    // Work that an earlier mount has left is found.
     let stuck = deleted();
     unlink(&stuck.volume);
     let Stuck { volume, file, bytes } = stuck;
@@ -324,9 +322,9 @@ fn what_finds_no_room_does_not_keep_others_from_making_some() {
     assert!(volume.contents(&volume.open(inode)) == bytes);
 }
 
-/// The file itself may become smaller meanwhile, which gave `ENOSPC`: the move had to be finished first.
+/// Truncating this file meanwhile returned `ENOSPC`, because the move had to be finished first.
 #[test]
-fn a_file_whose_move_finds_no_room_can_be_made_smaller() {
+fn a_file_whose_range_move_finds_no_space_can_be_truncated() {
     let cut = |size| Changes { size: Some(size), ..Changes::default() };
     for size in [4 * PIECE - 5, 3 * PIECE, PIECE / 2, 0] {
         let Stuck { volume, file, bytes } = Stuck::new(|_| {});
@@ -352,9 +350,9 @@ fn a_file_whose_move_finds_no_room_can_be_made_smaller() {
     assert!(volume.contents(&file) == bytes);
 }
 
-/// What was allocated can be written, however full the volume has become since; and again and again.
+/// Preallocated space can be written, however full the volume has become since, again and again.
 #[test]
-fn what_was_allocated_can_be_written_when_nothing_else_can() {
+fn preallocated_space_can_be_written_on_a_full_volume() {
     let volume = Volume::new();
     let length = 8 << 20;
     let kept = volume.file(ROOT, "kept");
@@ -372,7 +370,7 @@ fn what_was_allocated_can_be_written_when_nothing_else_can() {
             let written = volume.fs.write(&kept, number as u64 * 300_000, piece);
             assert_eq!(written, Ok(piece.len()), "piece {number} of round {round}");
         }
-        // Less than a block goes to the record, and the space stays the file's.
+        // Less than a block goes to the record, and the space stays with the file.
         volume.write(&kept, 5 * 4096 + 7, b"small");
         volume.write(&kept, 5 * 4096, &data[5 * 4096..6 * 4096]);
         assert!(volume.contents(&kept) == data);
@@ -381,9 +379,9 @@ fn what_was_allocated_can_be_written_when_nothing_else_can() {
     volume.settle_and_check();
 }
 
-/// What a file keeps beyond its end was asked for once more, which a full volume refused.
+/// Preallocated space beyond the end was requested again, which a full volume refused.
 #[test]
-fn a_file_can_grow_into_what_it_keeps_when_the_volume_is_full() {
+fn a_file_can_grow_into_its_preallocated_space_on_a_full_volume() {
     let volume = Volume::new();
     let kept = volume.file(ROOT, "kept");
     let allocate =
@@ -399,9 +397,9 @@ fn a_file_can_grow_into_what_it_keeps_when_the_volume_is_full() {
     volume.settle_and_check();
 }
 
-/// Most of it is a hole, which nobody asks for first: it does not grow until all of it is kept.
+/// Most of the range is a hole. The file does not grow until all of it is preallocated.
 #[test]
-fn a_file_for_which_too_little_can_be_kept_has_the_size_it_had() {
+fn a_failed_preallocation_leaves_the_size() {
     let volume = Volume::on(Spec::new(4096, 40, 16_384));
     let quarter = volume.fs.space().available / 4 / BLOCK * BLOCK;
     let kept = volume.file(ROOT, "kept");
@@ -417,7 +415,7 @@ fn a_file_for_which_too_little_can_be_kept_has_the_size_it_had() {
     volume.settle_and_check();
 }
 
-/// Files of a block or less that lie in metadata, until there is no room for another.
+/// Files of a block or less that are stored in metadata, until there is no space for another one.
 fn fill_with_small_files(volume: &Volume, directory: InodeNo, bytes: usize) -> u32 {
     for n in 0.. {
         let (name, flags) = (format!("small{n}"), READ_WRITE);
@@ -436,15 +434,14 @@ fn fill_with_small_files(volume: &Volume, directory: InodeNo, bytes: usize) -> u
 
 #[test]
 fn a_volume_full_of_small_files_can_be_emptied() {
-    let (default, least) = (Reserve::default(), Reserve::LEAST);
-    for (zones, zone_blocks, reserve) in [(16, 1024, default), (40, 256, default), (40, 256, least)] {
-        let volume = Volume::with_reserve(Spec::new(4096, zones, zone_blocks), reserve);
+    for (zones, zone_blocks) in [(16, 1024), (40, 256)] {
+        let volume = Volume::on(Spec::new(4096, zones, zone_blocks));
         let directory = volume.directory(ROOT, "d");
         let empty = volume.fs.space().available;
         let files = fill_with_small_files(&volume, directory, 1000);
         let taken = u64::from(files) * 1000;
         assert!(taken > empty / 4, "{zones} zones: {taken} of {empty} bytes in {files} files");
-        // In the order of a listing, which has nothing to do with that in which they were made.
+        // In the order of a listing, which does not depend on the order of creation.
         for name in volume.names_in_order(directory) {
             volume.unlink(directory, &name).unwrap_or_else(|error| panic!("{zones} zones, {name}: {error}"));
         }
@@ -457,13 +454,9 @@ fn a_volume_full_of_small_files_can_be_emptied() {
 }
 
 #[test]
-fn small_files_leave_what_was_promised() {
-    let volumes = [(24, 256, Reserve::default()), (24, 256, Reserve::LEAST), (200, 64, Reserve::LEAST)];
-    for (zones, zone_blocks, reserve) in volumes {
-        small_files_leave_what_a_volume_promised(Volume::with_reserve(
-            Spec::new(4096, zones, zone_blocks),
-            reserve,
-        ));
+fn small_files_leave_the_promised_space() {
+    for (zones, zone_blocks) in [(24, 256), (200, 64)] {
+        small_files_leave_what_a_volume_promised(Volume::on(Spec::new(4096, zones, zone_blocks)));
     }
 }
 
@@ -502,11 +495,11 @@ fn small_files_leave_what_a_volume_promised(volume: Volume) {
     volume.settle_and_check();
 }
 
-/// Beside so many names that no more of their nodes are foreseen, the leaf in which map and names meet was split when
-/// data was written, or that of the file's inode, and a block of what had been offered did not fit.
+/// With so many names that no reserve for more nodes was left, writing data split the leaf in which map and names
+/// meet, or that of the file's inode, and a block of the reported space did not fit.
 #[test]
-fn what_is_offered_fits_beside_however_many_names() {
-    let volume = Volume::with_reserve(Spec::new(16_384, 150, 16), Reserve::LEAST);
+fn the_available_space_fits_beside_any_number_of_names() {
+    let volume = Volume::on(Spec::new(16_384, 150, 16));
     let directory = volume.directory(ROOT, "d");
     let mut small = 0;
     for round in 0..160 {
@@ -537,7 +530,7 @@ fn what_is_offered_fits_beside_however_many_names() {
     volume.settle_and_check();
 }
 
-/// It is in every checkpoint, and what recovery finds.
+/// The reserve is in every checkpoint and in the result of recovery.
 #[test]
 fn a_reserve_outlives_the_mount() {
     let spec = || Spec::new(4096, 40, 256);
@@ -550,18 +543,17 @@ fn a_reserve_outlives_the_mount() {
     fill_up(&volume, &file, 0);
     assert_eq!(volume.fs.attributes(file.inode()).unwrap().size, raw / 2);
     volume.settle_and_check();
-    let least = Volume::with_reserve(spec(), Reserve::LEAST).remount().fs.space().available;
-    assert!(raw / 2 < default && default < least, "{default} {least}");
+    assert!(raw / 2 < default, "{default}");
 }
 
-/// What is kept is what remains of all zones when files have what they have: so the numbers add up, however much is kept,
-/// whatever was done, and where zones are not alike or are of no use.
+/// The reserve is what is left of all zones when files use their space. So the numbers add up, whatever the reserve
+/// and the operations are, and if zones differ or cannot be used.
 #[test]
-fn what_is_shown_adds_up() {
+fn reported_sizes_add_up() {
     let mut unlike = Spec::new(4096, 72, 128);
     unlike.capacities.iter_mut().skip(1).step_by(4).for_each(|capacity| *capacity = 64);
     let shapes = [Spec::new(4096, 40, 256), unlike, Spec::new(4096, 40, 128).runt(3)];
-    let reserves = [Reserve::default(), Reserve::LEAST, Reserve(6_000)];
+    let reserves = [Reserve::default(), Reserve(6_000)];
     for (shape, reserve) in (0..shapes.len()).flat_map(|shape| reserves.map(|reserve| (shape, reserve))) {
         let mut volume = Volume::with_reserve(shapes[shape].clone(), reserve);
         let adds_up = |volume: &Volume, when: &str| {
@@ -591,8 +583,8 @@ fn what_is_shown_adds_up() {
 
 #[test]
 fn names_and_data_share_a_full_volume() {
-    for (zones, reserve) in [(18, Reserve::default()), (24, Reserve::default()), (18, Reserve::LEAST)] {
-        let volume = Volume::with_reserve(Spec::new(4096, zones, 1024), reserve);
+    for zones in [18, 24] {
+        let volume = Volume::on(Spec::new(4096, zones, 1024));
         let root = Caller::root();
         let directory = volume.directory(ROOT, "d");
         let half = volume.fs.space().available / 2;
@@ -619,7 +611,7 @@ fn names_and_data_share_a_full_volume() {
                     let inode = volume.find(directory, &from).unwrap();
                     volume.write(&volume.open(inode), 0, &pattern(n as u8, 1000));
                 }
-                // A longer name may need a leaf more, which there may not be.
+                // A longer name may need another leaf, for which there may be no space.
                 _ => match rename(&from, &to) {
                     Ok(()) => {
                         rename(&to, &from).unwrap_or_else(|error| panic!("{zones} zones, {n}: {error}"))
@@ -632,11 +624,11 @@ fn names_and_data_share_a_full_volume() {
     }
 }
 
-/// The map of a file that was written in order takes little. What was kept for it counted as kept for names too, and when
-/// all was written over in any order there was no room for both: two thirds of the way each was refused.
+/// The map of a sequentially written file takes little space. Its reserve also counted as the reserve for names. When
+/// everything was overwritten in any order, there was no space for both: writes were refused after two thirds.
 #[test]
-fn what_is_full_can_be_written_over_beside_many_names() {
-    let volume = Volume::with_reserve(Spec::new(4096, 200, 256), Reserve::LEAST);
+fn a_full_volume_with_many_names_can_be_overwritten() {
+    let volume = Volume::on(Spec::new(4096, 200, 256));
     let directory = volume.directory(ROOT, "d");
     for n in 0..7500 {
         volume.write(&volume.file(directory, &format!("small{n}")), 0, &pattern(1, 200));
@@ -656,10 +648,10 @@ fn what_is_full_can_be_written_over_beside_many_names() {
     volume.remount().settle_and_check();
 }
 
-/// Each open zone has entries in memory that a checkpoint carries. Where zones are small and many may be open, these outgrew
-/// the log: nothing could be changed any more, nor anything deleted, on a volume that was nearly empty.
+/// Each open zone has entries in memory that a checkpoint contains. With small zones of which many may be open, these
+/// outgrew the log: nothing could be changed or deleted any more, on a volume that was nearly empty.
 #[test]
-fn many_open_zones_leave_room_in_a_small_log() {
+fn many_open_zones_leave_space_in_a_small_log() {
     let volume = Volume::on(Spec::new(4096, 1024, 64).limits(64, 64));
     let files: Vec<_> = (0..40).map(|n| volume.file(ROOT, &format!("f{n}"))).collect();
     for round in 0..120 {

@@ -1,10 +1,10 @@
-//! Nothing costs more than in proportion to how much there is: each thing is done to N and to 4 N of it, and what that
-//! costs is compared, in time of this thread's processor and in commands to the device.
+//! Costs are proportional to the number of items: each operation is done to N and to 4 N items, and the costs are
+//! compared, in processor time of this thread and in commands to the device.
 //!
-//! Four times as much may cost at most [`RATIO_MAX`] times as much; what is quadratic costs sixteen times as much. Time
-//! is the least of several rounds. A case fails only when it has been repeated for [`PATIENCE`], because other programs
-//! on the machine slow down all rounds of a short time. What a mount and the commands add is measured by the acceptance
-//! point `scale`.
+//! Four times as many items may cost at most [`RATIO_MAX`] times as much. Quadratic costs are sixteen times as high.
+//! Time is the least of several rounds. A case fails only when it has been repeated for [`PATIENCE`], because other
+//! programs on the machine slow down all rounds of a short time. The acceptance point `scale` measures the costs of a
+//! mount and of the commands.
 
 mod damage;
 mod data;
@@ -23,23 +23,23 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::support::Volume;
 
-/// What is in proportion costs 4 times as much, and a little more where trees have become higher.
+/// Proportional costs are 4 times as high, and a little more if trees have become higher.
 const RATIO_MAX: f64 = 8.0;
-/// For so long a case is repeated before it fails.
+/// A case is repeated for this long before it fails.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What takes less with 4 N says nothing about its time.
+/// Times below this for 4 N are too short to compare.
 const TIME_NS_MIN: u64 = 1_000_000;
-/// One command for so many things of N may be one that comes by chance, like that of a checkpoint.
+/// One command for so many of N items may be accidental, like that of a checkpoint.
 const THINGS_PER_COMMAND: u64 = 4;
 
-/// What something costs.
+/// The costs of an operation.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     time_ns: u64,
     commands: u64,
 }
 
-/// What was measured of one case, in order.
+/// The measurements of one case, in order.
 pub(crate) struct Meter {
     device: Arc<Emulated>,
     costs: Vec<(&'static str, Cost)>,
@@ -50,7 +50,7 @@ impl Meter {
         Meter { device: Arc::clone(device), costs: Vec::new() }
     }
 
-    /// Does something that is done to all of what there is.
+    /// Runs an operation on all items.
     pub(crate) fn measure<T>(&mut self, what: &'static str, work: impl FnOnce() -> T) -> T {
         let (began_ns, before) = (time_ns(), self.device.counters().total());
         let done = work();
@@ -67,13 +67,13 @@ impl Meter {
     }
 }
 
-/// Of this thread alone, so that others may use the machine.
+/// Of this thread alone, so that other programs may use the machine.
 fn time_ns() -> u64 {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// The least that each thing has cost with N and with 4 N.
+/// The least costs of each operation with N and with 4 N.
 #[derive(Default)]
 struct Table(BTreeMap<(usize, &'static str), [Option<Cost>; 2]>);
 
@@ -132,7 +132,7 @@ pub(crate) fn compare(of: &str, number: u64, case: impl Fn(u64) -> Meter) {
     loop {
         table.add(0, case(number));
         table.add(1, case(4 * number));
-        if table.too_much(number).is_empty() || u128::from(clock.monotonic_ns()) > PATIENCE.as_nanos() {
+        if table.too_much(number).is_empty() || Duration::from_nanos(clock.monotonic_ns()) > PATIENCE {
             break;
         }
     }
@@ -145,12 +145,12 @@ pub(crate) fn compare(of: &str, number: u64, case: impl Fn(u64) -> Meter) {
     );
 }
 
-/// A volume with room for everything here; zones of 4 MiB.
+/// A volume with space for everything here; zones of 4 MiB.
 pub(crate) fn volume() -> Volume {
     remount(Volume::on(Spec::new(4096, 64, 1024)))
 }
 
-/// Mounts with memory for all metadata: what is read again for lack of it is not in proportion, and not asked here.
+/// Mounts with memory for all metadata: reads for lack of memory are not proportional and not the subject here.
 pub(crate) fn mount(device: &Arc<Emulated>, clock: &Arc<ManualClock>) -> Arc<Fs> {
     let clock: Arc<ManualClock> = Arc::clone(clock);
     let options =
@@ -158,7 +158,7 @@ pub(crate) fn mount(device: &Arc<Emulated>, clock: &Arc<ManualClock>) -> Arc<Fs>
     Fs::mount(device.clone(), options).expect("the volume can be mounted").0
 }
 
-/// Mounts again without having unmounted.
+/// Mounts again without an unmount.
 pub(crate) fn kill(volume: Volume) -> Volume {
     let Volume { device, clock, fs } = volume;
     drop(fs);
@@ -172,14 +172,14 @@ pub(crate) fn remount(volume: Volume) -> Volume {
     kill(volume)
 }
 
-/// The number of something, with the same number of digits for all.
+/// The number of an item, with the same number of digits for all.
 pub(crate) fn name(number: u64) -> String {
     format!("name-{number:06}")
 }
 
-/// What finds that something costs too much must be able to.
+/// The harness must be able to fail.
 #[test]
-fn what_is_quadratic_is_noticed() {
+fn quadratic_growth_is_detected() {
     let device = volume().device;
     let quadratic = |number: u64| {
         let mut meter = Meter::new(&device);

@@ -1,11 +1,11 @@
-//! What is known of the blocks of a file by what was done to it: which hold data, and which are holes.
+//! A model of the blocks of a file: which contain data, and which are holes.
 //!
-//! A file system that calls everything data loses no byte, but what should be sparse takes space. So the answers
-//! to searches are compared with this: whole blocks that were never written, or were punched, are holes, and
-//! what was written is data. What may be either is not asked after: blocks that were punched or zeroed in part, or that
-//! the end of the file was in when it grew, and the first of a file, whose contents may be in its inode.
+//! A file system that reports everything as data loses no byte, but sparse files take space. So the results of
+//! searches are compared with this model: whole blocks that were never written, or were punched, are holes, and
+//! written blocks are data. Blocks that may be either are not compared: blocks that were punched or zeroed in part,
+//! the block of the end before a growth, and the first blocks of a file, whose contents may be inline.
 
-/// Contents up to here may have been in the inode.
+/// Contents up to here may have been inline.
 const MAYBE_INLINE: u64 = 8192;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(crate) struct Holes {
 }
 
 impl Holes {
-    /// Of an empty file.
+    /// For an empty file.
     pub(crate) fn new(block: u64) -> Self {
         Holes { block, size: 0, blocks: Vec::new() }
     }
@@ -63,7 +63,7 @@ impl Holes {
         self.forget_inline();
     }
 
-    /// Zeros, which may have been written or not.
+    /// Zeros, written or not.
     pub(crate) fn zero(&mut self, at: u64, length: u64) {
         let end = (at + length).min(self.size);
         if at < end {
@@ -71,14 +71,14 @@ impl Holes {
         }
     }
 
-    /// Whole blocks were taken out.
+    /// Whole blocks were collapsed.
     pub(crate) fn collapse(&mut self, at: u64, length: u64) {
         self.blocks.drain((at / self.block) as usize..((at + length) / self.block) as usize);
         self.size -= length;
         self.forget_inline();
     }
 
-    /// Whole blocks were put in.
+    /// Whole blocks were inserted.
     pub(crate) fn insert(&mut self, at: u64, length: u64) {
         let at = (at / self.block) as usize;
         self.blocks.splice(at..at, std::iter::repeat_n(Known::Hole, (length / self.block) as usize));
@@ -86,7 +86,7 @@ impl Holes {
         self.forget_inline();
     }
 
-    /// Compares what searches from `at`, within the file, have found: data (or none), and a hole.
+    /// Compares the results of searches from `at`, within the file: data (or none), and a hole.
     pub(crate) fn compare(&self, at: u64, data: Option<u64>, hole: u64) -> Result<(), String> {
         let wrong = |called, place, is| {
             Err(format!("looked for from {at}: {place} is called {called}, and is {is:?}"))
@@ -113,7 +113,7 @@ impl Holes {
         Ok(())
     }
 
-    /// How many whole blocks are holes for certain.
+    /// The number of whole blocks that are certainly holes.
     pub(crate) fn count(&self) -> u64 {
         self.blocks.iter().filter(|known| **known == Known::Hole).count() as u64
     }
@@ -129,7 +129,7 @@ impl Holes {
 }
 
 #[test]
-fn whoever_calls_everything_data_is_found_out() {
+fn an_implementation_that_reports_no_holes_fails() {
     let mut file = Holes::new(4096);
     file.write(0, 10);
     file.resize(100_000);

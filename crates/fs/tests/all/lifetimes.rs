@@ -1,4 +1,4 @@
-//! What programs say of the lifetime of data, and where it goes for that.
+//! Lifetimes that programs set, and the resulting placement.
 
 use std::collections::BTreeSet;
 
@@ -55,7 +55,7 @@ fn the_attribute_is_the_lifetime_and_outlives_the_mount() {
 }
 
 #[test]
-fn it_is_made_replaced_and_removed_like_any_attribute() {
+fn the_lifetime_is_set_replaced_and_removed_like_any_attribute() {
     let volume = Volume::new();
     let (root, inode) = (Caller::root(), volume.file(ROOT, "f").inode());
     let remove = || volume.fs.remove_xattr(&root, inode, LIFETIME_ATTRIBUTE);
@@ -79,7 +79,7 @@ fn it_is_made_replaced_and_removed_like_any_attribute() {
 }
 
 #[test]
-fn directories_hand_it_down_to_what_is_made_in_them() {
+fn new_files_inherit_the_lifetime_of_their_directory() {
     let volume = Volume::new();
     let logs = volume.directory(ROOT, "logs");
     let before = volume.file(logs, "before").inode();
@@ -101,10 +101,10 @@ fn directories_hand_it_down_to_what_is_made_in_them() {
     assert_eq!(volume.fs.lifetime(later.inode()), Ok(Lifetime::Long), "after a mount too");
 }
 
-/// Files of all classes, written by turns: only those that die soon share zones with what nothing is known of, and the
-/// device is told of what class the lifetimes are in each.
+/// Files of all classes, written in turn: only short-lived data shares zones with data of unknown lifetime, and the
+/// device learns the lifetime class of each zone.
 #[test]
-fn what_lives_differently_lies_in_different_zones() {
+fn data_with_different_lifetimes_is_in_different_zones() {
     let (watched, volume) = watched_volume(Spec::new(4096, 200, 256), 8 << 20);
     let classes = Lifetime::ALL.map(|lifetime| {
         let directory = volume.directory(ROOT, lifetime.name());
@@ -127,22 +127,22 @@ fn what_lives_differently_lies_in_different_zones() {
             let shared: Vec<_> = zones_of_one.intersection(zones_of_other).collect();
             assert!(may_share || shared.is_empty(), "{one:?} and {other:?} share {shared:?}");
         }
-        let told = watched.leased.lock();
+        let hints = watched.leased.lock();
         let is_right = |zone: &ZoneId| {
-            let (role, class) = told[zone];
+            let (role, class) = hints[zone];
             role == Role::Data && (class == one.number() || one.number() < 2 && class < 2)
         };
-        assert!(zones_of_one.iter().all(is_right), "{one:?} in {zones_of_one:?}: {told:?}");
+        assert!(zones_of_one.iter().all(is_right), "{one:?} in {zones_of_one:?}: {hints:?}");
     }
     volume.settle_and_check();
 }
 
-/// Writes of less than a block come to zones later, and go to the right ones all the same. The class that comes
-/// second finds all zones open that may be, and takes one over.
+/// Writes of less than a block reach zones later, and nevertheless the right ones. The second class finds all zones
+/// open that may be open, and takes one over.
 #[test]
 fn small_writes_are_placed_when_they_are_written_back() {
     let volume = Volume::on(Spec::new(4096, 200, 256));
-    // More than there are open zones, so that they share some.
+    // More than there are open zones, so that some share a zone.
     let files: Vec<_> = (0..40).map(|n| volume.file(ROOT, &n.to_string())).collect();
     let (lasting, others) = files.split_at(20);
     for file in lasting {
@@ -160,9 +160,9 @@ fn small_writes_are_placed_when_they_are_written_back() {
     volume.settle_and_check();
 }
 
-/// One file may hold what lives long and what does not, if its handles say so.
+/// One file may contain both long-lived and short-lived data, if its handles say so.
 #[test]
-fn a_handle_says_it_of_what_is_written_through_it() {
+fn the_lifetime_of_a_handle_applies_to_writes_through_it() {
     let volume = Volume::on(Spec::new(4096, 200, 256));
     let brief = volume.file(ROOT, "f");
     let lasting = volume.open(brief.inode());
@@ -183,15 +183,15 @@ fn a_handle_says_it_of_what_is_written_through_it() {
         }))
     };
     assert!(zone(0).is_disjoint(&zone(1)), "{:?} {:?}", zone(0), zone(1));
-    assert_eq!(volume.fs.lifetime(brief.inode()), Ok(Lifetime::Unknown), "the file is told nothing");
+    assert_eq!(volume.fs.lifetime(brief.inode()), Ok(Lifetime::Unknown), "the file has no lifetime");
     brief.set_lifetime(None);
     assert_eq!(brief.lifetime(), None);
     volume.settle_and_check();
 }
 
-/// The story: `user.polder.livetime` was taken, kept, and did nothing.
+/// The story: `user.polder.livetime` was accepted, stored, and had no effect.
 #[test]
-fn a_name_of_polders_that_it_does_not_know_is_refused() {
+fn an_unknown_attribute_of_polder_is_refused() {
     let volume = Volume::new();
     let (root, inode) = (Caller::root(), volume.file(ROOT, "f").inode());
     let set = |name: &str| volume.fs.set_xattr(&root, inode, name.as_bytes(), b"short", false, false);
@@ -204,7 +204,7 @@ fn a_name_of_polders_that_it_does_not_know_is_refused() {
             "{name}"
         );
     }
-    // What is copied out of a view of zones has these.
+    // Files that are copied out of a view of zones have these.
     for name in ["lifetime", "state", "role", "life"].map(|name| format!("user.polder.{name}")) {
         assert_eq!(set(&name), Ok(()), "{name}");
     }

@@ -1,4 +1,4 @@
-//! Hard links, files without a name, and what deletes them.
+//! Hard links, files without a name, and their deletion.
 
 use fs::{Caller, FsError, InodeNo};
 
@@ -37,7 +37,7 @@ fn directories_have_no_second_name() {
 }
 
 #[test]
-fn open_files_without_a_name_go_with_the_process() {
+fn open_files_without_a_name_are_gone_after_a_crash() {
     let volume = Volume::new();
     let handle = volume.file(ROOT, "f");
     let inode = handle.inode();
@@ -53,7 +53,7 @@ fn open_files_without_a_name_go_with_the_process() {
 }
 
 #[test]
-fn a_temporary_file_can_be_given_a_name_once() {
+fn a_temporary_file_can_get_a_name_once() {
     let volume = Volume::new();
     let root = Caller::root();
     let (attributes, handle) = volume.fs.temporary_file(&root, ROOT, 0o640, READ_WRITE).unwrap();
@@ -71,7 +71,7 @@ fn a_temporary_file_can_be_given_a_name_once() {
 }
 
 #[test]
-fn big_files_are_deleted_and_cut_in_steps_that_survive_a_kill() {
+fn big_files_are_deleted_and_truncated_in_steps_that_survive_a_kill() {
     let volume = Volume::on(emulated::Spec::new(4096, 64, 512));
     let (big, cut) = (volume.file(ROOT, "big"), volume.file(ROOT, "cut"));
     // Every other block: as many extents as blocks.
@@ -123,10 +123,10 @@ fn write_in_pieces(volume: &Volume, handle: &fs::Handle) {
     (0..300).for_each(|piece| volume.write(handle, piece * 8192, &pattern(piece as u8, 4096)));
 }
 
-/// A kernel that knows the name still asks for the file when the last name is gone: what is left of it is not all that
-/// it had.
+/// A kernel that has the name cached still opens the file after its last name is removed. A part of its contents may
+/// be gone by then.
 #[test]
-fn what_is_being_deleted_is_not_opened() {
+fn a_file_that_is_being_deleted_cannot_be_opened() {
     let volume = Volume::new();
     let handle = volume.file(ROOT, "f");
     let inode = handle.inode();
@@ -140,7 +140,7 @@ fn what_is_being_deleted_is_not_opened() {
 }
 
 #[test]
-fn what_is_being_deleted_is_given_no_name() {
+fn a_file_that_is_being_deleted_gets_no_name() {
     let volume = Volume::new();
     let root = Caller::root();
     let (attributes, handle) = volume.fs.temporary_file(&root, ROOT, 0o640, READ_WRITE).unwrap();

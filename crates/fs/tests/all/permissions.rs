@@ -1,4 +1,4 @@
-//! Who may do what, for callers whom no kernel has checked.
+//! Permissions, for callers that no kernel has checked.
 
 use fs::{Caller, Changes, FsError, InodeNo, Kind, OpenFlags, SetTime};
 use rt::Timestamp;
@@ -20,7 +20,7 @@ fn volume_with_home() -> (Volume, InodeNo, Caller) {
 }
 
 #[test]
-fn the_first_class_that_fits_decides() {
+fn the_first_matching_class_decides() {
     let (volume, home, owner) = volume_with_home();
     let inode = volume.fs.make_node(&owner, home, b"f", Kind::File, 0o044, 0).unwrap().inode;
     let open = |who: &Caller, flags| volume.fs.open(who, inode, flags).map(|_| ());
@@ -56,7 +56,7 @@ fn directories_are_searched_and_written_only_with_the_bits_for_it() {
 }
 
 #[test]
-fn in_a_sticky_directory_names_are_their_owners() {
+fn in_a_sticky_directory_only_owners_remove_names() {
     let (volume, home, owner) = volume_with_home();
     let (first, second) = (Caller::user(11, 30), Caller::user(12, 30));
     set(&volume, &owner, home, Changes { permissions: Some(0o1777), ..Changes::default() }).unwrap();
@@ -69,7 +69,7 @@ fn in_a_sticky_directory_names_are_their_owners() {
 }
 
 #[test]
-fn attributes_are_the_owners_and_owners_are_roots() {
+fn only_owners_change_attributes_and_only_root_changes_owners() {
     let (volume, home, owner) = volume_with_home();
     let inode = volume.fs.make_node(&owner, home, b"f", Kind::File, 0o644, 0).unwrap().inode;
     let other = Caller { groups: vec![20], ..Caller::user(11, 30) };
@@ -91,10 +91,10 @@ fn attributes_are_the_owners_and_owners_are_roots() {
     );
 }
 
-/// As `utimensat` has it. Whoever might only write could set one of the two times, which reading or writing alone
-/// would not have done.
+/// As with `utimensat`. A caller with write permission alone could set one of the two times, which neither reading
+/// nor writing would do.
 #[test]
-fn who_may_write_may_set_both_times_to_now_and_no_other() {
+fn a_caller_that_may_write_may_only_set_both_times_to_now() {
     let (volume, home, owner) = volume_with_home();
     let inode = volume.fs.make_node(&owner, home, b"f", Kind::File, 0o646, 0).unwrap().inode;
     let member = Caller { groups: vec![20], ..Caller::user(11, 30) };
@@ -120,10 +120,10 @@ fn who_may_write_may_set_both_times_to_now_and_no_other() {
     }
 }
 
-/// Whoever has a file open for writing may change its size, whatever its mode says by now: `tar` makes files with
-/// the mode that they had and then cuts them, and could not.
+/// A program that has a file open for writing may change its size, whatever its mode is now: `tar` creates files with
+/// their final mode and then truncates them, which failed.
 #[test]
-fn a_handle_for_writing_changes_the_size_of_a_file_that_nobody_may_write() {
+fn a_handle_for_writing_changes_the_size_of_a_file_without_write_permission() {
     let (volume, home, owner) = volume_with_home();
     let (made, handle) = volume.fs.create(&owner, home, b"f", 0o400, READ_WRITE, true).unwrap();
     volume.write(&handle, 0, &[7; 5000]);
@@ -136,7 +136,7 @@ fn a_handle_for_writing_changes_the_size_of_a_file_that_nobody_may_write() {
     assert_eq!(volume.contents(&handle), [7; 10]);
     let reader = volume.fs.open(&owner, made.inode, READ).unwrap();
     assert_eq!(through(&owner, &reader, &cut), Err(FsError::BadHandle));
-    // All else is as without a handle.
+    // Everything else is as without a handle.
     let other = Caller::user(11, 30);
     let armed = Changes { permissions: Some(0o4700), ..Changes::default() };
     assert_eq!(through(&other, &handle, &armed), Err(FsError::NotPermitted));
@@ -176,7 +176,7 @@ fn programs_lose_the_right_to_run_as_another_when_they_change() {
 }
 
 #[test]
-fn whoever_gives_something_away_gives_no_rights_with_it() {
+fn a_change_of_owner_drops_set_id_bits() {
     let (volume, home, _) = volume_with_home();
     for (name, kind) in [("pipe", Kind::Fifo), ("socket", Kind::Socket), ("file", Kind::File)] {
         let made = volume.fs.make_node(&Caller::root(), home, name.as_bytes(), kind, 0o755, 0).unwrap();
@@ -188,7 +188,7 @@ fn whoever_gives_something_away_gives_no_rights_with_it() {
 }
 
 #[test]
-fn a_set_group_id_directory_hands_its_group_down() {
+fn new_inodes_inherit_the_group_of_a_set_group_id_directory() {
     let (volume, home, owner) = volume_with_home();
     set(&volume, &owner, home, Changes { permissions: Some(0o2777), ..Changes::default() }).unwrap();
     let other = Caller::user(11, 30);
@@ -199,7 +199,7 @@ fn a_set_group_id_directory_hands_its_group_down() {
 }
 
 #[test]
-fn device_nodes_are_roots() {
+fn only_root_creates_device_nodes() {
     let (volume, home, owner) = volume_with_home();
     let made = volume.fs.make_node(&owner, home, b"c", Kind::CharDevice, 0o600, 1);
     assert_eq!(made.map(|_| ()), Err(FsError::NotPermitted));
@@ -207,7 +207,7 @@ fn device_nodes_are_roots() {
 }
 
 #[test]
-fn a_volume_mounted_read_only_takes_no_change() {
+fn a_volume_mounted_read_only_accepts_no_change() {
     let volume = Volume::new();
     let inode = volume.file(ROOT, "f").inode();
     volume.fs.unmount().unwrap();

@@ -41,7 +41,7 @@ fn directories_move_with_their_dot_dot_but_not_below_themselves() {
 }
 
 #[test]
-fn kinds_must_fit() {
+fn the_kinds_of_source_and_target_must_match() {
     let volume = Volume::new();
     drop(volume.file(ROOT, "f"));
     volume.directory(ROOT, "d");
@@ -67,7 +67,7 @@ fn two_names_of_one_inode_stay() {
 }
 
 #[test]
-fn an_exchange_swaps_whatever_it_is() {
+fn an_exchange_swaps_inodes_of_any_kind() {
     let volume = Volume::new();
     let exchange = RenameFlags { exchange: true, ..PLAIN };
     let (a, b) = (volume.directory(ROOT, "a"), volume.directory(ROOT, "b"));
@@ -106,7 +106,7 @@ fn a_whiteout_is_left_behind() {
 }
 
 #[test]
-fn many_threads_move_directories_about_and_none_gets_lost() {
+fn many_threads_move_directories_and_none_gets_lost() {
     let volume = Volume::new();
     let directories: Vec<InodeNo> = (0..4).map(|n| volume.directory(ROOT, &format!("d{n}"))).collect();
     for (n, directory) in directories.iter().enumerate() {
@@ -122,7 +122,7 @@ fn many_threads_move_directories_about_and_none_gets_lost() {
                     let (from, to) = (all[rng.usize(..all.len())], all[rng.usize(..all.len())]);
                     let name = format!("{}{}", if rng.bool() { 'd' } else { 's' }, rng.u8(..4));
                     let exchange = RenameFlags { exchange: rng.u8(..4) == 0, ..PLAIN };
-                    // Most names are elsewhere by now; what counts is that nothing gets lost or hangs.
+                    // Most names are elsewhere by now. Nothing may get lost or hang.
                     let _ = rename(volume, (from, &name), (to, &name), exchange);
                 }
             });

@@ -1,4 +1,4 @@
-//! What the checker finds is put right where it is known what is right; nothing that could be read is lost.
+//! Findings are repaired if the right state is known. No readable data is lost.
 
 mod blocks;
 mod cuts;
@@ -23,13 +23,13 @@ use crate::support::Volume;
 const ROOT: InodeNo = InodeNo::ROOT;
 const NOBODY: InodeNo = InodeNo(4 * 100);
 
-/// Repairs until there is nothing left that can be; the volume, and what is left.
+/// Repairs until nothing more can be repaired. Returns the volume and the remaining findings.
 fn repaired(volume: Volume) -> (Volume, Vec<Finding>) {
     volume.fs.sync().unwrap();
     repaired_as_mounted(volume.kill())
 }
 
-/// The same of a volume that was just mounted.
+/// The same for a volume that was just mounted.
 fn repaired_as_mounted(mut volume: Volume) -> (Volume, Vec<Finding>) {
     for _ in 0..10 {
         let done = volume.fs.repair().unwrap();
@@ -78,7 +78,7 @@ fn counts_are_set_to_what_they_count() {
     let before = reached(&sound.volume);
     sound.change(sound.f, |record| (record.links, record.xattrs) = (5, 0));
     sound.change(sound.d, |record| (record.links, record.size) = (7, 9));
-    let zone = sound.volume.fs.store().zones().in_role(zone::Role::Data)[0];
+    let zone = sound.volume.fs.store().pool().in_role(zone::Role::Data)[0];
     let mut tx = Tx::new();
     tx.zone_live(zone, 3);
     tx.counter(UNWRITTEN_BLOCKS, 3);
@@ -87,7 +87,7 @@ fn counts_are_set_to_what_they_count() {
     assert_eq!((left, reached(&volume)), (vec![], before));
 }
 
-/// Such counts were found by fuzzing a mount: `stat` of a small file added to the most there can be.
+/// Fuzzing of a mount found such counts: `stat` of a small file added to the largest number.
 #[test]
 fn counts_at_the_end_of_numbers_can_be_shown_and_are_set_right() {
     let sound = Sound::new();
@@ -118,7 +118,7 @@ fn counts_at_the_end_of_numbers_can_be_shown_and_are_set_right() {
 }
 
 #[test]
-fn what_belongs_to_nobody_goes() {
+fn rows_without_an_inode_are_removed() {
     let sound = Sound::new();
     let before = reached(&sound.volume);
     let head = XattrHead { parts: 1, value_length: 1, name: b"user.a".to_vec(), bytes: b"1".to_vec() };
@@ -133,14 +133,14 @@ fn what_belongs_to_nobody_goes() {
 }
 
 #[test]
-fn what_has_no_name_gets_one() {
+fn an_inode_without_a_name_gets_one() {
     let sound = Sound::new();
     let before = reached(&sound.volume);
     for name in ["e", "f"] {
         let (key, _) = sound.entry(sound.d, name);
         sound.delete(sound.d, DIRENT, key);
     }
-    // It says that it has a name, and that it is to be deleted: nobody knows, so it stays.
+    // It has a name and is marked for deletion. The right state is unknown, so it stays.
     sound.put(sound.f, ORPHAN, number_key(sound.f), marker());
     let (d, e, f) = (sound.d, sound.e, sound.f);
     let (volume, left) = repaired(sound.volume);
@@ -167,9 +167,9 @@ fn entries_say_what_the_inode_is_and_lie_under_their_hash() {
     assert_eq!((left, reached(&volume)), (vec![], before));
 }
 
-/// Two things contradict each other, and nobody knows which is right.
+/// Two rows contradict each other, and the right one is unknown.
 #[test]
-fn where_nobody_knows_what_is_right_nothing_is_done() {
+fn contradictions_without_a_known_solution_are_left() {
     let sound = Sound::new();
     let mut record = sound.record(sound.f).encode();
     record[0] = 99;
@@ -183,18 +183,18 @@ fn where_nobody_knows_what_is_right_nothing_is_done() {
     assert_eq!(volume.remount().fs.check().unwrap(), found);
 }
 
-/// A page that cannot be read: what is missing is not what does not exist.
+/// A page that cannot be read: missing rows do not mean that inodes do not exist.
 #[test]
 fn nothing_is_repaired_while_a_page_cannot_be_read() {
     let sound = Sound::new();
     sound.change(sound.d, |record| record.size = 9);
     sound.volume.fs.unmount().unwrap();
     let volume = sound.volume.kill();
-    // The tree of a group that does not hold the root directory.
+    // The tree of a group that does not contain the root directory.
     let node = volume.fs.store().view_node(1).unwrap().unwrap();
     let at = if node.base.is_none() { node.address } else { node.base };
     volume.device.corrupt(at.zone(), at.block(), 500, 1);
-    // What is in memory is not read again.
+    // Cached pages are not read again.
     let volume = volume.kill();
     let before = volume.device.commands();
     let done = volume.fs.repair().unwrap();
@@ -202,10 +202,10 @@ fn nothing_is_repaired_while_a_page_cannot_be_read() {
     assert_eq!(volume.device.commands(), before);
 }
 
-/// An orphan's row in a group where nobody looks for it. Each repair said that it had taken it away, and each found it
-/// again: the command went on until it had repaired as often as it ever does, and told of every time.
+/// A row of an orphan in a wrong group, where it is not looked up. Each repair reported that it had removed the row,
+/// and each found it again: the command went on up to its limit of repairs and reported each.
 #[test]
-fn what_a_repair_does_not_change_it_does_not_say_it_has_repaired() {
+fn a_finding_counts_as_repaired_only_if_a_row_has_changed() {
     let sound = Sound::new();
     let elsewhere = InodeNo(NOBODY.0 + 1);
     for table in [ORPHAN, INTENT] {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use emulated::Spec;
-use fs::{Caller, FallocateMode, Fs, FsError, InodeNo, Lane, MountOptions};
+use fs::{BackgroundTask, Caller, FallocateMode, Fs, FsError, InodeNo, MountOptions};
 use tree::Step;
 
 use crate::support::{Volume, pattern};
@@ -13,7 +13,7 @@ use crate::watched::{Watched, watched_volume};
 const ROOT: InodeNo = InodeNo::ROOT;
 
 #[test]
-fn what_nobody_syncs_is_durable_after_the_commit_interval() {
+fn changes_are_durable_after_the_commit_interval() {
     let volume = Volume::new();
     volume.settle();
     volume.fs.sync().unwrap();
@@ -67,7 +67,7 @@ fn many_threads_use_one_volume() {
 }
 
 #[test]
-fn a_failed_flush_is_told_to_every_handle_once_and_latches() {
+fn a_failed_flush_is_reported_once_to_every_handle_and_shuts_the_volume_down() {
     use emulated::{CommandKind, Effect, Fault};
     let volume = Volume::new();
     let (first, second) = (volume.file(ROOT, "first"), volume.file(ROOT, "second"));
@@ -89,7 +89,7 @@ fn a_failed_flush_is_told_to_every_handle_once_and_latches() {
 }
 
 #[test]
-fn what_fails_in_the_background_is_told_by_fsync() {
+fn errors_in_the_background_are_reported_by_fsync() {
     use emulated::{CommandKind, Effect, Fault};
     let volume = Volume::new();
     let handle = volume.file(ROOT, "f");
@@ -108,7 +108,7 @@ fn a_synchronous_handle_returns_when_it_is_durable() {
     let is_durable = || volume.fs.store().durable_lsn() >= volume.fs.store().last_lsn();
     volume.write(&handle, 0, b"x");
     assert!(is_durable());
-    // What a database has allocated so that writing there cannot fail was gone with the power.
+    // Space that a database has preallocated, so that writing there cannot fail, was gone after a loss of power.
     let (kept, longer) =
         (FallocateMode::Allocate { keep_size: true }, FallocateMode::Allocate { keep_size: false });
     for mode in [kept, longer, FallocateMode::PunchHole, FallocateMode::InsertRange] {
@@ -121,10 +121,10 @@ fn a_synchronous_handle_returns_when_it_is_durable() {
     assert!(is_durable());
 }
 
-/// Who syncs what he writes, one after the other, found zones won ahead in what looked like pauses, of which much would have
-/// died by the time at which they are needed.
+/// A program that syncs each of its writes seemed to pause. In these pauses GC reclaimed zones early, although many
+/// of their blocks would have died before the zones were needed.
 #[test]
-fn who_waits_until_it_is_durable_makes_no_pause() {
+fn a_program_that_waits_for_durability_is_no_pause() {
     let (watched, volume) = watched_volume(Spec::new(4096, 64, 256), 16 << 20);
     let churned = volume.file(ROOT, "churned");
     let blocks = volume.fs.space().available / 4096 * 9 / 10;
@@ -143,8 +143,8 @@ fn who_waits_until_it_is_durable_makes_no_pause() {
         let look = move || sender.send(looked_at.waits_for_quiet()).unwrap();
         *watched.at_next_flush.lock() = Some(Box::new(look));
         wait();
-        assert_eq!(seen.try_recv(), Ok(false), "somebody waits for that flush");
-        assert!(extents.waits_for_quiet(), "nobody does any more");
+        assert_eq!(seen.try_recv(), Ok(false), "a program waits for that flush");
+        assert!(extents.waits_for_quiet(), "no program waits any more");
     };
     waited(&mut || {
         churn(&churned);
@@ -153,9 +153,9 @@ fn who_waits_until_it_is_durable_makes_no_pause() {
     waited(&mut || churn(&synchronous));
 }
 
-/// Four threads make, open, write, look up and remove the same three names.
+/// Four threads create, open, write, look up and remove the same three names.
 #[test]
-fn threads_that_fight_over_names_see_only_what_can_be() {
+fn threads_that_compete_for_names_see_only_possible_states() {
     let volume = Volume::new();
     volume.fs.start().unwrap();
     let root = Caller::root();
@@ -216,7 +216,7 @@ fn readers_see_a_whole_write_or_nothing_of_it() {
 }
 
 #[test]
-fn the_volume_says_what_it_is() {
+fn volume_info_has_the_properties_of_the_volume() {
     let volume = Volume::new();
     let info = volume.fs.volume_info();
     assert_eq!((info.label.as_str(), info.fs_id, info.groups), ("story", zone::FsId([5; 16]), 4));
@@ -229,8 +229,8 @@ fn the_volume_says_what_it_is() {
     assert_eq!((statfs.block_size, statfs.name_max), (4096, 255));
 }
 
-/// Records hold contents of up to 2 KiB, and there was one for each 4 KiB of the cache: with a large cache, half as
-/// much again was needed beside it, without a bound.
+/// Records contain up to 2 KiB of contents, and there was one for each 4 KiB of the cache: a large cache needed half
+/// as much memory again, without a limit.
 #[test]
 fn a_large_cache_does_not_let_records_grow_without_bound() {
     let volume = Volume::on(emulated::Spec::new(4096, 64, 1024));
@@ -253,7 +253,7 @@ fn a_large_cache_does_not_let_records_grow_without_bound() {
 
 #[test]
 fn the_thread_of_resets_gives_zones_back_one_at_a_time() {
-    // The next flush did, all of them, and whoever called fsync waited for it. Now nobody would if this thread did not.
+    // The next flush reset all of them, and the caller of fsync waited for it. Now only this thread resets them.
     let (watched, volume) = watched_volume(Spec::new(4096, 40, 256), 4 << 20);
     volume.settle();
     watched.to_give_back.store(3, Ordering::SeqCst);
@@ -261,16 +261,16 @@ fn the_thread_of_resets_gives_zones_back_one_at_a_time() {
     volume.fs.fsync(&handle, false).unwrap();
     assert_eq!(watched.to_give_back.load(Ordering::SeqCst), 3, "a flush gives nothing back");
     for left in [2, 1, 0] {
-        assert_eq!(volume.fs.step_in(Lane::Resets), Ok(Step::Worked));
+        assert_eq!(volume.fs.step_task(BackgroundTask::Resets), Ok(Step::Worked));
         assert_eq!(watched.to_give_back.load(Ordering::SeqCst), left);
     }
-    assert_eq!(volume.fs.step_in(Lane::Resets), Ok(Step::Idle));
+    assert_eq!(volume.fs.step_task(BackgroundTask::Resets), Ok(Step::Idle));
 }
 
 #[test]
 fn a_mount_after_an_unmount_reads_in_no_zone_of_data() {
-    // The last checkpoint carried the reverse maps of all zones that had been filled a moment before, and the mount
-    // read each of them whole: on a disk with one arm, half a second for each such zone.
+    // The last checkpoint contained the reverse maps of all zones that had been filled a moment before, and the mount
+    // read each of them completely: on a disk, half a second for each such zone.
     let volume = Volume::new();
     let handle = volume.file(ROOT, "f");
     (0..8).for_each(|piece| volume.write(&handle, piece << 20, &pattern(1, 1 << 20)));
@@ -278,7 +278,7 @@ fn a_mount_after_an_unmount_reads_in_no_zone_of_data() {
         let zones = (0..).map(zone::ZoneId).zip(moment.zones());
         zones.filter(|(_, zone)| zone.entry.role.holds_data()).map(|(zone, _)| zone).collect::<Vec<_>>()
     };
-    let zones = volume.fs.store().zones().at_one_moment(holds_data);
+    let zones = volume.fs.store().pool().at_one_moment(holds_data);
     assert!(zones.len() >= 8, "{zones:?}");
     volume.fs.unmount().unwrap();
     let Volume { device, clock, fs } = volume;

@@ -1,10 +1,10 @@
-//! Files of which each block is an extent of its own, on zones so small that a transaction is short: whatever is
-//! done to many of them at once comes in several transactions.
+//! Files in which each block is an extent of its own, on zones so small that transactions are short: operations on
+//! many extents take several transactions.
 //!
-//! The story: taking a range out of a file while a zone with its data was offline lost its blocks one by one. A later
-//! step wrote over a mebibyte of these, up to 2,048 extents, in one transaction, which was longer than the log of a
-//! volume with small zones takes: the daemon ended, and so did the next one, which found the intent and went on with
-//! it. A write of a mebibyte over blocks that had been written one by one did the same without any fault.
+//! The story: collapsing a range of a file while a zone with its data was offline lost its blocks one by one. A later
+//! step overwrote a mebibyte of these, up to 2,048 extents, in one transaction. This was longer than the log of a
+//! volume with small zones allows: the daemon ended, and so did the next one, which found the intent and continued
+//! with it. A write of a mebibyte over blocks that had been written one by one did the same without any fault.
 
 use emulated::Spec;
 use fs::{Caller, Changes, FallocateMode, Handle, InodeNo};
@@ -17,17 +17,17 @@ const MIB: usize = 1 << 20;
 /// How a file was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Written {
-    /// Every second block by itself, so that what is left of the others lies alone as well.
+    /// Every second block by itself, so that the others are separate as well.
     Apart,
-    /// Every block by a few bytes, which the metadata store has, above the space that the block keeps.
+    /// A few bytes of every block, which are stored in metadata above the preallocated space of the block.
     Resident,
-    /// The same, by blocks that had no space before.
+    /// The same with blocks that had no space before.
     Sparse,
 }
 
 const ALL: [Written; 3] = [Written::Apart, Written::Resident, Written::Sparse];
 
-/// A file on a volume with blocks of this size, and what it holds.
+/// A file on a volume with blocks of this size, and its contents.
 struct Scattered {
     volume: Volume,
     handle: Handle,
@@ -80,7 +80,7 @@ impl Scattered {
     }
 }
 
-/// Does it to files of every kind, in blocks of 512 bytes and of 4 KiB.
+/// Runs it on files of every kind, with blocks of 512 bytes and of 4 KiB.
 fn each(does: impl Fn(&mut Scattered, usize)) {
     for (block, written) in [512, 4096].into_iter().flat_map(|block| ALL.map(|written| (block, written))) {
         let mut file = Scattered::new(block, written);
@@ -105,7 +105,7 @@ fn a_mebibyte_is_appended_in_commands_of_a_block() {
 }
 
 #[test]
-fn ranges_are_put_in_and_taken_out_among_many_extents() {
+fn ranges_are_inserted_and_collapsed_among_many_extents() {
     each(|file, block| {
         file.allocate(FallocateMode::InsertRange, block, 2 * block);
         let hole = vec![0; 2 * block];
@@ -117,7 +117,7 @@ fn ranges_are_put_in_and_taken_out_among_many_extents() {
 }
 
 #[test]
-fn space_is_kept_cleared_and_given_back_among_many_extents() {
+fn space_is_preallocated_cleared_and_freed_among_many_extents() {
     each(|file, _| file.allocate(FallocateMode::Allocate { keep_size: true }, 0, MIB));
     each(|file, block| {
         file.allocate(FallocateMode::ZeroRange { keep_size: true }, block, MIB);
@@ -144,7 +144,7 @@ fn many_extents_are_shared_and_written_over_on_either_side() {
         file.write(0, &pattern(80, MIB));
         assert!(file.volume.contents(&copy) == before);
         file.volume.write(&copy, 0, &pattern(81, MIB));
-        // What was shared comes in the place of extents of its own.
+        // Shared blocks replace extents of the file's own.
         let other = file.volume.file(ROOT, "other");
         for at in (0..MIB / 512).step_by(2) {
             file.volume.write(&other, at as u64 * 512, &[at as u8; 512]);
@@ -154,10 +154,10 @@ fn many_extents_are_shared_and_written_over_on_either_side() {
     });
 }
 
-/// Collecting garbage by hand never came to an end here: cleaning metadata in zones of sixteen pages gained four of
-/// them, and the checkpoint after it left as many dead, for ever. `polder gc` wrote until somebody stopped it.
+/// Manual GC never ended here: metadata GC in zones of sixteen pages gained four of them, and the checkpoint after it
+/// left as many dead, for ever. `polder gc` wrote until it was stopped.
 #[test]
-fn many_extents_are_put_together_and_collected() {
+fn many_extents_are_defragmented_and_moved_by_gc() {
     each(|file, block| {
         let mut from = Some(0);
         while let Some(at) = from {

@@ -1,4 +1,4 @@
-//! A volume to tell stories on.
+//! A volume for tests of the public API.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ pub(crate) const READ_WRITE: OpenFlags =
 pub(crate) const READ: OpenFlags =
     OpenFlags { read: true, write: false, append: false, truncate: false, sync: false };
 
-/// A mounted volume on an emulated device, and root's view of it.
+/// A mounted volume on an emulated device, used by root.
 pub(crate) struct Volume {
     pub(crate) device: Arc<Emulated>,
     pub(crate) clock: Arc<ManualClock>,
@@ -52,7 +52,7 @@ impl Volume {
         self.kill()
     }
 
-    /// Mounts again without having unmounted, as after a killed process.
+    /// Mounts again without an unmount, as after a killed process.
     pub(crate) fn kill(self) -> Self {
         let Volume { device, clock, fs } = self;
         drop(fs);
@@ -61,7 +61,7 @@ impl Volume {
         Volume { device, clock, fs }
     }
 
-    /// Does what there is to do in the background, and then finds the volume sound.
+    /// Finishes the background work, and then checks the volume.
     pub(crate) fn settle_and_check(&self) {
         self.settle();
         let findings = self.fs.check().expect("the checker can read the volume");
@@ -115,7 +115,7 @@ impl Volume {
         names
     }
 
-    /// As a listing gives them.
+    /// In the order of a listing.
     pub(crate) fn names_in_order(&self, inode: InodeNo) -> Vec<String> {
         let handle = self.fs.open(&Caller::root(), inode, READ).expect("the directory exists");
         let mut names = Vec::new();

@@ -1,4 +1,4 @@
-//! Others, while a writer pays for garbage collection.
+//! Other programs, while a writer is throttled.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,16 +15,16 @@ use crate::watched::{Doing, Watched, watched_volume};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 const BLOCK: usize = 4096;
-/// What is written over at once.
+/// The length of one overwrite.
 const PIECE: usize = 16 * BLOCK;
 /// Blocks of the file that is read.
 const READ_BLOCKS: usize = 64;
-/// How often what a writer moves is held.
+/// How often a command of the writer's GC work is held up.
 const HELD: u64 = 100;
 /// Long enough for any operation on an idle volume, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A volume so full that whoever writes has to move something, and a file with which nobody does anything but read it.
+/// A volume so full that a writer has to do GC work, and a file that is only read.
 struct Bench {
     watched: Arc<Watched>,
     volume: Volume,
@@ -47,7 +47,7 @@ impl Bench {
         Bench { watched, volume, churned, read }
     }
 
-    /// Writes over files until `is_enough`.
+    /// Overwrites files until `is_enough`.
     fn churn(&self, is_enough: impl Fn() -> bool) {
         let mut rng = Rng::with_seed(1);
         for round in 0..8 * self.churned.len() {
@@ -65,7 +65,7 @@ impl Bench {
     }
 }
 
-/// Who reads a file, makes others and syncs them, whenever he is asked.
+/// Reads a file, creates others and syncs them, on request.
 struct Other {
     fs: Arc<Fs>,
     read: Handle,
@@ -87,10 +87,10 @@ impl Other {
     }
 }
 
-/// Whatever a writer who pays is waiting for at the device, it is not given to him before another has read a file and has
-/// made what he wrote to one durable.
+/// A command for which a throttled writer waits does not finish until another program has read a file and has synced
+/// a write to another one.
 #[test]
-fn reads_and_syncs_of_other_files_do_not_wait_for_a_writer_who_pays() {
+fn reads_and_syncs_of_other_files_do_not_wait_for_a_throttled_writer() {
     let bench = Bench::new();
     let before = bench.moved();
     bench.churn(|| bench.moved() > before);

@@ -1,4 +1,4 @@
-//! A device at whose commands a story goes on.
+//! A device whose commands a test can count, hold up and react to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,35 +14,34 @@ use crate::support::Volume;
 type Hook = Box<dyn FnOnce() + Send>;
 type EachHook = Arc<dyn Fn(Doing) + Send + Sync>;
 
-/// What is being done to zones of data.
+/// Kinds of commands to data zones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Doing {
-    /// Blocks are read, and nothing else.
+    /// Reads.
     Reading,
-    /// Fresh data is appended, and nothing is moved.
+    /// Appends of user writes.
     Appending,
-    /// What garbage collection moves is appended.
+    /// Appends of GC.
     Moving,
-    /// A zone is opened, closed, finished or reset.
+    /// Opening, closing, finishing or resetting a zone.
     Changing,
 }
 
-/// A device that counts the reads it is asked for, notes what it is told of zones, has zones to give back when it is told
-/// so, and can have something happen at the next read, before the next blocks of data are appended, at the next flush, or
-/// while anything is done to zones of data.
+/// A device that counts its reads, notes the hints for zones, has zones to discard on request, and can run something
+/// at the next read, before the next data is appended, at the next flush, or during any command to data zones.
 pub(crate) struct Watched {
     pub(crate) device: Arc<Emulated>,
     pub(crate) reads: AtomicU64,
     /// The zones that were read.
     pub(crate) zones_read: Mutex<BTreeSet<ZoneId>>,
-    /// Zones that it could give back.
+    /// Zones that it could discard.
     pub(crate) to_give_back: AtomicU64,
-    /// What it was told last of each zone: the role, and the class of lifetimes.
+    /// The last hint for each zone: the role, and the lifetime class.
     pub(crate) leased: Mutex<BTreeMap<ZoneId, (Role, u8)>>,
     pub(crate) at_next_read: Mutex<Option<Hook>>,
     pub(crate) at_next_append: Mutex<Option<Hook>>,
     pub(crate) at_next_flush: Mutex<Option<Hook>>,
-    /// Not for what is done meanwhile.
+    /// Not for commands during the hook.
     pub(crate) meanwhile: Mutex<Option<EachHook>>,
     is_meanwhile: AtomicBool,
 }
@@ -63,7 +62,7 @@ impl Watched {
         }
     }
 
-    /// What has been begun is not done before this returns.
+    /// Commands that have begun are not done before this returns.
     fn begin(&self, doing: Doing, zone: ZoneId) {
         let holds_data = self.role(zone).is_some_and(Role::holds_data);
         let Some(hook) = self.meanwhile.lock().clone().filter(|_| holds_data) else { return };
@@ -95,7 +94,7 @@ impl Watched {
     }
 }
 
-/// An empty volume on a device that is watched.
+/// An empty volume on a watched device.
 pub(crate) fn watched_volume(spec: Spec, cache_bytes: u64) -> (Arc<Watched>, Volume) {
     let Volume { device, clock, fs } = Volume::on(spec);
     fs.unmount().unwrap();

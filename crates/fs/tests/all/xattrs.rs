@@ -19,7 +19,7 @@ fn get(volume: &Volume, inode: InodeNo, name: &str) -> fs::Result<Vec<u8>> {
 }
 
 #[test]
-fn attributes_of_any_length_are_kept_replaced_and_taken_away() {
+fn attributes_of_any_length_are_stored_replaced_and_removed() {
     let volume = Volume::new();
     let inode = volume.file(ROOT, "f").inode();
     for length in [0, 1, 4000, 5000, 5200, 20_000, XATTR_VALUE_MAX, 10] {
@@ -42,8 +42,8 @@ fn attributes_of_any_length_are_kept_replaced_and_taken_away() {
     volume.settle_and_check();
 }
 
-/// Where zones are small a transaction is short, and a value that was longer than one ended the daemon: whoever could
-/// set an attribute took the volume away from everybody. It is refused, and the one that was there stays.
+/// With small zones, transactions are short. A value longer than one ended the daemon: every user who could set an
+/// attribute could take the volume away from all others. Now it is refused, and the present value stays.
 #[test]
 fn a_value_that_is_longer_than_a_transaction_is_refused() {
     for (spec, at_least) in [
@@ -55,7 +55,7 @@ fn a_value_that_is_longer_than_a_transaction_is_refused() {
     ] {
         let volume = Volume::on(spec.clone());
         let inode = volume.file(ROOT, "f").inode();
-        // The longest name, and a record as long as they get.
+        // The longest name, and the longest record.
         volume.write(&volume.open(inode), 0, &pattern(3, 2048));
         let name = format!("user.{:0250}", 1);
         let set_longest = |seed: u8| {
@@ -70,7 +70,7 @@ fn a_value_that_is_longer_than_a_transaction_is_refused() {
         };
         let longest = set_longest(1);
         assert!(longest >= at_least && (longest == XATTR_VALUE_MAX) == (at_least == XATTR_VALUE_MAX));
-        // Written over by one as long, by shorter ones, and by one that does not fit.
+        // Replaced by values that are as long, shorter, and too long.
         assert_eq!(set_longest(2), longest);
         for length in [longest / 2, 0, longest] {
             set(&volume, inode, &name, &pattern(4, length)).unwrap();
@@ -86,8 +86,8 @@ fn a_value_that_is_longer_than_a_transaction_is_refused() {
     }
 }
 
-/// What else one transaction takes at most fits where zones are smallest: both access lists that a directory begins
-/// with, and a link to the longest path.
+/// The other largest contents of one transaction fit with the smallest zones: both access lists of a new directory,
+/// and a link to the longest path.
 #[test]
 fn the_longest_of_everything_else_fits_where_zones_are_smallest() {
     for spec in [Spec::new(4096, 64, 64), Spec::new(512, 64, 512)] {
@@ -114,7 +114,7 @@ fn the_longest_of_everything_else_fits_where_zones_are_smallest() {
 }
 
 #[test]
-fn creating_and_replacing_can_be_insisted_upon() {
+fn creating_and_replacing_can_be_required() {
     let volume = Volume::new();
     let inode = volume.file(ROOT, "f").inode();
     let set = |create, replace| volume.fs.set_xattr(&Caller::root(), inode, b"user.a", b"1", create, replace);
@@ -124,8 +124,8 @@ fn creating_and_replacing_can_be_insisted_upon() {
     assert_eq!(set(false, true), Ok(()));
 }
 
-/// The kernel asks for all names at once, in at most 64 KiB: an inode with more of them could not be listed, so
-/// that no program could have copied or saved it with its attributes.
+/// The kernel requests all names at once, in at most 64 KiB: an inode with more names could not be listed, so no
+/// program could have copied or saved it with its attributes.
 #[test]
 fn all_names_fit_in_one_list() {
     let volume = Volume::new();
@@ -136,7 +136,7 @@ fn all_names_fit_in_one_list() {
     assert_eq!(done.map(|done| done.len()), Ok(255), "255 names of 255 bytes and a NUL");
     assert_eq!(set(&volume, inode, &name(255), b""), Err(FsError::NoSpace));
     assert_eq!(set(&volume, inode, &name(17), b"what is there can be replaced"), Ok(()));
-    // What is left is room for the lifetime, and for this.
+    // The rest is space for the lifetime, and for this one.
     let rest = 256 - "user.polder.lifetime".len() - 1 - "user.".len() - 1;
     let fits = format!("user.{:0rest$}", 7);
     assert_eq!(set(&volume, inode, &format!("{fits}8"), b""), Err(FsError::NoSpace));
@@ -150,7 +150,7 @@ fn all_names_fit_in_one_list() {
 }
 
 #[test]
-fn they_go_with_the_inode() {
+fn attributes_are_deleted_with_the_inode() {
     let volume = Volume::new();
     let inode = volume.file(ROOT, "f").inode();
     (0..200).for_each(|n| set(&volume, inode, &format!("user.{n}"), &pattern(1, 100)).unwrap());
@@ -175,7 +175,7 @@ fn each_namespace_has_its_rules() {
     assert_eq!(set(&volume, inode, "trusted.a", b"v"), Ok(()));
     assert_eq!(volume.fs.get_xattr(&user, inode, b"trusted.a"), Err(FsError::NoAttribute));
     assert_eq!(set(&volume, inode, "security.a", b"v"), Ok(()));
-    // A caller whom the kernel has checked is not root for that.
+    // A caller that the kernel has checked is not root for that.
     let names = |who: &Caller| {
         let listed = volume.fs.list_xattrs(who, inode).unwrap();
         listed.into_iter().map(|name| String::from_utf8(name).unwrap()).collect::<BTreeSet<_>>()
@@ -247,8 +247,8 @@ fn only_its_owner_and_root_change_an_access_list() {
     }
 }
 
-/// A program that was given a capability kept it when somebody who may write to it put other code in it. Unlike
-/// with the set-id bits, it does not matter who: root's writes take it too, as on every file system.
+/// A program kept its capabilities when its contents were replaced by a user with write permission. Unlike with the
+/// set-id bits, the writer does not matter: writes of root remove them too, as on every file system.
 #[test]
 fn a_program_that_changes_loses_its_capabilities() {
     const NAME: &str = "security.capability";

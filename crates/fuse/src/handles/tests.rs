@@ -16,7 +16,7 @@ fn numbers_are_reused_and_never_shared() {
 }
 
 #[test]
-fn a_number_from_nowhere_is_refused() {
+fn an_unknown_number_is_refused() {
     let handles = Handles::<()>::new();
     assert!(handles.get(HandleNo(u64::MAX)).is_none());
     assert!(handles.remove(HandleNo(12345)).is_none());
@@ -41,7 +41,7 @@ fn writers_are_counted_by_inode() {
 }
 
 #[test]
-fn what_is_in_use_outlives_its_removal() {
+fn a_handle_in_use_outlives_its_removal() {
     let handles = Handles::new();
     let number = handles.insert(InodeNo(1), true, String::from("open"));
     let held = handles.get(number).unwrap();
@@ -51,36 +51,36 @@ fn what_is_in_use_outlives_its_removal() {
 }
 
 #[test]
-fn a_shortage_is_known_while_somebody_writes() {
+fn a_shortage_is_noted_while_a_handle_can_write() {
     let handles = Handles::new();
     let inode = InodeNo(9);
     handles.note_shortage(inode);
-    assert!(!handles.is_short(inode), "nobody writes");
+    assert!(!handles.is_short(inode), "no handle can write");
     let writer = handles.insert(inode, true, ());
     handles.note_shortage(inode);
     let other = handles.insert(inode, true, ());
     handles.remove(writer).unwrap();
     assert!(handles.is_short(inode) && handles.take_shortage(inode));
-    assert!(!handles.is_short(inode) && !handles.take_shortage(inode), "told once");
+    assert!(!handles.is_short(inode) && !handles.take_shortage(inode), "reported once");
     handles.note_shortage(inode);
     handles.remove(other).unwrap();
     assert!(!handles.is_short(inode));
 }
 
 #[test]
-fn a_count_of_blocks_is_outdated_once_and_only_while_somebody_writes() {
+fn a_count_of_blocks_is_outdated_once_and_only_while_a_handle_can_write() {
     let (handles, inode) = (Handles::new(), InodeNo(3));
     let reader = handles.insert(inode, false, ());
-    handles.note_blocks_told(inode, 8);
+    handles.note_blocks_reported(inode, 8);
     assert!(!handles.take_outdated(inode, 800), "the kernel asks again when it is closed");
     let writer = handles.insert(inode, true, ());
-    assert!(!handles.take_outdated(inode, 0), "nothing was told since");
-    handles.note_blocks_told(inode, 640);
+    assert!(!handles.take_outdated(inode, 0), "nothing was reported since");
+    handles.note_blocks_reported(inode, 640);
     assert!(!handles.take_outdated(inode, 650), "a 64th more");
     assert!(!handles.take_outdated(inode, 630));
     assert!(handles.take_outdated(inode, 651));
     assert!(!handles.take_outdated(inode, 6500), "it has to ask anyway");
-    handles.note_blocks_told(inode, 6500);
+    handles.note_blocks_reported(inode, 6500);
     assert!(handles.take_outdated(inode, 8), "and where there is less");
     handles.remove(reader).unwrap();
     handles.remove(writer).unwrap();

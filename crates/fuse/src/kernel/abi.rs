@@ -1,25 +1,24 @@
-//! The structures, operations and flags of `linux/fuse.h`, version 7.41, as far as they are used here.
+//! The structures, operations and flags of `linux/fuse.h`, version 7.41, that are used here.
 //!
 //! Everything is in the machine's byte order and laid out without gaps; each structure's size is asserted.
 //! Names are the kernel's, so that they can be looked up there.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The version of the protocol that is spoken here.
+/// The supported version of the protocol.
 pub(crate) const MAJOR: u32 = 7;
-/// The latest revision that is known here.
+/// The latest known revision.
 pub(crate) const MINOR: u32 = 41;
-/// The first revision whose kernels have everything without which nothing works here (Linux 5.10): before 5.8, `close`
-/// did not write back what nobody wanted to be told of.
+/// The first revision whose kernels have everything that Polder needs (Linux 5.10): before 5.8, `close` did not write
+/// back the pages of a file system without `FLUSH`.
 pub(crate) const MINOR_MIN: u32 = 32;
-/// The first revision whose kernels forget a file whose place another takes by renaming (Linux 5.16): before, they think
-/// that it has a name.
+/// The first revision whose kernels forget a file that a rename replaces (Linux 5.16): earlier ones take it for a
+/// file with a name.
 pub(crate) const MINOR_FORGETTING: u32 = 35;
-/// The first revision whose kernels wait, when they are told to forget what they hold of a file, for what they are writing
-/// back already (Linux 6.16).
+/// The first revision whose kernels wait for write-back in progress when an inode is invalidated (Linux 6.16).
 pub(crate) const MINOR_WAITING: u32 = 44;
 
-/// What a request asks for.
+/// The operations of requests.
 pub(crate) mod opcode {
     pub(crate) const LOOKUP: u32 = 1;
     pub(crate) const FORGET: u32 = 2;
@@ -63,7 +62,7 @@ pub(crate) mod opcode {
     pub(crate) const STATX: u32 = 52;
 }
 
-/// What is agreed on at the beginning; those from 32 on stand in `flags2`.
+/// Capabilities of the handshake. Those from bit 32 on are in `flags2`.
 pub(crate) mod init_flag {
     pub(crate) const ASYNC_READ: u64 = 1 << 0;
     pub(crate) const ATOMIC_O_TRUNC: u64 = 1 << 3;
@@ -84,7 +83,7 @@ pub(crate) mod init_flag {
     pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
 }
 
-/// Which fields of [`SetattrIn`] count.
+/// Which fields of [`SetattrIn`] are valid.
 pub(crate) mod fattr {
     pub(crate) const MODE: u32 = 1 << 0;
     pub(crate) const UID: u32 = 1 << 1;
@@ -101,7 +100,7 @@ pub(crate) mod fattr {
     pub(crate) const KILL_SUIDGID: u32 = 1 << 11;
 }
 
-/// What the kernel may do with what was opened.
+/// What the kernel may do with an open file.
 pub(crate) mod fopen {
     pub(crate) const KEEP_CACHE: u32 = 1 << 1;
     pub(crate) const CACHE_DIR: u32 = 1 << 3;
@@ -109,23 +108,24 @@ pub(crate) mod fopen {
 
 /// [`GetattrIn`] and [`StatxIn`] name a handle.
 pub(crate) const GETATTR_FH: u32 = 1 << 0;
-/// [`FsyncIn`] asks for data alone.
+/// [`FsyncIn`] requests data only.
 pub(crate) const FSYNC_FDATASYNC: u32 = 1 << 0;
 /// [`ReadIn`] is a program's read past the cache: only such a read names a lock owner. Others fill the cache.
 pub(crate) const READ_LOCKOWNER: u32 = 1 << 1;
-/// The kernel writes back what it had in its cache.
+/// The kernel writes back from its cache.
 pub(crate) const WRITE_CACHE: u32 = 1 << 0;
-/// The opener truncates and may not keep the set-id bits.
+/// The program that opens the file truncates it and may not keep the set-id bits.
 pub(crate) const OPEN_KILL_SUIDGID: u32 = 1 << 0;
-/// Who writes may not keep the set-id bits.
+/// The program that writes may not keep the set-id bits.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
-/// Notification: contents and attributes of an inode are not to be believed any more.
+/// Notification: cached contents and attributes of an inode are invalid.
 pub(crate) const NOTIFY_INVAL_INODE: i32 = 2;
-/// Notification: inodes that no program uses are to be forgotten. Kernels before 7.45 of the protocol refuse it.
+/// Notification: the kernel must drop these inodes if they are not in use. Kernels before 7.45 of the protocol refuse
+/// it.
 pub(crate) const NOTIFY_PRUNE: i32 = 9;
-/// All that `stat` tells.
+/// Everything that `stat` returns.
 pub(crate) const STATX_BASIC_STATS: u32 = 0x7ff;
-/// The time of birth.
+/// The birth time.
 pub(crate) const STATX_BTIME: u32 = 0x800;
 
 /// Structures with their sizes.
@@ -151,7 +151,7 @@ structures! {
         uid: u32,
         gid: u32,
         pid: u32,
-        // Of what follows the arguments, in units of 8 bytes.
+        // The length of the extensions behind the arguments, in units of 8 bytes.
         total_extlen: u16,
         padding: u16,
     }
@@ -318,7 +318,7 @@ structures! {
 
     FsyncIn, 16 { fh: u64, fsync_flags: u32, padding: u32, }
 
-    /// Without `SETXATTR_EXT`, which is not agreed on.
+    /// Without `SETXATTR_EXT`, which is not negotiated.
     SetxattrIn, 8 { size: u32, flags: u32, }
 
     GetxattrIn, 8 { size: u32, padding: u32, }
@@ -341,7 +341,7 @@ structures! {
         flags: u64,
     }
 
-    /// Its name follows, filled up to a multiple of 8 bytes.
+    /// Its name follows, padded to a multiple of 8 bytes.
     Dirent, 24 { ino: u64, off: u64, namelen: u32, kind: u32, }
 
     NotifyInvalInodeOut, 24 { ino: u64, off: i64, len: i64, }

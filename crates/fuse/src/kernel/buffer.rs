@@ -1,32 +1,32 @@
-//! Memory for transfers that lies on a page, as direct I/O wants it: what lies elsewhere is copied once more below.
+//! Memory for transfers that begins on a page, as direct I/O requires. Other memory is copied once more in lower
+//! layers.
 
-/// What is aligned to. On machines with larger pages devices want no more either.
+/// The alignment. Devices require no more on machines with larger pages either.
 pub(super) const ALIGNMENT: usize = 4096;
 
-/// Bytes that are never moved or made longer.
+/// A buffer that is never moved or extended.
 pub(crate) struct PageBuffer {
     bytes: Vec<u8>,
     start: usize,
 }
 
 impl PageBuffer {
-    /// So many bytes from the beginning of a page on, and `head` bytes before them. Those that nobody touches take no
-    /// memory.
+    /// `length` bytes that begin on a page, and `head` bytes before them. Untouched bytes take no memory.
     pub(crate) fn new(head: usize, length: usize) -> Self {
         Self::placed(vec![0; Self::bytes_for(head, length)], head, length)
     }
 
-    /// The same, if there is memory for all of them.
+    /// The same. None if there is no memory.
     pub(super) fn try_new(head: usize, length: usize) -> Option<Self> {
         Some(Self::placed(zeros(Self::bytes_for(head, length))?, head, length))
     }
 
-    /// Bytes that lie anywhere, if there is memory for them.
+    /// Bytes without alignment. None if there is no memory.
     pub(super) fn try_anywhere(length: usize) -> Option<Self> {
         Some(PageBuffer { bytes: zeros(length)?, start: 0 })
     }
 
-    /// What [`Self::new`] takes, so that there is a page to begin on.
+    /// The number of bytes that [`Self::new`] allocates for the alignment.
     pub(super) const fn bytes_for(head: usize, length: usize) -> usize {
         head + ALIGNMENT + length
     }
@@ -37,7 +37,7 @@ impl PageBuffer {
         PageBuffer { bytes, start: aligned - head }
     }
 
-    /// Head and bytes, and what is left behind them.
+    /// The head, the aligned bytes, and the bytes behind them.
     pub(crate) fn space(&mut self) -> &mut [u8] {
         &mut self.bytes[self.start..]
     }

@@ -1,4 +1,4 @@
-//! Calls of the kernel for a server that opens files of its own mount.
+//! System calls for a server that opens files of its own mount.
 
 use std::ffi::{c_int, c_uint};
 use std::io;
@@ -18,8 +18,8 @@ struct FileHandle {
     words: [u32; HANDLE_WORDS],
 }
 
-/// Opens a node of the mount to which `mount` belongs, without a name and without a lock of any directory. Needs the
-/// capability `CAP_DAC_READ_SEARCH`. A program that holds a lease on the file is not waited for.
+/// Opens a node of the mount to which `mount` belongs, without its name and without locking a directory. Needs the
+/// capability `CAP_DAC_READ_SEARCH`. Does not wait for a program that holds a lease on the file.
 #[allow(unsafe_code, reason = "rustix does not have this call")]
 pub(crate) fn open_node(
     mount: BorrowedFd<'_>,
@@ -44,10 +44,10 @@ pub(crate) fn open_node(
     Ok(unsafe { OwnedFd::from_raw_fd(opened) })
 }
 
-/// Gives this thread descriptors of its own, of which there are none at first; whether the kernel has done so. The
-/// standard output is closed too, because the program that started the daemon waits for its end.
+/// Gives this thread a descriptor table of its own, which is empty at first. Returns whether that succeeded. It
+/// closes the standard output too, because the program that started the daemon waits for its end.
 ///
-/// A thread that calls this must use no descriptor that was opened before, and must not log.
+/// A thread that calls this must not use any descriptor that was opened before, and must not log.
 #[allow(unsafe_code, reason = "rustix does not have this call")]
 pub(crate) fn leave_descriptors() -> bool {
     // SAFETY: the call gives this thread a copy of the table of descriptors and closes all of that copy. Objects of this
@@ -55,7 +55,7 @@ pub(crate) fn leave_descriptors() -> bool {
     unsafe { libc::close_range(0, c_uint::MAX, libc::CLOSE_RANGE_UNSHARE as c_int) == 0 }
 }
 
-/// What the kernel's cache has of a range of a file: its `struct cachestat`.
+/// The state of a range of a file in the kernel's cache: its `struct cachestat`.
 #[repr(C)]
 #[derive(Default)]
 struct CacheStat {
@@ -66,7 +66,7 @@ struct CacheStat {
     recently_evicted: u64,
 }
 
-/// Whether a page in this range, of at least one byte, is dirty and is not being written back yet. Kernels from 6.5 on.
+/// Whether a page in this range of at least one byte is dirty and not yet being written back. Kernels from 6.5 on.
 #[allow(unsafe_code, reason = "rustix does not have this call")]
 pub(crate) fn is_dirty(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<bool> {
     const CACHESTAT: libc::c_long = 451;
@@ -78,7 +78,7 @@ pub(crate) fn is_dirty(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Re
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(found.dirty > 0) }
 }
 
-/// Has the kernel begin to write back what is dirty in this range, and does not wait for the end of that.
+/// Has the kernel begin to write back the dirty pages of this range. Does not wait for the end of that.
 #[allow(unsafe_code, reason = "rustix does not have this call")]
 pub(crate) fn begin_write_back(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<()> {
     let (offset, length) = (offset.cast_signed(), length.cast_signed());

@@ -1,8 +1,7 @@
-//! The open device that requests come from and replies go to.
+//! The open device, from which requests are read and to which replies are written.
 //!
-//! One `read` takes one request, one `writev` gives one reply; both are whole or not at all, so any number of
-//! threads may share a channel. A channel [of its own](Channel::fork) spares a thread the others' lock in
-//! the kernel.
+//! One `read` takes one request, and one `writev` sends one reply. Both are atomic, so any number of threads may
+//! share a channel. With a channel [of its own](Channel::fork), a thread does not compete for a lock in the kernel.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -15,13 +14,13 @@ use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 use super::abi::{InHeader, WriteIn};
 use super::{PageBuffer, REQUEST_BYTES_MAX};
 
-/// `FUSE_DEV_IOC_CLONE`. The kernel calls it a read of one `u32`, and reads that from us.
+/// `FUSE_DEV_IOC_CLONE`. The kernel defines it as a read of one `u32`, but reads that from us.
 const CLONE: Opcode = opcode::read::<u32>(229, 0);
 
-/// What stands before the bytes of a write.
+/// The bytes of a write request before its data.
 pub(super) const WRITE_HEAD: usize = size_of::<InHeader>() + size_of::<WriteIn>();
 
-/// One open device; clones share it.
+/// An open device. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Channel(Arc<OwnedFd>);
 
@@ -30,7 +29,7 @@ impl Channel {
         Channel(Arc::new(device))
     }
 
-    /// Another channel of the same mount. `device` is a FUSE device that was opened anew.
+    /// Another channel of the same mount. `device` is a newly opened FUSE device.
     #[allow(unsafe_code, reason = "rustix has no call of its own for this command")]
     pub(crate) fn fork(&self, device: OwnedFd) -> io::Result<Channel> {
         let ours = u32::try_from(self.0.as_raw_fd()).expect("an open descriptor is not negative");
@@ -42,14 +41,14 @@ impl Channel {
         Ok(Channel::new(device))
     }
 
-    /// Waits for the next request; none comes any more when nothing is mounted.
+    /// Waits for the next request. None: the connection has ended.
     pub(crate) fn receive<'a>(&self, buffer: &'a mut RequestBuffer) -> io::Result<Option<&'a [u8]>> {
         let count = loop {
             match rustix::io::read(&self.0, buffer.space()) {
                 Ok(count) => break count,
                 // The request was withdrawn while it was read, or a signal came.
                 Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
-                // It ended, perhaps while a request was read.
+                // The connection ended, perhaps while a request was read.
                 Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(None),
                 Err(error) => return Err(error.into()),
             }
@@ -57,7 +56,7 @@ impl Channel {
         Ok((count > 0).then(|| &buffer.space()[..count]))
     }
 
-    /// Whether requests may still come: until everything that was mounted is detached and unused, or was aborted.
+    /// Whether requests may still come: until the mount is detached and no longer in use, or is aborted.
     pub(crate) fn is_connected(&self) -> bool {
         let mut device = [PollFd::new(&self.0, PollFlags::OUT)];
         match poll(&mut device, Some(&Timespec::default())) {
@@ -66,13 +65,13 @@ impl Channel {
         }
     }
 
-    /// Sends one message, whose parts are not copied.
+    /// Sends one message without copying its parts.
     pub(super) fn send(&self, parts: &[IoSlice<'_>]) -> Result<(), Errno> {
         rustix::io::writev(&self.0, parts).map(drop)
     }
 }
 
-/// Room for the largest request, placed so that the bytes of a write begin on a page.
+/// A buffer for the largest request, aligned so that the data of a write begins on a page.
 pub(crate) struct RequestBuffer(PageBuffer);
 
 impl RequestBuffer {
@@ -84,7 +83,7 @@ impl RequestBuffer {
         self.0.space()
     }
 
-    /// The memory, which may be exchanged for as much.
+    /// The memory, which may be exchanged for other memory of the same size.
     pub(super) fn memory(&mut self) -> &mut PageBuffer {
         &mut self.0
     }

@@ -1,4 +1,4 @@
-//! The first request of a mount: which protocol is spoken, and what it includes.
+//! The handshake: the first request of a mount, which negotiates the protocol version and the capabilities.
 
 use std::io;
 
@@ -8,34 +8,34 @@ use super::abi::{InitOut, MAJOR, MINOR, MINOR_FORGETTING, MINOR_MIN, MINOR_WAITI
 use super::request::Init;
 use super::{Channel, Operation, Reply, Request, RequestBuffer};
 
-/// The smallest page there is; with larger ones the kernel's limit on bytes comes first.
+/// The smallest page. With larger ones the kernel's limit in bytes applies first.
 const PAGE_BYTES: u32 = 4096;
 
-/// From so many requests in the background on, if not fewer, the kernel begins none that nobody waits for.
+/// The largest congestion threshold: with this many background requests, the kernel starts no optional ones.
 const CONGESTED_MAX: u16 = 48;
 
-/// What is asked of the kernel.
+/// The terms that we request from the kernel.
 pub(crate) struct Terms {
-    /// Capabilities, those without which it works included.
+    /// Capabilities, including those without which Polder works too.
     pub(crate) wanted: u64,
-    /// The largest write, and by the number of its pages the largest of everything.
+    /// The largest write. Its number of pages limits all other requests.
     pub(crate) max_write: u32,
-    /// How many reads ahead and writes back may be under way.
+    /// How many requests for readahead and write-back may be in progress.
     pub(crate) max_background: u16,
 }
 
-/// What came of it.
+/// The result of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Agreed {
-    /// The capabilities that were wanted and are there.
+    /// The requested capabilities that the kernel has.
     pub(crate) granted: u64,
-    /// Whether what the kernel is told to forget of a file has arrived here before it goes on.
+    /// Whether an invalidation waits for write-back in progress.
     pub(crate) waits_for_writes: bool,
-    /// Whether the kernel says of each file that has lost its last name when it has forgotten it.
+    /// Whether the kernel sends FORGET for every file that has lost its last name.
     pub(crate) forgets: bool,
 }
 
-/// Agrees with the kernel.
+/// Negotiates with the kernel.
 pub(crate) fn shake_hands(channel: &Channel, terms: &Terms) -> io::Result<Agreed> {
     let mut buffer = RequestBuffer::new();
     loop {
@@ -48,7 +48,7 @@ pub(crate) fn shake_hands(channel: &Channel, terms: &Terms) -> io::Result<Agreed
             return Err(io::Error::other("the kernel did not begin with its version"));
         };
         if init.major > MAJOR {
-            // It asks again in words of this version.
+            // The kernel asks again with this version.
             reply.structure(&InitOut { major: MAJOR, minor: MINOR, ..InitOut::default() });
             continue;
         }

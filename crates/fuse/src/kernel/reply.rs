@@ -1,7 +1,7 @@
-//! Answers to requests.
+//! Replies to requests.
 //!
-//! Each request is answered once: a [`Reply`] that is dropped without an answer answers EIO, so that nobody
-//! waits for ever.
+//! Each request is answered once. A [`Reply`] that is dropped without an answer answers EIO, so that no program waits
+//! for ever.
 
 use std::io::IoSlice;
 
@@ -11,7 +11,7 @@ use zerocopy::{Immutable, IntoBytes};
 use super::Channel;
 use super::abi::{Dirent, EntryOut, OutHeader};
 
-/// The right, and the duty, to answer one request.
+/// The right and the duty to answer one request.
 #[derive(Debug)]
 pub(crate) struct Reply {
     unique: u64,
@@ -24,22 +24,22 @@ impl Reply {
         Reply { unique, channel: channel.clone(), is_due: true }
     }
 
-    /// It failed.
+    /// Replies with an error.
     pub(crate) fn error(mut self, errno: Errno) {
         self.send(errno.raw_os_error(), [&[], &[]]);
     }
 
-    /// It was done, and there is nothing to tell.
+    /// Replies that the operation is done, without data.
     pub(crate) fn done(mut self) {
         self.send(0, [&[], &[]]);
     }
 
-    /// One structure.
-    pub(crate) fn structure(mut self, told: &(impl IntoBytes + Immutable)) {
-        self.send(0, [told.as_bytes(), &[]]);
+    /// Replies with one structure.
+    pub(crate) fn structure(mut self, data: &(impl IntoBytes + Immutable)) {
+        self.send(0, [data.as_bytes(), &[]]);
     }
 
-    /// Two structures, one behind the other.
+    /// Replies with two structures, one after the other.
     pub(crate) fn structures(
         mut self,
         first: &(impl IntoBytes + Immutable),
@@ -48,9 +48,9 @@ impl Reply {
         self.send(0, [first.as_bytes(), second.as_bytes()]);
     }
 
-    /// Bytes, no more than were asked for.
-    pub(crate) fn bytes(mut self, told: &[u8]) {
-        self.send(0, [told, &[]]);
+    /// Replies with bytes, at most as many as requested.
+    pub(crate) fn bytes(mut self, data: &[u8]) {
+        self.send(0, [data, &[]]);
     }
 
     fn send(&mut self, errno: i32, parts: [&[u8]; 2]) {
@@ -63,7 +63,7 @@ impl Reply {
         };
         let message = [header.as_bytes(), parts[0], parts[1]].map(IoSlice::new);
         match self.channel.send(&message) {
-            // Who asked has gone meanwhile, or everybody has.
+            // The program has ended meanwhile, or the connection has.
             Ok(()) | Err(Errno::NOENT | Errno::NODEV) => {}
             Err(error) => tracing::warn!("the kernel does not take a reply of {length} bytes: {error}"),
         }
@@ -78,27 +78,27 @@ impl Drop for Reply {
     }
 }
 
-/// Entries of a directory, as many as there is room for.
+/// A directory listing with as many entries as fit.
 pub(crate) struct Listing {
     bytes: Vec<u8>,
-    room: usize,
+    bytes_max: usize,
 }
 
 impl Listing {
-    /// What is allocated at once; more where the kernel asks for more and there are so many.
+    /// The initial allocation. It grows if the kernel requests more and there are enough entries.
     const USUAL_BYTES: usize = 4096;
 
-    pub(crate) fn new(room: u32) -> Self {
-        let room = room as usize;
-        Listing { bytes: Vec::with_capacity(room.min(Self::USUAL_BYTES)), room }
+    pub(crate) fn new(bytes_max: u32) -> Self {
+        let bytes_max = bytes_max as usize;
+        Listing { bytes: Vec::with_capacity(bytes_max.min(Self::USUAL_BYTES)), bytes_max }
     }
 
-    /// Adds an entry; false, and nothing is added, where there is no room for it.
+    /// Adds an entry. Returns false and adds nothing if it does not fit.
     pub(crate) fn add(&mut self, inode: u64, cookie: u64, kind: u32, name: &[u8]) -> bool {
         self.append(&[], inode, cookie, kind, name)
     }
 
-    /// The same with what a lookup would have told.
+    /// The same with the result of a lookup.
     pub(crate) fn add_plus(&mut self, entry: &EntryOut, dirent: (u64, u64, u32), name: &[u8]) -> bool {
         let (inode, cookie, kind) = dirent;
         self.append(entry.as_bytes(), inode, cookie, kind, name)
@@ -111,10 +111,10 @@ impl Listing {
     fn append(&mut self, before: &[u8], inode: u64, cookie: u64, kind: u32, name: &[u8]) -> bool {
         let length = (before.len() + size_of::<Dirent>() + name.len()).next_multiple_of(8);
         let end = self.bytes.len() + length;
-        if end > self.room {
+        if end > self.bytes_max {
             return false;
         }
-        let namelen = u32::try_from(name.len()).expect("a name that has room is short");
+        let namelen = u32::try_from(name.len()).expect("a name that fits is short");
         let dirent = Dirent { ino: inode, off: cookie, namelen, kind };
         self.bytes.extend_from_slice(before);
         self.bytes.extend_from_slice(dirent.as_bytes());

@@ -1,7 +1,7 @@
-//! Requests taken apart.
+//! Decoding of requests.
 //!
-//! Nothing is believed before it was compared with what has come: no length, no count, no end of a name.
-//! Numbers and flags are handed on as they are; what they mean is not decided here.
+//! Every length, count and end of a name is checked against the received bytes before it is used. Numbers and flags
+//! are passed on unchanged. Their meaning is not decided here.
 
 use zerocopy::FromBytes;
 
@@ -18,10 +18,10 @@ pub(crate) struct Request<'a> {
     pub(crate) operation: Operation<'a>,
 }
 
-/// Who asks, and about what.
+/// The sender of a request, and the node that it is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
-    /// By what the kernel recognises the answer.
+    /// The number by which the kernel recognises the answer.
     pub(crate) unique: u64,
     pub(crate) node: u64,
     pub(crate) uid: u32,
@@ -29,12 +29,12 @@ pub(crate) struct Origin {
     pub(crate) pid: u32,
 }
 
-/// What is asked for. Where there is a parent directory it is the node of the [`Origin`].
+/// The requested operation. A parent directory is the node of the [`Origin`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation<'a> {
     Lookup(&'a [u8]),
     Forget,
-    /// What is forgotten.
+    /// The forgotten nodes.
     BatchForget(Forgotten<'a>),
     Getattr(GetattrIn),
     Setattr(SetattrIn),
@@ -75,12 +75,12 @@ pub(crate) enum Operation<'a> {
     Lseek(LseekIn),
     CopyFileRange(CopyFileRangeIn),
     Syncfs,
-    /// Its number.
+    /// The opcode.
     Unknown(u32),
 }
 
 impl Request<'_> {
-    /// The node whose data it writes, so that it may have to wait for garbage collection.
+    /// The node whose data the request writes. Such a request may have to wait for garbage collection.
     pub(crate) fn writes_to(&self) -> Option<u64> {
         match &self.operation {
             Operation::Write(..) | Operation::Fallocate(_) => Some(self.origin.node),
@@ -101,28 +101,28 @@ impl Forgotten<'_> {
     }
 }
 
-/// What the kernel can do.
+/// The capabilities of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Init {
     pub(crate) major: u32,
     pub(crate) minor: u32,
     pub(crate) max_readahead: u32,
-    /// With those of the second word.
+    /// Including those of the second word.
     pub(crate) flags: u64,
 }
 
-/// A request that makes no sense.
+/// A request that cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{length} bytes of operation {opcode:?}")]
 pub(crate) struct Malformed {
-    /// Who waits for an answer, if somebody does and can be told.
+    /// The number of the request, if a thread waits for an answer.
     pub(crate) answer_to: Option<u64>,
     opcode: Option<u32>,
     length: usize,
 }
 
 impl<'a> Request<'a> {
-    /// Takes one request apart; never panics, whatever the bytes are.
+    /// Decodes one request. Never panics, whatever the bytes are.
     pub(crate) fn decode(bytes: &'a [u8]) -> Result<Request<'a>, Malformed> {
         let length = bytes.len();
         let Ok((header, arguments)) = InHeader::read_from_prefix(bytes) else {
@@ -143,13 +143,13 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The arguments without what a kernel may append to them when it was agreed on, which it is not.
+/// The arguments without the part that a kernel may append only if that was negotiated, which it was not.
 fn before_extensions<'a>(header: &InHeader, arguments: &'a [u8]) -> Option<&'a [u8]> {
     let length = arguments.len().checked_sub(usize::from(header.total_extlen) * 8)?;
     Some(&arguments[..length])
 }
 
-/// What is asked for; nothing when the arguments are too short for it.
+/// The operation. None if the arguments are too short for it.
 fn operation(number: u32, mut rest: Arguments<'_>) -> Option<Operation<'_>> {
     Some(match number {
         opcode::LOOKUP => Operation::Lookup(rest.name()?),
@@ -196,7 +196,7 @@ fn operation(number: u32, mut rest: Arguments<'_>) -> Option<Operation<'_>> {
     })
 }
 
-/// What is left of the arguments.
+/// The remaining arguments.
 struct Arguments<'a>(&'a [u8]);
 
 impl<'a> Arguments<'a> {
@@ -206,7 +206,7 @@ impl<'a> Arguments<'a> {
         Some(structure)
     }
 
-    /// Up to a NUL, which must be there.
+    /// The bytes up to a NUL, which must exist.
     fn name(&mut self) -> Option<&'a [u8]> {
         let end = self.0.iter().position(|&byte| byte == 0)?;
         let (name, rest) = self.0.split_at(end);

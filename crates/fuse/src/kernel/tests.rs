@@ -1,4 +1,4 @@
-//! A kernel that is a socket: what is sent there is read as a request, one message each.
+//! A socket in place of the kernel: each message that is sent there is read as a request.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,13 +13,13 @@ use zerocopy::IntoBytes;
 use super::abi::{InHeader, WriteIn, opcode};
 use super::*;
 
-/// Who waits for longer waits for nothing.
+/// A test that waits longer has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The kernel's end.
 pub(crate) struct Kernel(OwnedFd);
 
-/// Both ends. Whoever waits at the kernel's fails after a while.
+/// Both ends. Receiving at the kernel's end fails after a while.
 pub(crate) fn connected() -> (Kernel, Channel) {
     let pair =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
@@ -35,12 +35,12 @@ impl Kernel {
         assert_eq!(rustix::net::send(&self.0, request, SendFlags::empty()).unwrap(), request.len());
     }
 
-    /// The next reply, which must be there already.
+    /// The next reply, which must exist already.
     pub(crate) fn reply(&self) -> Vec<u8> {
         self.reply_if_any().unwrap()
     }
 
-    /// The next reply, when it comes.
+    /// Waits for the next reply.
     fn next_reply(&self) -> Vec<u8> {
         let mut bytes = vec![0; 64];
         let (count, _) = rustix::net::recv(&self.0, &mut bytes[..], RecvFlags::empty()).unwrap();
@@ -72,7 +72,7 @@ pub(crate) fn request(opcode: u32, unique: u64, arguments: &[&[u8]]) -> Vec<u8> 
     [header.as_bytes(), &arguments].concat()
 }
 
-/// Header of a reply with this error and nothing else.
+/// A reply that consists of a header with this error.
 pub(crate) fn refusal(unique: u64, errno: Errno) -> Vec<u8> {
     let mut bytes = 16_u32.to_ne_bytes().to_vec();
     bytes.extend((-errno.raw_os_error()).to_ne_bytes());
@@ -80,7 +80,7 @@ pub(crate) fn refusal(unique: u64, errno: Errno) -> Vec<u8> {
     bytes
 }
 
-/// What came of requests, which are not answered, as by something that went wrong.
+/// Records requests and does not answer them, as if something had failed.
 #[derive(Default)]
 struct Seen {
     asked: std::cell::RefCell<Vec<Origin>>,
@@ -99,7 +99,7 @@ impl Answers for Seen {
 }
 
 #[test]
-fn the_protocol_answers_what_is_its_own_until_nobody_asks() {
+fn the_protocol_answers_its_own_requests_until_the_connection_ends() {
     let (kernel, channel) = connected();
     kernel.send(&request(opcode::FORGET, 1, &[&[0; 8]]));
     kernel.send(&request(opcode::BATCH_FORGET, 2, &[&[1, 0, 0, 0, 0, 0, 0, 0], &[1; 16], &[2; 16]]));
@@ -122,10 +122,10 @@ fn the_protocol_answers_what_is_its_own_until_nobody_asks() {
     let done = [&16_u32.to_ne_bytes()[..], &[0; 4], &7_u64.to_ne_bytes()].concat();
     assert_eq!(kernel.reply(), done);
     assert_eq!(kernel.reply(), refusal(8, Errno::IO));
-    assert!(kernel.reply_if_any().is_err(), "nobody waits for the others");
+    assert!(kernel.reply_if_any().is_err(), "the others need no answer");
 }
 
-/// Whose writes end when they are allowed to, and who answers everything else at once.
+/// Answers writes when it is allowed to, and everything else at once.
 #[derive(Default)]
 struct Held {
     state: Mutex<HeldState>,
@@ -135,7 +135,7 @@ struct Held {
 #[derive(Default)]
 struct HeldState {
     is_allowed: bool,
-    /// Numbers of the writes that were begun, and whether their bytes were those that were sent.
+    /// Numbers of the writes that have begun, and whether their bytes are those that were sent.
     begun: Vec<(u64, bool)>,
 }
 
@@ -169,7 +169,7 @@ impl Answers for Held {
     fn forget(&self, _: u64) {}
 }
 
-/// Lets all threads end when dropped, so that a test that fails does.
+/// Ends all threads when it is dropped, so that a failing test ends.
 struct Ending<'a>(&'a Kernel, &'a Held);
 
 impl Drop for Ending<'_> {
@@ -195,10 +195,10 @@ fn done(unique: u64) -> Vec<u8> {
     [&16_u32.to_ne_bytes()[..], &[0; 4], &unique.to_ne_bytes()].concat()
 }
 
-/// Whoever looked something up waited until one of eight writes was answered that all waited for garbage collection.
-/// What is put aside is answered before the last thread ends, although the kernel has gone.
+/// A lookup waited until one of eight writes was answered, which all waited for garbage collection. Queued writes are
+/// answered before the last thread ends, although the kernel has gone.
 #[test]
-fn others_are_answered_while_writes_wait() {
+fn other_requests_are_answered_while_writes_wait() {
     const WRITERS: usize = THREADS - 1;
     const WRITES: u64 = 100;
     let (kernel, channel) = connected();
@@ -220,12 +220,12 @@ fn others_are_answered_while_writes_wait() {
     answered.sort_unstable();
     expected.sort_unstable();
     assert_eq!(answered, expected, "each once");
-    assert!(kernel.reply_if_any().is_err(), "nobody is answered twice");
+    assert!(kernel.reply_if_any().is_err(), "each is answered once");
     assert!(serving.answers.state.lock().begun.iter().all(|(_, is_whole)| *is_whole));
 }
 
 #[test]
-fn writes_for_which_there_is_no_room_are_answered_at_once() {
+fn writes_that_cannot_be_queued_are_answered_at_once() {
     let (kernel, channel) = connected();
     let serving = Serving::new(Held::default(), 1, 0);
     std::thread::scope(|scope| {
@@ -241,10 +241,10 @@ fn writes_for_which_there_is_no_room_are_answered_at_once() {
 }
 
 #[test]
-fn what_the_kernel_is_told_has_no_number() {
+fn notifications_have_no_number() {
     let (kernel, channel) = connected();
     Notifier::new(&channel).invalidate_inode(0x1122, -1, 5).unwrap();
-    let told = kernel.reply();
+    let sent = kernel.reply();
     let expected = [
         &40_u32.to_ne_bytes()[..],
         &2_i32.to_ne_bytes(),
@@ -253,5 +253,5 @@ fn what_the_kernel_is_told_has_no_number() {
         &(-1_i64).to_ne_bytes(),
         &5_i64.to_ne_bytes(),
     ];
-    assert_eq!(told, expected.concat());
+    assert_eq!(sent, expected.concat());
 }

@@ -23,11 +23,11 @@ fn a_backslash_that_escapes_nothing_stays() {
 }
 
 #[test]
-fn the_system_s_own_table_is_understood() {
+fn the_table_of_the_system_is_parsed() {
     let root = entry_at(Path::new("/")).unwrap().expect("something is mounted on /");
     assert!(root.device.contains(':'));
     assert!(root.is_reachable() && root.places().unwrap()[0] == root);
-    // Any name of it will do, and what lies in it is not it.
+    // Any path of it will do. A path inside it is not the mount point.
     assert_eq!(entry_at(Path::new("/proc/../..")).unwrap(), Some(root.clone()));
     let inside = tempfile::tempdir().unwrap();
     assert_eq!(entry_at(inside.path()).unwrap(), None);
@@ -35,9 +35,9 @@ fn the_system_s_own_table_is_understood() {
     assert!(lost.places().unwrap().is_empty());
 }
 
-/// A monitoring loop that called `statfs` made `umount` fail, now and then.
+/// A monitoring loop that called `statfs` made `umount` fail now and then.
 #[test]
-fn a_use_that_ends_at_once_is_waited_for() {
+fn a_brief_use_is_waited_for() {
     let busy = || Err(Errno::BUSY.into());
     let mut tries = 0;
     let done = unless_briefly_busy(|| {
@@ -60,9 +60,9 @@ fn a_use_that_ends_at_once_is_waited_for() {
     assert!(refused.is_err() && tries == 1, "only use is a matter of time");
 }
 
-/// With SIGCHLD ignored nobody is told how a child ended.
+/// If SIGCHLD is ignored, the status of a child is lost.
 #[test]
-fn a_helper_is_judged_by_its_status_and_its_words() {
+fn a_helper_is_judged_by_its_status_and_its_message() {
     let run = |script: &str| {
         let mut helper = Command::new("sh");
         complaint_of(helper.args(["-c", script]).stderr(Stdio::piped()).spawn().unwrap())

@@ -4,7 +4,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::kernel::tests::connected;
 
-/// Something alive that is mounted; taken away when dropped, whatever became of it.
+/// A mount that is detached when this is dropped.
 struct Alive {
     place: TempDir,
 }
@@ -23,15 +23,15 @@ impl Alive {
 
 impl Drop for Alive {
     fn drop(&mut self) {
-        // What was detached is no mount point any more.
+        // A detached mount is no mount point any more.
         let _ = mount::unmount_lazily(self.place.path());
     }
 }
 
-/// Somebody unmounted a volume by the means of the system and mounted again at the same place. The next mount had the
-/// number of the last one; the daemon of that, which had still to end, took it for its own and detached it.
+/// A volume was unmounted by `umount` and another one mounted at the same place. The next mount had the
+/// number of the last one. The daemon of that one, which had not ended yet, took it for its own and detached it.
 #[test]
-fn what_was_mounted_after_ones_own_stays() {
+fn a_later_mount_at_the_same_place_stays() {
     let alive = match Alive::new() {
         Ok(alive) => alive,
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -45,33 +45,33 @@ fn what_was_mounted_after_ones_own_stays() {
     drop(kernel);
     detach_leftover(&channel, entry.as_ref());
     assert_eq!(alive.entry(), entry);
-    // While somebody could still ask, it is what a session that failed has left.
+    // While the connection exists, it is the leftover of a session that failed.
     let (_kernel, channel) = connected();
     detach_leftover(&channel, entry.as_ref());
     assert_eq!(alive.entry(), None);
 }
 
 #[test]
-fn what_may_be_dirty_is_bounded_where_it_can_be_and_never_raised() {
+fn dirty_bytes_are_bounded_where_possible_and_never_raised() {
     let directory = tempfile::tempdir().unwrap();
-    let (knobs, knob) = (Knobs(directory.path().into()), directory.path().join("max_bytes"));
-    assert!(!knobs.bound_dirty(1000), "the kernel has none");
+    let (bdi, knob) = (BdiSettings(directory.path().into()), directory.path().join("max_bytes"));
+    assert!(!bdi.bound_dirty(1000), "the kernel has none");
     std::fs::write(&knob, "many\n").unwrap();
-    assert!(!knobs.bound_dirty(1000));
+    assert!(!bdi.bound_dirty(1000));
     for (before, after) in [("5000\n", "1000"), ("1000\n", "1000\n"), ("7\n", "7\n"), ("0\n", "0\n")] {
         std::fs::write(&knob, before).unwrap();
-        assert!(knobs.bound_dirty(1000));
+        assert!(bdi.bound_dirty(1000));
         assert_eq!(std::fs::read_to_string(&knob).unwrap(), after);
     }
     std::fs::write(&knob, "11000\n").unwrap();
-    assert!(!knobs.bound_dirty(1000), "it would be too small a share");
-    assert!(!knobs.bound_dirty(0), "nothing can be put aside");
+    assert!(!bdi.bound_dirty(1000), "it would be too small a share");
+    assert!(!bdi.bound_dirty(0), "nothing can be queued");
     assert_eq!(std::fs::read_to_string(&knob).unwrap(), "11000\n");
 }
 
 #[test]
-fn what_is_under_way_can_be_put_aside() {
+fn requests_in_progress_can_be_queued() {
     assert_eq!(usize::from(background_max_unbounded(10 << 20)), writers() + 8);
     assert_eq!(background_max_unbounded(1 << 40), 64);
-    assert_eq!(background_max_unbounded(0), 64, "nothing is written");
+    assert_eq!(background_max_unbounded(0), 64, "there are no writes");
 }

@@ -5,7 +5,7 @@ fn opened(flags: OFlags) -> OpenFlags {
 }
 
 #[test]
-fn what_may_be_written_may_be_read_too() {
+fn a_file_opened_for_writing_can_be_read() {
     let write_only = opened(OFlags::WRONLY);
     assert!(write_only.read && write_only.write && !write_only.truncate);
     let read_only = opened(OFlags::RDONLY);
@@ -15,9 +15,9 @@ fn what_may_be_written_may_be_read_too() {
     assert!(is_exclusive((OFlags::RDWR | OFlags::EXCL).bits().cast_signed()));
 }
 
-/// `O_DSYNC` alone was not seen where the name for it stood for both bits of `O_SYNC`.
+/// `O_DSYNC` alone was not recognised, because its name stood for both bits of `O_SYNC`.
 #[test]
-fn either_way_of_writing_synchronously_is_seen() {
+fn both_flags_for_synchronous_writes_are_recognised() {
     assert!(is_synchronous(0o10_000) && is_synchronous(OFlags::SYNC.bits().cast_signed()));
     assert!(!is_synchronous((OFlags::RDWR | OFlags::DIRECT).bits().cast_signed()));
 }
@@ -32,7 +32,7 @@ fn unknown_rename_flags_are_refused() {
 }
 
 #[test]
-fn fallocate_modes_are_all_known_or_refused() {
+fn fallocate_modes_are_supported_or_refused() {
     assert_eq!(fallocate_mode(0), Some(FallocateMode::Allocate { keep_size: false }));
     assert_eq!(fallocate_mode(1), Some(FallocateMode::Allocate { keep_size: true }));
     assert_eq!(fallocate_mode(3), Some(FallocateMode::PunchHole));
@@ -74,7 +74,7 @@ fn times_before_the_epoch_survive() {
     for time in [-1_200_000_000, -1_000_000_000, -1, 0, 5, 1_700_000_000_000_000_007, i64::MIN, i64::MAX] {
         let (seconds, nanoseconds) = to_reply(Timestamp(time));
         assert_eq!(from_request(seconds, nanoseconds), Timestamp(time));
-        assert!(can_be_kept(seconds, nanoseconds));
+        assert!(is_representable(seconds, nanoseconds));
     }
     assert_eq!(to_reply(Timestamp(-1_200_000_000)), (-2, 800_000_000));
     assert_eq!(to_reply(Timestamp(1_000_000_001)), (1, 1));
@@ -88,6 +88,6 @@ fn times_too_far_away_become_the_nearest() {
     assert_eq!(from_request(i64::MIN, u32::MAX), Timestamp(i64::MIN));
     let (latest, at_most) = to_reply(Timestamp(i64::MAX));
     let (first, at_least) = to_reply(Timestamp(i64::MIN));
-    assert!(can_be_kept(latest, at_most) && !can_be_kept(latest, at_most + 1));
-    assert!(can_be_kept(first, at_least) && !can_be_kept(first, at_least - 1));
+    assert!(is_representable(latest, at_most) && !is_representable(latest, at_most + 1));
+    assert!(is_representable(first, at_least) && !is_representable(first, at_least - 1));
 }

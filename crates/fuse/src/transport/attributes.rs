@@ -1,4 +1,4 @@
-//! Attributes, plain and extended, and the sizes of the volume.
+//! Attributes, extended attributes, and the sizes of the volume.
 
 use fs::{Changes, FsError, SetTime, StatFs};
 use rustix::io::Errno;
@@ -22,7 +22,7 @@ impl Transport {
         self.keep_asking(from);
     }
 
-    /// The kernel asks this way when a program wants the time of birth and the kernel does not know it yet.
+    /// The kernel sends this when a program requests the birth time and the kernel does not know it yet.
     pub(super) fn statx(&self, from: &Origin, asked: StatxIn, reply: Reply) {
         match self.attributes_for(from, asked.getattr_flags) {
             Ok(found) => reply.structure(&self.extended(&found)),
@@ -36,47 +36,48 @@ impl Transport {
         let inode = inode_of(from);
         let is_modified_given = has(fattr::MTIME) && !has(fattr::MTIME_NOW);
         if is_modified_given
-            && !translate::can_be_kept(asked.mtime, asked.mtimensec)
-            && self.server.is_time_kept_by_kernel(inode)
+            && !translate::is_representable(asked.mtime, asked.mtimensec)
+            && self.server.kernel_keeps_time(inode)
         {
             return reply.error(errno(&FsError::Range));
         }
         if let Err(error) = self.drop_set_id_by(from, asked.valid) {
             return reply.error(errno(&error));
         }
-        let (who, changes) = (caller(from, 0), changes(asked));
+        let (caller, changes) = (caller(from, 0), changes(asked));
         let shorter = changes.size.and_then(|size| self.server.shorter_before(inode, size));
         let set = || match has(fattr::FH) && has(fattr::SIZE) {
-            true => self.server.set_attributes_through(&who, HandleNo(asked.fh), &changes),
-            false => self.server.fs().set_attributes(&who, inode, &changes),
+            true => self.server.set_attributes_through(&caller, HandleNo(asked.fh), &changes),
+            false => self.server.fs().set_attributes(&caller, inode, &changes),
         };
         let changed = match changes.size {
             Some(size) => self.server.resizing(inode, size, set),
             None => set(),
         };
         if has(fattr::SIZE) && changed.is_ok() {
-            // With what this answers the kernel lets the next write through, and would be told with the one after it.
+            // After this answer the kernel lets the next write through. The error would be reported at the write
+            // after it.
             self.server.forget_shortage(inode);
         }
         match changed.map(|attributes| self.attributes(&attributes)) {
-            Ok(told) => reply_grown(&self.errands, shorter, move || reply.structure(&told)),
+            Ok(reported) => reply_grown(&self.deferred, shorter, move || reply.structure(&reported)),
             Err(error) => reply.error(errno(&error)),
         }
     }
 
-    /// Drops the set-id bits of a file where setting these attributes does.
+    /// Drops the set-id bits of a file if setting these attributes does.
     fn drop_set_id_by(&self, from: &Origin, valid: u32) -> fs::Result<bool> {
-        /// What says how attributes are set, and sets none.
+        /// Flags that describe the request and set no attribute.
         const MANNER: u32 = fattr::FH | fattr::LOCKOWNER | fattr::KILL_SUIDGID;
         let (inode, has) = (inode_of(from), |field| valid & field != 0);
         if has(fattr::UID) || has(fattr::GID) {
             return self.drop_set_id_for(from, inode);
         }
         if valid & !MANNER == fattr::CTIME {
-            // Only `chown` sets the time of change alone: where it names neither an owner nor a group.
+            // Only a `chown` that names neither an owner nor a group sets the change time alone.
             return self.server.drop_set_id_of_own(from.uid, inode, |group| may_run_as(from, group));
         }
-        // Truncating, the kernel says who may not keep them.
+        // When it truncates, the kernel says whether the caller may keep them.
         if has(fattr::KILL_SUIDGID) { self.drop_set_id(from, inode) } else { Ok(false) }
     }
 
@@ -91,14 +92,14 @@ impl Transport {
         const CREATE: u32 = 1;
         const REPLACE: u32 = 2;
         let (create, replace) = (asked.flags & CREATE != 0, asked.flags & REPLACE != 0);
-        let mut who = setter_of(name, caller(from, 0));
-        if sets_bits(name) && who.uid != 0 {
-            // They decide whether what he sets it on may still run as its group.
-            who.groups = groups::of_thread(from.pid);
+        let mut caller = setter_of(name, caller(from, 0));
+        if sets_bits(name) && caller.uid != 0 {
+            // The groups decide whether the file may still run as its group.
+            caller.groups = groups::of_thread(from.pid);
         }
-        let mut done = self.server.fs().set_xattr(&who, inode_of(from), name, value, create, replace);
-        if sets_bits(name) && who.uid == 0 {
-            // Root may have given up the right to keep the bit, which the file system does not know.
+        let mut done = self.server.fs().set_xattr(&caller, inode_of(from), name, value, create, replace);
+        if sets_bits(name) && caller.uid == 0 {
+            // Root may have dropped the capability to keep the bit, which the file system does not know.
             let drop_bit = || self.server.drop_set_group_id(inode_of(from), |group| may_run_as(from, group));
             done = done.and_then(|()| drop_bit());
         }
@@ -123,12 +124,12 @@ impl Transport {
     }
 
     pub(super) fn removexattr(&self, from: &Origin, name: &[u8], reply: Reply) {
-        let who = setter_of(name, caller(from, 0));
-        let done = self.server.fs().remove_xattr(&who, inode_of(from), name);
+        let caller = setter_of(name, caller(from, 0));
+        let done = self.server.fs().remove_xattr(&caller, inode_of(from), name);
         self.reply_after(done.is_ok() && sets_bits(name), inode_of(from), || finish(reply, done));
     }
 
-    /// By way of a handle the kernel asks before it takes a write.
+    /// The kernel asks through a handle before it accepts a write.
     fn attributes_for(&self, from: &Origin, flags: u32) -> fs::Result<fs::Attributes> {
         match flags & GETATTR_FH != 0 {
             true => self.server.attributes_for_write(inode_of(from)),
@@ -136,7 +137,7 @@ impl Transport {
         }
     }
 
-    /// The kernel has been told attributes; of a file that found no space it has to forget them again.
+    /// The kernel has just cached attributes. For a file that found no space it must drop them again.
     fn keep_asking(&self, from: &Origin) {
         if self.server.is_short(inode_of(from)) {
             self.forget_attributes(inode_of(from));
@@ -144,8 +145,8 @@ impl Transport {
     }
 }
 
-/// What `statfs` shows. The protocol has no place for the identity of a file system: the kernel leaves `f_fsid` 0, and
-/// gives the free inodes as those that are available, too.
+/// Replies to `statfs`. The protocol has no field for the id of a file system: the kernel leaves `f_fsid` 0. It also
+/// reports the free inodes as the available ones.
 pub(crate) fn reply_sizes(reply: Reply, space: StatFs) {
     reply.structure(&StatfsOut {
         blocks: space.blocks,
@@ -184,7 +185,7 @@ fn sets_bits(name: &[u8]) -> bool {
     name == fs::ACL_ACCESS
 }
 
-/// A value for a caller with room for `size` bytes; 0 asks for the size alone.
+/// Replies with a value to a caller with space for `size` bytes. 0 requests only the size.
 pub(crate) fn reply_xattr(reply: Reply, size: u32, value: fs::Result<Vec<u8>>) {
     match value {
         Ok(value) if size == 0 => {

@@ -2,8 +2,8 @@
 
 use fs::InodeNo;
 
-use super::shown::directory_type;
-use super::{Transport, caller, errno, finish, inode_of, shown};
+use super::attr::directory_type;
+use super::{Transport, attr, caller, errno, finish, inode_of};
 use crate::handles::HandleNo;
 use crate::kernel::abi::{EntryOut, OpenOut, ReadIn, ReleaseIn, fopen};
 use crate::kernel::{Listing, Origin, REQUEST_BYTES_MAX, Reply};
@@ -13,7 +13,7 @@ impl Transport {
         match self.server.open_directory(&caller(from, 0), inode_of(from)) {
             Ok((handle, lists_from_cache)) => {
                 let cache = if lists_from_cache { fopen::CACHE_DIR } else { 0 };
-                // Without `KEEP_CACHE` the kernel would drop what another handle uses.
+                // Without `KEEP_CACHE` the kernel would drop the cache that another handle uses.
                 let open_flags = self.caching(from) | cache;
                 reply.structure(&OpenOut { fh: handle.0, open_flags, backing_id: 0 });
             }
@@ -36,9 +36,9 @@ impl Transport {
         let handle = HandleNo(asked.fh);
         let listed = self.server.read_directory_plus(handle, asked.offset, &mut |entry, attributes| {
             let dirent = (entry.inode.0, entry.cookie, directory_type(entry.kind));
-            // Without a node the kernel takes the name alone.
+            // Without a node the kernel uses only the name.
             let found =
-                attributes.map_or(EntryOut::default(), |attributes| shown::entry(&self.server, &attributes));
+                attributes.map_or(EntryOut::default(), |attributes| attr::entry(&self.server, &attributes));
             listing.add_plus(&found, dirent, &entry.name)
         });
         reply_listing(reply, listed, &listing);
@@ -48,20 +48,20 @@ impl Transport {
         finish(reply, self.server.release(HandleNo(asked.fh)));
     }
 
-    /// A directory is being read, from its beginning.
+    /// Notes that a directory is read from its beginning.
     fn note_listing(&self, directory: InodeNo, cookie: u64) {
         if cookie == 0 {
-            self.server.note_access(directory);
+            self.server.update_atime(directory);
         }
     }
 }
 
-/// Room for what was asked for.
+/// A listing of the requested size.
 pub(crate) fn listing_for(asked: &ReadIn) -> Listing {
     Listing::new(asked.size.min(REQUEST_BYTES_MAX))
 }
 
-/// What was listed. An error after some entries is for who asks for the rest.
+/// Replies with a listing. An error after some entries is reported to the next request.
 pub(crate) fn reply_listing(reply: Reply, listed: fs::Result<()>, listing: &Listing) {
     match listed {
         Err(error) if listing.as_bytes().is_empty() => reply.error(errno(&error)),

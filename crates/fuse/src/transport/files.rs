@@ -1,4 +1,4 @@
-//! What happens by way of open files, and opening them.
+//! Opening files, and operations on open files.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -6,9 +6,9 @@ use std::path::Path;
 use fs::{Attributes, InodeNo};
 use rustix::io::Errno;
 
-use super::shown::entry;
+use super::attr::entry;
 use super::{Transport, caller, errno, finish, inode_of, maker, reply_after, reply_grown, short};
-use crate::errands::{Errand, Pages, Seek, reply_seek};
+use crate::deferred::{DeferredWork, Pages, Seek, reply_seek};
 use crate::handles::HandleNo;
 use crate::kernel::abi::{
     CopyFileRangeIn, CreateIn, FSYNC_FDATASYNC, FallocateIn, FsyncIn, LseekIn, OPEN_KILL_SUIDGID, OpenIn,
@@ -19,7 +19,7 @@ use crate::server::permissions;
 use crate::translate;
 
 thread_local! {
-    /// What was read, on its way to the kernel; reused, because fresh pages cost more than copying.
+    /// The buffer for read data. It is reused, because new pages cost more than copying.
     static READ_BUFFER: RefCell<PageBuffer> = RefCell::new(PageBuffer::new(0, REQUEST_BYTES_MAX as usize));
 }
 
@@ -34,7 +34,7 @@ impl Transport {
         };
         let opened = self.server.open(&caller(from, 0), inode, flags);
         let open_flags = self.caching(from);
-        let is_outdated = dropped || !truncates && self.looks_otherwise(inode, flags);
+        let is_outdated = dropped || !truncates && self.may_have_outdated_blocks(inode, flags);
         self.reply_after(is_outdated, inode, move || match opened {
             Ok(handle) => reply.structure(&OpenOut { fh: handle.0, open_flags, backing_id: 0 }),
             Err(error) => reply.error(errno(&error)),
@@ -42,18 +42,18 @@ impl Transport {
     }
 
     pub(super) fn create(&self, from: &Origin, asked: CreateIn, name: &[u8], reply: Reply) {
-        let who = maker(from, asked.umask, asked.mode);
+        let caller = maker(from, asked.umask, asked.mode);
         let flags = asked.flags.cast_signed();
-        let made = self.server.create(&who, inode_of(from), name, permissions(asked.mode), flags);
+        let made = self.server.create(&caller, inode_of(from), name, permissions(asked.mode), flags);
         self.reply_made(reply, made);
     }
 
-    /// Makes a file without a name. Whether it may get one is for the kernel to remember (`O_EXCL`): it asks
-    /// for no link that it has not allowed.
+    /// Creates a file without a name. The kernel remembers whether the file may get one (`O_EXCL`) and sends no link
+    /// that is not allowed.
     pub(super) fn tmpfile(&self, from: &Origin, asked: CreateIn, reply: Reply) {
-        let who = maker(from, asked.umask, asked.mode);
+        let caller = maker(from, asked.umask, asked.mode);
         let flags = asked.flags.cast_signed();
-        let made = self.server.temporary_file(&who, inode_of(from), permissions(asked.mode), flags);
+        let made = self.server.temporary_file(&caller, inode_of(from), permissions(asked.mode), flags);
         self.reply_made(reply, made);
     }
 
@@ -64,7 +64,7 @@ impl Transport {
             match self.server.read(HandleNo(asked.fh), asked.offset, into, is_cached) {
                 Ok(count) => {
                     if translate::sets_access_time(asked.flags.cast_signed()) {
-                        self.server.note_access(inode_of(from));
+                        self.server.update_atime(inode_of(from));
                     }
                     reply.bytes(&into[..count]);
                 }
@@ -77,7 +77,8 @@ impl Transport {
         let (inode, handle) = (inode_of(from), HandleNo(asked.fh));
         let drops_set_id = asked.write_flags & WRITE_KILL_SUIDGID != 0;
         let is_written_back = asked.write_flags & WRITE_CACHE != 0;
-        // Past its cache the kernel says so of every write, through it only where it knows of such bits.
+        // For a direct write the kernel always sets the flag. For a write through its cache it does so if it knows of
+        // set-id bits.
         let flags = asked.flags.cast_signed();
         let (is_direct, syncs) = (translate::is_direct(flags), translate::is_synchronous(flags));
         let is_known = drops_set_id && !is_direct;
@@ -95,14 +96,14 @@ impl Transport {
         // Also after an error, because a part may have been written.
         let is_old = is_past_cache && !data.is_empty() && self.server.may_be_cached(inode);
         let old = is_old.then_some(Pages { inode, offset: asked.offset, length: data.len() as u64 });
-        let errands = self.errands.clone();
-        // What goes through its cache the kernel syncs itself.
+        let deferred = self.deferred.clone();
+        // The kernel syncs writes through its cache itself.
         let (way, what) = ((handle, is_direct && syncs), (inode, dropped || is_known));
         self.reply_changed(way, what, written, move |written| {
             let answer = move || reply_written(reply, written.map(|count| count as u64));
-            let sender = errands.clone();
-            reply_grown(&errands, shorter, move || match old {
-                Some(pages) => sender.send(Errand::DropPages(pages, Box::new(answer))),
+            let sender = deferred.clone();
+            reply_grown(&deferred, shorter, move || match old {
+                Some(pages) => sender.send(DeferredWork::DropPages(pages, Box::new(answer))),
                 None => answer(),
             });
         });
@@ -114,20 +115,21 @@ impl Transport {
     pub(super) fn release(&self, from: &Origin, asked: ReleaseIn, reply: Reply) {
         finish(reply, self.server.release(HandleNo(asked.fh)));
         self.evict_unstored(inode_of(from));
-        if self.looks_otherwise(inode_of(from), asked.flags.cast_signed()) {
+        if self.may_have_outdated_blocks(inode_of(from), asked.flags.cast_signed()) {
             self.forget_attributes(inode_of(from));
         }
     }
 
-    /// Of files and directories.
+    /// For files and directories.
     pub(super) fn fsync(&self, from: &Origin, asked: FsyncIn, reply: Reply) {
         let data_only = asked.fsync_flags & FSYNC_FDATASYNC != 0;
         let (inode, handle) = (inode_of(from), HandleNo(asked.fh));
-        // The kernel has written this file back before it asks, but perhaps only a part: it does not say which.
-        let errands = self.errands.clone();
+        // The kernel has written this file back before, but perhaps only a part of it: the request does not say
+        // which.
+        let deferred = self.deferred.clone();
         self.reply_durable(move |server| {
             let synced = server.fsync(handle, data_only);
-            reply_after(&errands, server.blocks_are_outdated(inode), inode, || finish(reply, synced));
+            reply_after(&deferred, server.blocks_are_outdated(inode), inode, || finish(reply, synced));
         });
     }
 
@@ -140,9 +142,9 @@ impl Transport {
         let end = translate::grows_to(mode, asked.offset, asked.length);
         let shorter = end.and_then(|end| self.server.shorter_before(inode_of(from), end));
         let done = self.server.allocate(handle, mode, asked.offset, asked.length);
-        let (way, errands) = ((handle, self.server.syncs(handle)), self.errands.clone());
+        let (way, deferred) = ((handle, self.server.syncs(handle)), self.deferred.clone());
         self.reply_changed(way, (inode_of(from), dropped), done, move |done| {
-            reply_grown(&errands, shorter, || finish(reply, done));
+            reply_grown(&deferred, shorter, || finish(reply, done));
         });
     }
 
@@ -152,11 +154,12 @@ impl Transport {
         if !self.server.may_be_dirty(inode) {
             return reply_seek(&self.server, &seek, reply);
         }
-        // What is on its way here would be told to be a hole. The kernel will take all of a file for data, and not ask again.
+        // Data that has not arrived here would be reported as a hole. After this error the kernel takes the whole
+        // file for data and does not ask again.
         if !self.waits_for_writes() {
             return reply.error(Errno::NOSYS);
         }
-        self.errands.send(Errand::Seek(seek, reply));
+        self.deferred.send(DeferredWork::Seek(seek, reply));
     }
 
     pub(super) fn copy_file_range(&self, from: &Origin, asked: CopyFileRangeIn, reply: Reply) {
@@ -165,14 +168,15 @@ impl Transport {
             Ok(dropped) => dropped,
             Err(error) => return reply.error(errno(&error)),
         };
-        // The reply has 32 bits for the count. Whole blocks of any size, so that what follows begins with one.
+        // The count in the reply has 32 bits. The limit is a multiple of every block size, so that the rest begins
+        // with a block.
         let length = asked.len.min(u64::from(!0xffff_u32));
         let places = [(HandleNo(asked.fh_in), asked.off_in), (HandleNo(asked.fh_out), asked.off_out)];
         let shorter = self.server.shorter_before(target, asked.off_out);
         let copied = self.server.copy_range(places[0], places[1], length);
-        let (way, errands) = ((places[1].0, self.server.syncs(places[1].0)), self.errands.clone());
+        let (way, deferred) = ((places[1].0, self.server.syncs(places[1].0)), self.deferred.clone());
         self.reply_changed(way, (target, dropped), copied, move |copied| {
-            reply_grown(&errands, shorter, || reply_written(reply, copied));
+            reply_grown(&deferred, shorter, || reply_written(reply, copied));
         });
     }
 
@@ -186,22 +190,22 @@ impl Transport {
         }
     }
 
-    /// What the kernel may keep of a file or directory that is opened: with times of access it forgets what it has, so that
-    /// at least the first read after each opening comes here.
+    /// What the kernel may keep cached of a file or directory that is opened. With access times it drops everything,
+    /// so that at least the first read after each open arrives here.
     pub(super) fn caching(&self, from: &Origin) -> u32 {
-        let forgets = self.server.access_times().are_kept() && !is_own_thread(from.pid);
+        let forgets = self.server.access_times().are_enabled() && !is_own_thread(from.pid);
         if forgets { 0 } else { fopen::KEEP_CACHE }
     }
 
-    /// Whether the kernel may know a file, which has just been opened for writing or closed after it, with
-    /// another count of blocks than it would be told now.
-    fn looks_otherwise(&self, inode: InodeNo, flags: i32) -> bool {
+    /// Whether the kernel may have an outdated count of blocks of a file that has just been opened for writing or
+    /// closed after writing.
+    fn may_have_outdated_blocks(&self, inode: InodeNo, flags: i32) -> bool {
         translate::open_flags(flags).write
             && self.server.fs().attributes(inode).is_ok_and(|found| self.server.has_no_blocks(&found))
     }
 }
 
-/// Whether this process itself asks: it opens files to have them written back.
+/// Whether this process itself sent the request. It opens files to have them written back.
 fn is_own_thread(thread: u32) -> bool {
     Path::new("/proc/self/task").join(thread.to_string()).exists()
 }

@@ -1,9 +1,9 @@
-//! What finds, makes, moves and removes names.
+//! Operations that find, create, move and remove names.
 
 use fs::{FsError, InodeNo};
 use rustix::io::Errno;
 
-use super::shown::{absent, entry};
+use super::attr::{absent, entry};
 use super::{Transport, caller, errno, finish, inode_of, maker};
 use crate::kernel::abi::{LinkIn, MkdirIn, MknodIn, Rename2In};
 use crate::kernel::{Origin, Reply};
@@ -21,7 +21,7 @@ impl Transport {
     pub(super) fn readlink(&self, from: &Origin, reply: Reply) {
         match self.server.fs().read_link(inode_of(from)) {
             Ok(target) => {
-                self.server.note_access(inode_of(from));
+                self.server.update_atime(inode_of(from));
                 reply.bytes(&target);
             }
             Err(error) => reply.error(errno(&error)),
@@ -29,13 +29,13 @@ impl Transport {
     }
 
     pub(super) fn mknod(&self, from: &Origin, asked: MknodIn, name: &[u8], reply: Reply) {
-        let who = maker(from, asked.umask, asked.mode);
-        self.reply_entry(reply, self.server.make_node(&who, inode_of(from), name, asked.mode, asked.rdev));
+        let caller = maker(from, asked.umask, asked.mode);
+        self.reply_entry(reply, self.server.make_node(&caller, inode_of(from), name, asked.mode, asked.rdev));
     }
 
     pub(super) fn mkdir(&self, from: &Origin, asked: MkdirIn, name: &[u8], reply: Reply) {
-        let who = caller(from, asked.umask);
-        let made = self.server.fs().make_directory(&who, inode_of(from), name, permissions(asked.mode));
+        let caller = caller(from, asked.umask);
+        let made = self.server.fs().make_directory(&caller, inode_of(from), name, permissions(asked.mode));
         self.reply_entry(reply, made);
     }
 
@@ -56,23 +56,23 @@ impl Transport {
         let Some(flags) = translate::rename_flags(asked.flags) else {
             return reply.error(Errno::INVAL);
         };
-        let who = caller(from, 0);
+        let caller = caller(from, 0);
         let places = [(inode_of(from), names[0]), (InodeNo(asked.newdir), names[1])];
         let named = if flags.exchange { &places[..] } else { &places[..1] };
-        let files = named.iter().filter_map(|(parent, name)| self.server.dirty_file(&who, *parent, name));
+        let files = named.iter().filter_map(|(parent, name)| self.server.dirty_file(&caller, *parent, name));
         let files: Vec<InodeNo> = files.collect();
         let [(parent, name), (new_parent, new_name)] = places.map(|(parent, name)| (parent, name.to_vec()));
         let rename =
-            move |server: &Server| server.fs().rename(&who, parent, &name, new_parent, &new_name, flags);
+            move |server: &Server| server.fs().rename(&caller, parent, &name, new_parent, &new_name, flags);
         self.reply_named(files, rename, |renamed| finish(reply, renamed));
     }
 
     pub(super) fn link(&self, from: &Origin, asked: LinkIn, name: &[u8], reply: Reply) {
         let (inode, parent) = (InodeNo(asked.oldnodeid), inode_of(from));
         let files = Vec::from_iter(self.server.may_be_dirty(inode).then_some(inode));
-        let (who, name) = (caller(from, 0), name.to_vec());
+        let (caller, name) = (caller(from, 0), name.to_vec());
         let link = move |server: &Server| {
-            server.fs().link(&who, inode, parent, &name).map(|linked| entry(server, &linked))
+            server.fs().link(&caller, inode, parent, &name).map(|linked| entry(server, &linked))
         };
         self.reply_named(files, link, |linked| match linked {
             Ok(entry) => reply.structure(&entry),

@@ -1,4 +1,4 @@
-//! A volume, asked in the kernel's words.
+//! A volume and a test that sends the kernel's requests.
 
 use std::cell::{Cell, RefCell};
 use std::sync::mpsc::{self, Receiver};
@@ -11,8 +11,8 @@ use zerocopy::{FromBytes, IntoBytes};
 use zone::Device;
 
 use super::*;
-use crate::access::AccessTimes;
-use crate::errands::{Errands, Pages};
+use crate::atime::AccessTimes;
+use crate::deferred::{DeferredQueues, Pages};
 use crate::kernel::Notifier;
 use crate::kernel::abi::{
     AttrOut, CopyFileRangeIn, CreateIn, Dirent, EntryOut, FallocateIn, FsyncIn, InHeader, LinkIn, LseekIn,
@@ -23,7 +23,7 @@ use crate::kernel::tests::{Kernel, connected};
 use crate::page_cache::PageCache;
 
 const ROOT: u64 = 1;
-/// `O_DSYNC`, which `OFlags` has not: there it stands for `O_SYNC`.
+/// `O_DSYNC`, which `OFlags` does not have: its name there stands for `O_SYNC`.
 const DSYNC: OFlags = OFlags::from_bits_retain(0o10000);
 const BORN: i64 = 1_700_000_000_000_000_007;
 
@@ -32,16 +32,16 @@ struct Mount {
     kernel: Kernel,
     channel: Channel,
     transport: Transport,
-    errands: Receiver<Errand>,
+    deferred: Receiver<DeferredWork>,
     clock: Arc<ManualClock>,
     unique: Cell<u64>,
-    /// Inodes whose attributes the kernel was told to forget.
+    /// Inodes whose cached attributes the kernel had to drop.
     forgotten: RefCell<Vec<u64>>,
-    /// Inodes that the kernel was to write back before something was done.
+    /// Inodes that the kernel had to write back before something was done.
     written_back: RefCell<Vec<u64>>,
-    /// Parts of files whose pages the kernel was to drop.
+    /// Parts of files whose pages the kernel had to drop.
     dropped: RefCell<Vec<Pages>>,
-    /// Ends of files behind which the kernel was to clear its pages.
+    /// Old ends of files behind which the kernel had to clear its pages.
     ends_cleared: RefCell<Vec<u64>>,
 }
 
@@ -63,7 +63,7 @@ impl Mount {
         Mount::of(device)
     }
 
-    /// Mounts what is there.
+    /// Mounts the volume on a device.
     fn of(device: Arc<Emulated>) -> Mount {
         let clock = Arc::new(ManualClock::at(Timestamp(BORN)));
         let options = MountOptions {
@@ -73,16 +73,16 @@ impl Mount {
             clock: clock.clone(),
         };
         let (fs, _) = Fs::mount(device.clone(), options).unwrap();
-        let (sender, errands) = mpsc::channel();
+        let (sender, deferred) = mpsc::channel();
         let transport =
-            Transport::new(Arc::new(Server::new(fs, AccessTimes::new(false))), Errands::to(&sender));
+            Transport::new(Arc::new(Server::new(fs, AccessTimes::new(false))), DeferredQueues::to(&sender));
         let (kernel, channel) = connected();
         Mount {
             device,
             kernel,
             channel,
             transport,
-            errands,
+            deferred,
             clock,
             unique: Cell::new(0),
             forgotten: RefCell::default(),
@@ -92,12 +92,12 @@ impl Mount {
         }
     }
 
-    /// What a mount finds after the power went: nothing that no flush has made durable.
+    /// A mount after a loss of power: only flushed data is left.
     fn after_power_loss(&self) -> Mount {
         Mount::of(Arc::new(self.device.image(&CrashPlan::LoseAll)))
     }
 
-    /// Error and body of the answer to a request of root.
+    /// Error and body of the reply to a request of root.
     fn ask(&self, opcode: u32, node: u64, arguments: &[&[u8]]) -> (i32, Vec<u8>) {
         self.unique.set(self.unique.get() + 1);
         let arguments = arguments.concat();
@@ -107,7 +107,7 @@ impl Mount {
         let bytes = [header.as_bytes(), &arguments].concat();
         let request = Request::decode(&bytes).unwrap();
         self.transport.answer(request, Reply::new(unique, &self.channel));
-        self.run_errands();
+        self.run_deferred();
         let mut reply = self.kernel.reply();
         assert_eq!(reply[..4], u32::try_from(reply.len()).unwrap().to_ne_bytes());
         assert_eq!(reply[8..16], unique.to_ne_bytes());
@@ -115,34 +115,34 @@ impl Mount {
         (error, reply.split_off(16))
     }
 
-    /// Succeeds; the inodes whose attributes the kernel is to forget for it.
+    /// Sends a request that must succeed. Returns the inodes whose attributes the kernel has to drop for it.
     fn ask_and_note(&self, opcode: u32, node: u64, arguments: &[&[u8]]) -> Vec<u64> {
         self.forgotten.take();
         assert_eq!(self.ask(opcode, node, arguments).0, 0);
         self.forgotten.take()
     }
 
-    /// What is told to the kernel goes to somebody else.
-    fn run_errands(&self) {
+    /// Runs deferred work without a kernel and records it.
+    fn run_deferred(&self) {
         let (_elsewhere, channel) = connected();
         let cache = PageCache::new(Notifier::new(&channel), None);
-        while let Ok(errand) = self.errands.try_recv() {
-            match &errand {
-                Errand::ForgetAttributes(inode) | Errand::ForgetThen(inode, _) => {
+        while let Ok(work) = self.deferred.try_recv() {
+            match &work {
+                DeferredWork::ForgetAttributes(inode) | DeferredWork::ForgetThen(inode, _) => {
                     self.forgotten.borrow_mut().push(inode.0);
                 }
-                Errand::Name(files, _) => {
+                DeferredWork::Name(files, _) => {
                     self.written_back.borrow_mut().extend(files.iter().map(|inode| inode.0));
                 }
-                Errand::Sync(_) => {
+                DeferredWork::Sync(_) => {
                     let cut = self.transport.server.cut_files().all();
                     self.written_back.borrow_mut().extend(cut.iter().map(|(inode, _)| inode.0));
                 }
-                Errand::DropPages(pages, _) => self.dropped.borrow_mut().push(*pages),
-                Errand::ClearBehindEnd(file, _) => self.ends_cleared.borrow_mut().push(file.size),
-                Errand::Seek(..) | Errand::Evict(_) => {}
+                DeferredWork::DropPages(pages, _) => self.dropped.borrow_mut().push(*pages),
+                DeferredWork::ClearBehindEnd(file, _) => self.ends_cleared.borrow_mut().push(file.size),
+                DeferredWork::Seek(..) | DeferredWork::Evict(_) => {}
             }
-            errand.run(&self.transport.server, &cache);
+            work.run(&self.transport.server, &cache);
         }
     }
 
@@ -160,7 +160,7 @@ impl Mount {
         self.succeed(opcode::GETATTR, node, &[&[0; 16]])
     }
 
-    /// Makes a file in the root, open with these flags; its node and its handle.
+    /// Creates a file in the root that is open with these flags. Returns its node and its handle.
     fn create(&self, name: &[u8], flags: OFlags) -> (EntryOut, OpenOut) {
         let create = CreateIn { flags: flags.bits(), mode: 0o100_640, umask: 0o27, open_flags: 0 };
         let (error, body) = self.ask(opcode::CREATE, ROOT, &[create.as_bytes(), name]);
@@ -169,7 +169,7 @@ impl Mount {
         (entry, OpenOut::read_from_bytes(rest).unwrap())
     }
 
-    /// Makes what is open and has no name; its node and its handle.
+    /// Creates an open file without a name. Returns its node and its handle.
     fn temporary(&self) -> (EntryOut, OpenOut) {
         let create = CreateIn { flags: 0o2, mode: 0o100_640, umask: 0o27, open_flags: 0 };
         let (error, body) = self.ask(opcode::TMPFILE, ROOT, &[create.as_bytes()]);
@@ -186,7 +186,7 @@ impl Mount {
     }
 }
 
-/// Only a file that the kernel may hold dirty pages of keeps a rename, a link or an `fsync` waiting.
+/// A rename, a link or an `fsync` waits only for files of which the kernel may have dirty pages.
 #[test]
 fn a_name_waits_for_the_data_of_a_file_that_is_open_for_writing_and_of_no_other() {
     let mount = Mount::new();
@@ -202,7 +202,7 @@ fn a_name_waits_for_the_data_of_a_file_that_is_open_for_writing_and_of_no_other(
     let (one, open_one) = mount.create(b"one\0", OFlags::RDWR);
     let (two, open_two) = mount.create(b"two\0", OFlags::RDWR);
     assert_eq!(rename(0, b"one\0", b"1\0"), [one.nodeid]);
-    assert_eq!(rename(0, b"1\0", b"two\0"), [one.nodeid], "what was replaced is not waited for");
+    assert_eq!(rename(0, b"1\0", b"two\0"), [one.nodeid], "the replaced file is not waited for");
     assert_eq!(link(one.nodeid, b"1\0"), [one.nodeid]);
     let (three, open_three) = mount.create(b"three\0", OFlags::RDWR);
     let exchange = 2;
@@ -256,13 +256,13 @@ fn an_fsync_waits_for_files_that_were_cut_until_they_are_closed_or_written_back(
     release(&file, &opened);
     assert_eq!(sync(&other, &open_other), [0; 0], "the kernel has written it back before it was closed");
     set_size(0);
-    assert_eq!(sync(&other, &open_other), [0; 0], "nobody could have written to it");
+    assert_eq!(sync(&other, &open_other), [0; 0], "no handle could write to it");
 }
 
-/// A log that stayed open had, for whoever asked, the blocks that it had when it was opened, for as long as it was open:
-/// `du` told kilobytes of what took gigabytes.
+/// A log that stayed open had the same count of blocks for every program for as long as it was open: `du` reported
+/// kilobytes for a file of gigabytes.
 #[test]
-fn what_is_written_back_makes_the_kernel_ask_for_the_count_of_blocks() {
+fn a_write_back_makes_the_kernel_ask_for_the_count_of_blocks() {
     let mount = Mount::new();
     let (entry, opened) = mount.create(b"log\0", OFlags::RDWR);
     let data = vec![7; 64 << 10];
@@ -284,10 +284,10 @@ fn what_is_written_back_makes_the_kernel_ask_for_the_count_of_blocks() {
     assert_eq!(write_back(2), [], "as many as before");
 }
 
-/// On a volume that was nearly full, a program that wrote past the cache was told of an input/output error: what it
-/// wrote fitted in part, and the kernel takes that for a broken disk.
+/// On a volume that was nearly full, a direct write failed with an input/output error: a part of it fitted, and the
+/// kernel takes a partial write for a device error.
 #[test]
-fn what_does_not_fit_past_the_cache_is_no_space() {
+fn a_direct_write_that_does_not_fit_is_no_space() {
     let mount = Mount::new();
     let (entry, opened) = mount.temporary();
     let data = vec![7; 1 << 20];
@@ -303,7 +303,7 @@ fn what_does_not_fit_past_the_cache_is_no_space() {
 }
 
 #[test]
-fn the_time_of_birth_is_told_and_stays() {
+fn the_birth_time_is_reported_and_stays() {
     let mount = Mount::new();
     let (entry, opened) = mount.temporary();
     mount.clock.advance(5_000_000_000);
@@ -320,9 +320,9 @@ fn the_time_of_birth_is_told_and_stays() {
 }
 
 #[test]
-fn devices_are_told_by_both_numbers() {
+fn devices_are_reported_by_both_numbers() {
     let mount = Mount::new();
-    // Major 0x123, minor 0x45678, as `mknod` of the kernel puts them together.
+    // Major 0x123, minor 0x45678, as the kernel's `mknod` encodes them.
     let device = 0x78 | 0x123 << 8 | 0x456 << 20_u32;
     let arguments = [0o020_600_u32, device, 0, 0];
     let made: EntryOut = mount.succeed(opcode::MKNOD, ROOT, &[arguments.as_bytes(), b"device\0"]);
@@ -332,7 +332,7 @@ fn devices_are_told_by_both_numbers() {
 }
 
 #[test]
-fn a_file_without_a_name_is_there_while_it_is_open() {
+fn a_file_without_a_name_exists_while_it_is_open() {
     let mount = Mount::new();
     let (entry, opened) = mount.temporary();
     assert_eq!((entry.attr.nlink, entry.attr.mode), (0, 0o100_640));
@@ -350,7 +350,7 @@ fn a_file_without_a_name_is_there_while_it_is_open() {
 }
 
 #[test]
-fn a_file_without_a_name_is_given_one() {
+fn a_file_without_a_name_can_get_one() {
     let mount = Mount::new();
     let (entry, opened) = mount.temporary();
     mount.write(entry.nodeid, opened.fh, b"kept");
@@ -366,16 +366,16 @@ fn a_file_without_a_name_is_given_one() {
 }
 
 #[test]
-fn what_is_not_there_may_be_remembered() {
+fn the_absence_of_a_name_may_be_cached() {
     let mount = Mount::new();
     let absent: EntryOut = mount.succeed(opcode::LOOKUP, ROOT, &[b"nothing\0"]);
     assert_eq!((absent.nodeid, absent.entry_valid), (0, 24 * 60 * 60));
 }
 
-/// Requests that the kernel would not send, with numbers that mean nothing: each is answered once, and the volume
-/// is sound afterwards.
+/// Requests that a kernel would not send, with random numbers: each is answered once, and the volume is intact
+/// afterwards.
 #[test]
-fn whatever_is_asked_is_answered() {
+fn every_request_is_answered() {
     let mount = Mount::new();
     let (entry, opened) = mount.temporary();
     let mut rng = fastrand::Rng::with_seed(2);
@@ -400,7 +400,7 @@ fn whatever_is_asked_is_answered() {
             }
         };
         if matches!(opcode, opcode::WRITE | opcode::SETXATTR) {
-            // As many bytes as are there.
+            // As many bytes as there are.
             numbers[2] = rng.u64(..8);
             numbers[0] = if opcode == opcode::SETXATTR { rng.u64(..8) } else { numbers[0] };
         }
@@ -414,7 +414,7 @@ fn whatever_is_asked_is_answered() {
             continue;
         }
         mount.transport.answer(request, Reply::new(5, &mount.channel));
-        mount.run_errands();
+        mount.run_deferred();
         let reply = mount.kernel.reply();
         assert!(mount.kernel.reply_if_any().is_err(), "operation {opcode} is answered twice");
         match reply[4..8] {
@@ -426,9 +426,9 @@ fn whatever_is_asked_is_answered() {
     assert_eq!(mount.transport.server.fs().check().unwrap(), []);
 }
 
-/// A kernel that does not wait for what it has begun to write is told nothing of holes while there may be some.
+/// A kernel that does not wait for write-back in progress gets no answer about holes while there may be some.
 #[test]
-fn what_may_be_on_its_way_is_no_hole() {
+fn data_that_may_not_have_arrived_is_no_hole() {
     let mount = Mount::new();
     let (entry, opened) = mount.temporary();
     mount.write(entry.nodeid, opened.fh, b"data");
@@ -452,8 +452,8 @@ fn listed(mut bytes: &[u8]) -> Vec<(u64, String)> {
     found
 }
 
-/// One inode whose row was damaged made its whole directory unlistable: `ls` said of all that is in it that there is
-/// an input/output error, so nobody could get at the files that were whole.
+/// One damaged inode row made its whole directory unlistable: `ls` reported an input/output error for everything in
+/// it, so no program could reach the intact files.
 #[test]
 fn an_inode_that_cannot_be_read_hides_no_other() {
     let mount = Mount::new();
@@ -466,7 +466,7 @@ fn an_inode_that_cannot_be_read_hides_no_other() {
     damage.put(store.group_of(made[1]), fs::format::INODE, key, vec![0xff; 3]);
     store.commit(damage).unwrap();
     mount.transport.server.fs().sync().unwrap();
-    // One that remembers nothing.
+    // A mount without cached inodes.
     let mount = mount.after_power_loss();
     let opened: OpenOut = mount.succeed(opcode::OPENDIR, ROOT, &[&[0; 8]]);
     let read = ReadIn { fh: opened.fh, size: 4096, ..ReadIn::default() };
@@ -480,10 +480,10 @@ fn an_inode_that_cannot_be_read_hides_no_other() {
     assert_eq!(names.map(asked), [0, -Errno::IO.raw_os_error(), 0]);
 }
 
-/// A program that writes past the cache and does not wait (`io_submit`, io_uring) was told that what it wrote with
-/// `O_DSYNC` is durable, and the kernel asks for no `fsync` there: a database lost what it had promised to keep.
+/// Asynchronous direct writes with `O_DSYNC` (`io_submit`, io_uring) were acknowledged before they were durable, and
+/// the kernel sends no `fsync` for them: a database lost data that it had promised to keep.
 #[test]
-fn what_is_written_past_the_cache_is_durable_where_that_is_asked_for() {
+fn synchronous_direct_writes_are_durable() {
     let data = vec![7; 8192];
     for (flags, kept) in [(DSYNC, 8192), (OFlags::SYNC, 8192), (OFlags::empty(), 0)] {
         let mount = Mount::new();
@@ -496,8 +496,8 @@ fn what_is_written_past_the_cache_is_durable_where_that_is_asked_for() {
     }
 }
 
-/// Space that was kept, and a copy that was made, through a file opened with `O_SYNC` were gone after a loss of power:
-/// for neither the kernel asks for an `fsync`.
+/// Preallocated space and copies made through a file opened with `O_SYNC` were gone after a loss of power, because
+/// the kernel sends no `fsync` for them.
 #[test]
 fn ranges_of_synchronous_files_are_durable() {
     for (flags, kept) in [(DSYNC, 1 << 20), (OFlags::empty(), 0)] {
@@ -522,10 +522,10 @@ fn ranges_of_synchronous_files_are_durable() {
     }
 }
 
-/// `make` and backup programs went by a directory's time of modification and number of links that were old, for up to
-/// a day: an answer that was on its way while a name was made came last.
+/// `make` and backup programs used a modification time and a link count of a directory that were old for up to a day:
+/// an answer that was in flight while a name was created arrived last.
 #[test]
-fn attributes_of_directories_are_not_believed_for_long() {
+fn attributes_of_directories_are_not_cached_for_long() {
     let mount = Mount::new();
     let modes = [0o700_u32, 0].map(u32::to_ne_bytes).concat();
     let made: EntryOut = mount.succeed(opcode::MKDIR, ROOT, &[&modes, b"directory\0"]);
@@ -553,12 +553,12 @@ fn one_handle_of_a_directory_at_a_time_uses_the_cache_of_listings() {
     close(&first);
     assert_eq!(open().open_flags, both);
 
-    mount.transport.server.access_times().keep(true);
+    mount.transport.server.access_times().set_enabled(true);
     assert_eq!(open().open_flags, 0, "each listing comes here");
 }
 
-/// Who read through the cache while others wrote past it without waiting (`io_submit`, io_uring) saw old contents for as
-/// long as the kernel kept them.
+/// A program that read through the cache while another did asynchronous direct writes (`io_submit`, io_uring) saw old
+/// contents for as long as the kernel kept them.
 #[test]
 fn a_write_past_the_cache_drops_pages_that_may_be_old() {
     let mount = Mount::new();
@@ -584,7 +584,7 @@ fn a_write_past_the_cache_drops_pages_that_may_be_old() {
     assert_eq!(dropped_by_write(WRITE_CACHE), [], "it comes from the cache");
     assert_eq!(dropped_by_write(0), written, "the page that was read may still be there");
 
-    // When nobody can write, the kernel has not begun a write either: for the next one it drops the pages first.
+    // If no handle can write, the kernel has not begun a write either. Before the next one it drops the pages.
     let release = ReleaseIn { fh, flags: flags | 2, ..ReleaseIn::default() };
     assert_eq!(mount.ask(opcode::RELEASE, node, &[release.as_bytes()]).0, 0);
     let open = |flags: OFlags| {
@@ -597,7 +597,7 @@ fn a_write_past_the_cache_drops_pages_that_may_be_old() {
 
 /// Bytes behind the old end of a file became part of it when it grew.
 #[test]
-fn what_lies_behind_the_end_is_cleared_before_the_kernel_hears_that_a_file_has_grown() {
+fn bytes_behind_the_end_are_cleared_before_the_kernel_learns_that_a_file_has_grown() {
     let mount = Mount::new();
     let (entry, opened) = mount.create(b"file\0", OFlags::RDWR);
     let (node, fh) = (entry.nodeid, opened.fh);
@@ -641,5 +641,5 @@ fn what_lies_behind_the_end_is_cleared_before_the_kernel_hears_that_a_file_has_g
 
     let release = ReleaseIn { fh, flags: 2, ..ReleaseIn::default() };
     assert_eq!(mount.ask(opcode::RELEASE, node, &[release.as_bytes()]).0, 0);
-    assert_eq!(resize(1 << 20), [0; 0], "nobody can have stored anything");
+    assert_eq!(resize(1 << 20), [0; 0], "no program can have stored anything");
 }

@@ -1,4 +1,4 @@
-//! A view of one file, asked in the kernel's words.
+//! A view of one file, and a test that sends the kernel's requests.
 
 use fs::Kind;
 use rt::Timestamp;
@@ -92,7 +92,7 @@ impl Mount {
         Mount { kernel, channel }
     }
 
-    /// Error and body of the answer.
+    /// Error and body of the reply.
     fn ask(&self, opcode: u32, node: InodeNo, arguments: &[&[u8]]) -> (i32, Vec<u8>) {
         let arguments = arguments.concat();
         let len = u32::try_from(size_of::<InHeader>() + arguments.len()).unwrap();
@@ -116,7 +116,7 @@ impl Mount {
 }
 
 #[test]
-fn names_lead_to_what_can_be_read() {
+fn names_lead_to_readable_files() {
     let mount = Mount::new();
     let found: EntryOut = mount.succeed(opcode::LOOKUP, InodeNo::ROOT, &[b"file\0"]);
     assert_eq!((found.nodeid, found.attr.size, found.attr.mode), (2, CONTENTS.len() as u64, 0o100_400));
@@ -149,7 +149,7 @@ fn reading_ends_where_the_file_does() {
 }
 
 #[test]
-fn attributes_are_told_with_their_sizes() {
+fn extended_attributes_have_their_sizes() {
     let mount = Mount::new();
     let room = |size| GetxattrIn { size, padding: 0 };
     let size: GetxattrOut = mount.succeed(opcode::LISTXATTR, FILE, &[room(0).as_bytes()]);
@@ -162,9 +162,9 @@ fn attributes_are_told_with_their_sizes() {
     assert_eq!(mount.refusal(opcode::LISTXATTR, FILE, &[room(17).as_bytes()]), Errno::RANGE);
 }
 
-/// The mount is read-only, but root can tell the kernel that it is not.
+/// The mount is read-only, but root can remount it writable.
 #[test]
-fn whatever_would_change_something_is_refused() {
+fn every_change_is_refused() {
     let mount = Mount::new();
     let zeros = [0; 88];
     let names: &[&[u8]] = &[b"name\0", b"other\0"];
@@ -195,7 +195,7 @@ fn whatever_would_change_something_is_refused() {
 }
 
 #[test]
-fn a_listing_has_what_there_is_room_for() {
+fn a_listing_contains_the_entries_that_fit() {
     let mount = Mount::new();
     let list = |offset, size| {
         mount

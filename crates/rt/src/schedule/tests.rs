@@ -29,7 +29,7 @@ fn the_order_follows_from_the_seed() {
 }
 
 #[test]
-fn a_lock_is_held_by_one_also_over_seams() {
+fn a_lock_is_held_by_one_thread_across_seams() {
     for seed in 0..50 {
         let count = Mutex::new(0);
         let add = || {
@@ -75,7 +75,7 @@ fn readers_share_and_writers_do_not() {
 }
 
 #[test]
-fn who_waits_for_a_condition_goes_on_when_it_is_told() {
+fn a_thread_that_waits_for_a_condition_continues_after_a_notification() {
     for seed in 0..50 {
         let (queue, changed) = (Mutex::new(Vec::new()), Condvar::new());
         let take = || {
@@ -100,7 +100,7 @@ fn who_waits_for_a_condition_goes_on_when_it_is_told() {
 }
 
 #[test]
-fn a_wait_with_a_timeout_ends_when_nobody_can_go_on() {
+fn a_wait_with_a_timeout_ends_when_no_thread_can_continue() {
     let (held, changed) = (Mutex::new(()), Condvar::new());
     let waiting = || changed.wait_for(&mut held.lock(), Duration::from_secs(1_000_000));
     run(7, vec![body("one", waiting), body("two", waiting)]);
@@ -136,11 +136,11 @@ fn a_lost_notification_is_found_as_a_deadlock() {
     let bodies = vec![body("waiting", || changed.wait(&mut held.lock()))];
     let panic = catch_unwind(AssertUnwindSafe(|| run(1, bodies))).unwrap_err();
     assert!(panic.downcast_ref::<String>().unwrap().contains("waiting to be notified at"));
-    assert!(held.try_lock().is_some(), "what it held was let go");
+    assert!(held.try_lock().is_some(), "its lock was released");
 }
 
 #[test]
-fn a_panic_in_one_ends_the_schedule_after_the_others() {
+fn a_panic_in_one_thread_ends_the_schedule_after_the_others() {
     let ended = Arc::new(Mutex::new(0));
     let counting = || {
         (0..20).for_each(|_| at_device());
@@ -163,7 +163,7 @@ fn each_thread_has_randomness_of_its_own_that_repeats() {
 }
 
 #[test]
-fn threads_of_no_schedule_go_their_own_way_meanwhile() {
+fn threads_outside_of_schedules_run_freely() {
     let ran = run(1, vec![body("alone", at_device)]);
     assert_eq!((ran.returned.len(), ran.handovers), (1, 0));
     let lock = Mutex::new(1);
@@ -177,7 +177,7 @@ fn threads_of_no_schedule_go_their_own_way_meanwhile() {
 }
 
 #[test]
-fn in_time_whoever_sleeps_less_goes_on_first_and_nobody_before() {
+fn in_time_the_thread_that_sleeps_least_continues_first_and_none_before() {
     for seed in 0..20 {
         let (clock, noted) = (Arc::new(ManualClock::default()), Mutex::new(Vec::new()));
         let sleep = |naps: [u64; 3]| {
@@ -194,7 +194,7 @@ fn in_time_whoever_sleeps_less_goes_on_first_and_nobody_before() {
         run_in_time(&clock, seed, vec![body("a", sleep([5, 10, 1])), body("b", sleep([7, 1, 6]))]);
         assert_eq!(*noted.lock(), [5, 7, 8, 14, 15, 16]);
     }
-    assert!(!sleep_until(u64::MAX), "who is in no schedule does not sleep");
+    assert!(!sleep_until(u64::MAX), "a thread outside of schedules does not sleep");
 }
 
 #[test]
@@ -217,17 +217,17 @@ fn in_time_a_lock_is_waited_for_until_it_is_free_and_a_condition_until_its_time_
             let mut held = lock.lock();
             assert!(*held && clock.monotonic_ns() == 1_000);
             told.wait_for(&mut held, Duration::from_nanos(500));
-            assert_eq!(clock.monotonic_ns(), 1_500, "nobody told");
+            assert_eq!(clock.monotonic_ns(), 1_500, "no notification");
             told.wait_for(&mut held, Duration::from_secs(1));
             clock.monotonic_ns()
         };
         let ran = run_in_time(&clock, seed, vec![body("holds", hold), body("takes", take)]);
-        assert_eq!(ran.returned, [5_000, 5_000], "told before its time was over");
+        assert_eq!(ran.returned, [5_000, 5_000], "notified before its timeout");
     }
 }
 
 #[test]
-fn in_time_who_waits_for_what_never_comes_is_a_deadlock_when_nobody_sleeps_any_more() {
+fn in_time_an_endless_wait_is_a_deadlock_when_no_thread_sleeps() {
     let (clock, lock, never) = (Arc::new(ManualClock::default()), Mutex::new(()), Condvar::new());
     let wait = || never.wait(&mut lock.lock());
     let sleep = || assert!(sleep_until(100));
@@ -237,7 +237,7 @@ fn in_time_who_waits_for_what_never_comes_is_a_deadlock_when_nobody_sleeps_any_m
 }
 
 #[test]
-fn a_lock_that_is_let_go_fairly_is_had_next_by_who_waits_for_it() {
+fn a_lock_that_is_released_fairly_goes_to_the_waiting_thread() {
     for seed in 0..20 {
         let (clock, lock) = (Arc::new(ManualClock::default()), Mutex::new(0));
         let hold = || {

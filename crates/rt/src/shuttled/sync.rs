@@ -1,17 +1,17 @@
-//! The locks and atomics of [`crate::sync`] as Shuttle's.
+//! The locks and atomics of [`crate::sync`] with Shuttle.
 //!
-//! They live and die within one execution; outside of one each of them panics. What parking_lot's have and Shuttle's
-//! have not is made here:
+//! They exist within one execution. Outside of one, each of them panics. Differences between Shuttle and parking_lot
+//! are handled here:
 //!
-//! * No poison. A panic ends the execution, and the test with it.
-//! * A wait takes its guard by reference. The guard is empty meanwhile, which nobody can see: its owner is the one
-//!   who waits.
-//! * A wait with a timeout. Shuttle knows no time; such a wait ends by itself when it next has the turn, which whoever
-//!   calls it has to bear in any case.
+//! * Poisoning is ignored. A panic ends the execution, and the test with it.
+//! * A wait takes its guard by reference. The guard is empty meanwhile, which no other code can see, because its
+//!   owner waits.
+//! * A wait with a timeout. Shuttle has no time. Such a wait ends by itself when its thread next has the turn, which
+//!   every caller must tolerate anyway.
 //!
-//! Shuttle is stricter than parking_lot in one thing: a thread that has a read lock and asks for it again has made a
-//! deadlock, also when no writer stands between. And it is weaker in one: every atomic is sequentially consistent,
-//! whatever order was asked for.
+//! Shuttle is stricter than parking_lot in one respect: a thread that requests a read lock which it has already is in
+//! a deadlock, even without a waiting writer. It is weaker in another respect: every atomic is sequentially
+//! consistent, whatever order was requested.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{PoisonError, TryLockError};
@@ -22,11 +22,11 @@ pub use shuttle::sync::{RwLockReadGuard, RwLockWriteGuard};
 
 const HELD: &str = "a guard is empty only while its owner waits";
 
-/// One at a time.
+/// A mutual exclusion lock.
 #[derive(Debug, Default)]
 pub struct Mutex<T: ?Sized>(shuttle::sync::Mutex<T>);
 
-/// The right to what a [`Mutex`] guards.
+/// Access to the value that a [`Mutex`] guards.
 #[derive(Debug)]
 pub struct MutexGuard<'a, T: ?Sized> {
     mutex: &'a shuttle::sync::Mutex<T>,
@@ -34,19 +34,19 @@ pub struct MutexGuard<'a, T: ?Sized> {
 }
 
 impl<T> Mutex<T> {
-    /// Nobody has it.
+    /// An unlocked mutex.
     pub const fn new(value: T) -> Self {
         Mutex(shuttle::sync::Mutex::new(value))
     }
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Waits until nobody else has it.
+    /// Waits until the lock is free, and takes it.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         MutexGuard { mutex: &self.0, guard: Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)) }
     }
 
-    /// Takes it unless somebody has it.
+    /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let guard = match self.0.try_lock() {
             Ok(guard) => guard,
@@ -56,7 +56,7 @@ impl<T: ?Sized> Mutex<T> {
         Some(MutexGuard { mutex: &self.0, guard: Some(guard) })
     }
 
-    /// What it guards, of which there is no other user.
+    /// The guarded value. There is no other user of it.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
@@ -76,56 +76,56 @@ impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// Lets a mutex go: who has it next is the scheduler's choice anyhow.
+/// Releases a mutex. The scheduler chooses the next holder anyway.
 pub fn unlock_fair<T: ?Sized>(guard: MutexGuard<'_, T>) {
     drop(guard);
 }
 
-/// Many readers, or one writer.
+/// A lock for many readers or one writer.
 #[derive(Debug, Default)]
 pub struct RwLock<T: ?Sized>(shuttle::sync::RwLock<T>);
 
 impl<T> RwLock<T> {
-    /// Nobody has it.
+    /// An unlocked lock.
     pub const fn new(value: T) -> Self {
         RwLock(shuttle::sync::RwLock::new(value))
     }
 }
 
 impl<T: ?Sized> RwLock<T> {
-    /// Waits until nobody writes.
+    /// Waits until there is no writer.
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until nobody else reads or writes.
+    /// Waits until there is no reader and no writer.
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What it guards, of which there is no other user.
+    /// The guarded value. There is no other user of it.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Where those who hold a mutex wait for others to change what it guards. A wait may end for no reason.
+/// A condition for which holders of a mutex wait. A wait may end spuriously.
 #[derive(Default)]
 pub struct Condvar(shuttle::sync::Condvar);
 
 impl Condvar {
-    /// Nobody waits.
+    /// A condition without waiting threads.
     pub const fn new() -> Self {
         Condvar(shuttle::sync::Condvar::new())
     }
 
-    /// Gives the mutex up until somebody notifies.
+    /// Releases the mutex until a notification.
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         let held = guard.guard.take().expect(HELD);
         guard.guard = Some(self.0.wait(held).unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Gives the mutex up while others have their turn; then the time is over, if it ever is.
+    /// Releases the mutex while other threads have their turn. Then the timeout may have passed.
     pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) {
         if timeout == Duration::MAX {
             return self.wait(guard);
@@ -135,12 +135,12 @@ impl Condvar {
         guard.guard = Some(guard.mutex.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Wakes one of those who wait.
+    /// Wakes one waiting thread.
     pub fn notify_one(&self) {
         self.0.notify_one();
     }
 
-    /// Wakes all who wait.
+    /// Wakes all waiting threads.
     pub fn notify_all(&self) {
         self.0.notify_all();
     }

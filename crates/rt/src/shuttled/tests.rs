@@ -9,7 +9,7 @@ use crate::thread::{Signal, Stop};
 
 const CHOICES: [Choice; 2] = [Choice::Random, Choice::Priorities(3)];
 
-/// What the body panics with in one of so many orders.
+/// The panic of the body in one of these orders.
 fn panics(choice: Choice, schedules: usize, body: impl Fn() + Send + Sync + 'static) -> Option<String> {
     let panic = catch_unwind(AssertUnwindSafe(|| explore(choice, 1, schedules, body))).err()?;
     let text = panic.downcast_ref::<String>().cloned();
@@ -21,7 +21,7 @@ fn spawn(body: impl FnOnce() + Send + 'static) -> crate::thread::JoinHandle<()> 
 }
 
 #[test]
-fn what_one_lock_guards_is_changed_by_one() {
+fn a_lock_admits_one_thread_at_a_time() {
     for choice in CHOICES {
         explore(choice, 1, 100, || {
             let (count, other) = (Arc::new(Mutex::new(0)), Arc::new(RwLock::new(0)));
@@ -72,7 +72,7 @@ fn two_locks_in_two_orders_are_found_as_a_deadlock() {
     }
 }
 
-/// Waits for a condition that another makes true, and is notified unless `lost`.
+/// Waits for a condition that another thread makes true. There is no notification if `lost`.
 fn wait_for_another(lost: bool) {
     let shared = Arc::new((Mutex::new(false), Condvar::new()));
     let theirs = Arc::clone(&shared);
@@ -112,7 +112,7 @@ fn a_wait_with_a_timeout_ends() {
     }
 }
 
-/// Two put down work for a third, who does it and waits for as long as there is none.
+/// Two threads queue work for a third, which does the work and waits while there is none.
 fn work_when_woken(forgets: bool) {
     let (signal, left) = (Arc::new(Signal::default()), Arc::new(AtomicU64::new(0)));
     let (woken, theirs) = (Arc::clone(&signal), Arc::clone(&left));
@@ -123,7 +123,7 @@ fn work_when_woken(forgets: bool) {
             if done == 4 {
                 break;
             }
-            // A wake that comes between the work and the wait is forgotten by who asks only now how many there were.
+            // A thread that reads the counter only now forgets a wake between the work and the wait.
             let seen_now = if forgets { woken.wait(u64::MAX, Duration::ZERO).unwrap() } else { seen };
             seen = woken.wait(seen_now, Duration::MAX).unwrap();
         }

@@ -277,7 +277,7 @@ fn blocks_that_gc_moved_after_the_checkpoint_are_found() {
 }
 
 fn full_zones(volume: &Volume, role: Role) -> BTreeSet<ZoneId> {
-    let zones = volume.fs.store().zones().in_role(role).into_iter();
+    let zones = volume.fs.store().pool().in_role(role).into_iter();
     zones.filter(|zone| volume.device.report_zone(*zone).unwrap().state == ZoneState::Full).collect()
 }
 

@@ -30,7 +30,7 @@ pub(super) fn would_lose(
     twin.turn(zone, ZoneState::ReadOnly);
     twin.record();
     let driver = stage.mount(&twin, History::recovering(allowed))?;
-    if !matches!(driver.fs.store().zones().entry(zone).role, Role::Data | Role::Gc) {
+    if !matches!(driver.fs.store().pool().entry(zone).role, Role::Data | Role::Gc) {
         return Ok(None);
     }
     twin.inject(Fault::nth(CommandKind::Read, 1, Effect::Error).on(zone).forever());
@@ -64,7 +64,7 @@ fn told(fs: &Fs) -> Result<BTreeSet<InodeNo>, Wrong> {
     let mut findings = fs.check().map_err(|error| failed(&error))?;
     let data = fs.extents().check_data(true).map_err(|error| failed(&error))?;
     findings.extend(data.into_iter().map(Finding::Extents));
-    let affected = fs.affected(&findings).map_err(|error| failed(&error))?;
+    let affected = fs.affected_files(&findings).map_err(|error| failed(&error))?;
     let named = affected.into_iter().flatten().filter(|affected| affected.path.is_some());
     Ok(named.map(|affected| affected.inode).collect())
 }

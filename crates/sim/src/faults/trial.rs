@@ -540,18 +540,18 @@ impl Trial<'_> {
 /// The log zone that is being written.
 fn log_in_use(driver: &Driver) -> Result<ZoneId, Wrong> {
     let report = driver.device.report().map_err(|error| Wrong::at("report", error))?;
-    let mut zones = driver.fs.store().zones().in_role(Role::Log).into_iter();
+    let mut zones = driver.fs.store().pool().in_role(Role::Log).into_iter();
     let in_use = zones.find(|zone| report[zone.0 as usize].state.is_active());
     in_use.ok_or_else(|| Wrong("no log zone is being written".to_owned()))
 }
 
 /// The zones that cannot be written any more, in which data live.
 fn lives_in_read_only(driver: &Driver) -> Result<Vec<ZoneId>, Wrong> {
-    let zones = driver.fs.store().zones();
+    let pool = driver.fs.store().pool();
     let report = driver.device.report().map_err(|error| Wrong::at("report", error))?;
     let stuck = (0..).map(ZoneId).zip(&report).filter(|(_, info)| info.state == ZoneState::ReadOnly);
     let lives = |zone: &ZoneId| {
-        let entry = zones.entry(*zone);
+        let entry = pool.entry(*zone);
         entry.role.holds_data() && entry.live > 0
     };
     Ok(stuck.map(|(zone, _)| zone).filter(lives).collect())
@@ -560,7 +560,7 @@ fn lives_in_read_only(driver: &Driver) -> Result<Vec<ZoneId>, Wrong> {
 /// When the background has had its turn, no data live in a zone that a mount was told cannot be written any more, unless
 /// there is no zone to move them to.
 fn evacuate(driver: &Driver) -> Result<(), Wrong> {
-    let zones = driver.fs.store().zones();
+    let pool = driver.fs.store().pool();
     for _ in 0..STEPS_MAX {
         if driver.fs.step().map_err(|error| Wrong::at("step", error))? == Step::Idle {
             break;
@@ -568,8 +568,8 @@ fn evacuate(driver: &Driver) -> Result<(), Wrong> {
     }
     let left = lives_in_read_only(driver)?;
     match left.first() {
-        Some(zone) if zones.free() > zones.kept_from_gc() => {
-            let live = zones.entry(*zone).live;
+        Some(zone) if pool.free() > pool.reserved_from(Role::Gc) => {
+            let live = pool.entry(*zone).live;
             Err(Wrong(format!("{live} blocks live in {zone:?}, which cannot be written any more")))
         }
         _ => Ok(()),

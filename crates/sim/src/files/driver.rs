@@ -533,7 +533,7 @@ impl Driver {
     /// From now on every append to a zone of a role fails, if it is being written.
     fn fail(&self, failure: ZoneFailure) -> Result<(), FsError> {
         let report = self.device.report().map_err(|error| FsError::Io(error.to_string()))?;
-        for zone in self.fs.store().zones().in_role(failure.role) {
+        for zone in self.fs.store().pool().in_role(failure.role) {
             if report[zone.0 as usize].state.is_active() {
                 let fault = Fault::nth(CommandKind::Append, 1, failure.effect).on(zone).forever();
                 self.device.inject(fault);

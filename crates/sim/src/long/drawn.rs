@@ -137,8 +137,7 @@ impl fmt::Display for Drawn {
             None => f.write_str("the usual size")?,
         }
         match *reserve {
-            Reserve::LEAST => f.write_str(", reserve least")?,
-            other if other == Reserve::default() => f.write_str(", reserve as usual")?,
+            Reserve(0) => {}
             other => write!(f, ", reserve {other}")?,
         }
         write!(f, ", {} MiB of cache, up to {steps_max} steps; {}", cache_bytes >> 20, self.way)?;
@@ -158,13 +157,13 @@ fn one_of(rng: &mut Rng, many: u32) -> bool {
     rng.u32(0..many) == 0
 }
 
-/// As many of the smallest zones as there may be, with the least reserve: where metadata is hardest to clean.
+/// As many of the smallest zones as there may be, with the default reserve: where metadata is hardest to clean.
 fn tighten(setup: &mut Setup) {
     let block_size = setup.spec.block_size;
     let blocks = (ZONE_BYTES / block_size).max(ZONE_BLOCKS);
     let zones = (DEVICE_BYTES_TIGHT / (u64::from(blocks) * u64::from(block_size))).min(ZONES);
     setup.spec.capacities = vec![blocks; zones as usize];
-    (setup.reserve, setup.page_size, setup.steps_max) = (Reserve::LEAST, None, 0);
+    (setup.reserve, setup.page_size, setup.steps_max) = (Reserve::default(), None, 0);
 }
 
 /// With as many zones as are wanted, which may be too few.
@@ -195,8 +194,7 @@ fn draw_setup(rng: &mut Rng, seed: u64) -> Setup {
     let most = (zone_bytes / PAGES).min(65536).max(u64::from(block_size));
     let page = 1 << rng.u32(block_size.max(4096).ilog2()..=most.max(4096).ilog2());
     let reserve = match rng.u32(0..6) {
-        0..3 => Reserve::LEAST,
-        3..5 => Reserve::default(),
+        0..5 => Reserve::default(),
         _ => Reserve(rng.u32(100..6000)),
     };
     Setup {
@@ -216,7 +214,7 @@ fn fit(setup: &mut Setup, rng: &mut Rng) {
     let smaller = one_of(rng, 3).then(|| (rng.u32(2..8), rng.u32(least.max(zone_blocks / 2)..=zone_blocks)));
     let runt = one_of(rng, 4).then(|| rng.u32(1..=zone_blocks));
     setup.spec.conventional = setup.spec.capacities.len() as u32 * conventional / 200;
-    let reserve = std::mem::replace(&mut setup.reserve, Reserve::LEAST);
+    let reserve = std::mem::take(&mut setup.reserve);
     while !is_possible(setup) {
         setup.spec.capacities.push(zone_blocks);
         setup.spec.conventional = setup.spec.capacities.len() as u32 * conventional / 200;
@@ -225,7 +223,7 @@ fn fit(setup: &mut Setup, rng: &mut Rng) {
     setup.spec.capacities.extend(vec![zone_blocks; more]);
     setup.reserve = reserve;
     if !is_possible(setup) {
-        setup.reserve = Reserve::LEAST;
+        setup.reserve = Reserve::default();
     }
     if let Some((every, blocks)) = smaller {
         setup

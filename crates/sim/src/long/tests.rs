@@ -179,7 +179,7 @@ fn one_that_offers_too_little_does_not() {
 #[test]
 fn who_never_comes_to_an_end_has_failed() {
     let spec = emulated::Spec::new(4096, 24, 64);
-    let usual = Setup::usual(spec, fs::Reserve::LEAST, 64 << 20, 5);
+    let usual = Setup::usual(spec, fs::Reserve::default(), 64 << 20, 5);
     let run = |changes_max| {
         let mut library = Library::new(Setup { changes_max, ..usual.clone() }).unwrap();
         let filled = fill(&mut library, &Way { is_exact: false, ..Way::usual(4096, 1) }, 5);

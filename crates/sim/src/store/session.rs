@@ -225,8 +225,8 @@ fn check_look_ups(store: &Store, found: &Entries) -> Result<(), Wrong> {
 /// Data that entries name is there; the zones' live counts are theirs; what a checkpoint must carry
 /// was carried.
 fn check_data(store: &Store, recovering: &Recovering, found: &Entries) -> Result<(), Wrong> {
-    let zones = store.zones();
-    let mut live = vec![0; zones.count() as usize];
+    let pool = store.pool();
+    let mut live = vec![0; pool.count() as usize];
     let mut owned = BTreeSet::new();
     for (key, value) in found.iter().filter(|((_, table, _), _)| *table == DATA) {
         let place = Place::decode(value).ok_or_else(|| Wrong(format!("{key:?} names no place")))?;
@@ -237,11 +237,11 @@ fn check_data(store: &Store, recovering: &Recovering, found: &Entries) -> Result
             return Err(Wrong(format!("{twice:?} belongs to {key:?} and to another entry")));
         }
         // What was in a zone that went offline is named still, and gone.
-        let gone = zones.reported(zone).state == ZoneState::Offline;
-        if !(gone || place.is_there(store.device().as_ref())) || !place.at.is_of(zones.entry(zone).life) {
+        let gone = pool.info(zone).state == ZoneState::Offline;
+        if !(gone || place.is_there(store.device().as_ref())) || !place.at.is_of(pool.entry(zone).life) {
             return Err(Wrong(format!("the data of {key:?} is not at {}", place.at)));
         }
-        if zones.reported(zone).state.is_active() && !recovering.known.contains(&place.at.bits()) {
+        if pool.info(zone).state.is_active() && !recovering.known.contains(&place.at.bits()) {
             return Err(Wrong(format!(
                 "{} is in an open zone, and neither checkpoint nor records name it",
                 place.at
@@ -249,7 +249,7 @@ fn check_data(store: &Store, recovering: &Recovering, found: &Entries) -> Result
         }
     }
     for (zone, live) in (0..).map(zone::ZoneId).zip(live) {
-        let entry = zones.entry(zone);
+        let entry = pool.entry(zone);
         if live > 0 && !entry.role.holds_data() || entry.role.holds_data() && entry.live != live {
             return Err(Wrong(format!("{zone:?} holds {live} live blocks, the table says {entry:?}")));
         }
@@ -314,10 +314,10 @@ impl<'a> Session<'a> {
     /// Goes on with one data zone that is partly written and gives up the others.
     fn resume(&mut self) -> Result<(), Wrong> {
         for role in [Role::Data, Role::Gc] {
-            for zone in self.store.zones().in_role(role) {
-                let active = self.store.zones().reported(zone).state.is_active();
+            for zone in self.store.pool().in_role(role) {
+                let active = self.store.pool().info(zone).state.is_active();
                 if active && self.lease.is_none() {
-                    let lease = self.store.zones().resume(zone);
+                    let lease = self.store.resume_zone(zone);
                     self.lease = Some(lease.map_err(|error| Wrong::at("resume a zone", error))?);
                 } else {
                     if self.device.report_zone(zone).is_ok_and(|info| info.state == ZoneState::Closed) {
@@ -332,7 +332,7 @@ impl<'a> Session<'a> {
 
     fn close(&self, zone: zone::ZoneId) {
         self.user.forget(zone);
-        self.store.zones().close(zone);
+        self.store.pool().close(zone);
     }
 
     /// Forgets the history: the recording begins here.
@@ -345,8 +345,8 @@ impl<'a> Session<'a> {
 
     /// From its next reset on each zone has a capacity of its own, at least three quarters of what it was.
     fn change_capacities(&mut self) {
-        for zone in (0..self.store.zones().count()).map(zone::ZoneId) {
-            let capacity = self.store.zones().capacity(zone);
+        for zone in (0..self.store.pool().count()).map(zone::ZoneId) {
+            let capacity = self.store.pool().capacity(zone);
             let smaller = self.rng.u32(capacity * 3 / 4..capacity);
             self.device.change_capacity_at_reset(zone, smaller);
         }
@@ -381,7 +381,7 @@ impl<'a> Session<'a> {
     fn fail(&self, failure: ZoneFailure) -> Result<(), Wrong> {
         self.device.heal();
         let report = self.device.report().map_err(|error| Wrong::at("report", error))?;
-        for zone in self.store.zones().in_role(failure.role) {
+        for zone in self.store.pool().in_role(failure.role) {
             if report[zone.0 as usize].state.is_active() {
                 self.device.inject(Fault::nth(CommandKind::Append, 1, failure.effect).on(zone).forever());
             }
@@ -460,7 +460,7 @@ impl<'a> Session<'a> {
             .collect();
         if !named.is_empty() {
             let place = named[self.rng.usize(..named.len())];
-            let held = self.store.zones().hold(place.at);
+            let held = self.store.enter_zone(place.at);
             self.reading =
                 Some((place, held.ok_or_else(|| Wrong(format!("{} cannot be entered", place.at)))?));
         }
@@ -531,7 +531,7 @@ impl<'a> Session<'a> {
         tx.zone_live(at.zone(), blocks as i32);
         after.put(key, place.encode());
         let committed = self.commit(tx, after);
-        self.store.zones().remove_pending(at.zone(), blocks);
+        self.store.pool().remove_pending(at.zone(), blocks);
         committed
     }
 
@@ -559,11 +559,11 @@ impl<'a> Session<'a> {
             let Some(lease) = &self.lease else { return Ok(None) };
             let (zone, life) = (lease.zone(), lease.life());
             if lease.admit(blocks, 0) {
-                self.store.zones().add_pending(zone, blocks);
+                self.store.pool().add_pending(zone, blocks);
                 match lease.append(Cause::Data, bytes) {
                     Ok(block) => return Ok(Some(zone::Address::new(zone, block, life))),
                     Err(error) if !error.ends_zone() => return Err(Wrong::at("append data", error)),
-                    Err(_) => self.store.zones().remove_pending(zone, blocks),
+                    Err(_) => self.store.pool().remove_pending(zone, blocks),
                 }
             }
             let full = self.lease.take().expect("it was there above");
@@ -577,11 +577,10 @@ impl<'a> Session<'a> {
     }
 
     fn open_zone(&mut self) -> Result<Option<Lease>, Wrong> {
-        let zones = self.store.zones();
-        let mut lease = zones.open(Role::Data).map_err(|error| Wrong::at("open a zone", error))?;
+        let mut lease = self.store.open_zone(Role::Data).map_err(|error| Wrong::at("open a zone", error))?;
         if lease.is_none() {
             self.store.reclaim(true).map_err(|error| Wrong::at("reclaim", error))?;
-            lease = zones.open(Role::Data).map_err(|error| Wrong::at("open a zone", error))?;
+            lease = self.store.open_zone(Role::Data).map_err(|error| Wrong::at("open a zone", error))?;
         }
         Ok(lease)
     }

@@ -11,7 +11,7 @@ fn room_is_made_for_a_record_that_names_hundreds_of_directories() {
     let core = &store.core;
     let mut saving = core.saving.lock();
     let cut = core.cut(0);
-    core.zones.encode_changed(|_| Vec::new());
+    core.pool.encode_changed(|_| Vec::new());
     saving.mat_directories.resize(300, Address::NONE);
     let record = core.encode_checkpoint(&saving, &cut, Address::NONE, b"");
     let room = core.record_bytes(&saving);

@@ -91,10 +91,10 @@ fn what_is_replayed_weighs_no_more_than_what_was_changed() {
     }
 }
 
-/// Zones kept for what two epochs write, with pages of 16 KiB: volumes of few small zones have more for files, and where a
-/// zone has the room anyway epochs are longer.
+/// Pages of an epoch, and free zones that metadata needs. Volumes of few small zones have more for files, and epochs are
+/// longer where one zone has room for two of them.
 #[test]
-fn an_epoch_is_as_long_as_the_zones_kept_for_it_allow() {
+fn two_epochs_fill_whole_zones() {
     let limits = |zones: u32, zone_mib: u32| {
         let geometry = Geometry {
             block_size: 4096,
@@ -108,8 +108,10 @@ fn an_epoch_is_as_long_as_the_zones_kept_for_it_allow() {
     };
     assert_eq!(limits(4, 4), (32, 2));
     assert_eq!(limits(16, 4), (64, 2));
-    assert_eq!(limits(64, 16), (512, 3));
-    assert_eq!(limits(256, 16), (512, 3));
+    assert_eq!(limits(64, 16), (409, 2));
+    assert_eq!(limits(256, 16), (409, 2));
+    assert_eq!(limits(128, 8), (409, 3));
+    assert_eq!(limits(1024, 4), (511, 6));
     assert_eq!(limits(64, 64), (1024, 2));
     assert_eq!(limits(1024, 256), (1024, 2));
 }
@@ -214,7 +216,7 @@ fn an_epoch_changes_no_more_than_it_may_though_nothing_stays_dirty() {
 fn an_epoch_passes_until_a_checkpoint_begins() {
     let device = formatted(Spec::new(4096, 128, 256), &options());
     let (store, _) = open(&device).unwrap();
-    let share = || store.zones().epoch().1;
+    let share = || store.epoch().1;
     store.checkpoint().unwrap();
     let (checkpoints, mut before) = (store.stats().checkpoints, share());
     assert!(before < 0.2, "{before}: it has just begun");
@@ -283,8 +285,8 @@ fn an_epoch_is_ending_where_it_has_no_room_for_as_much_again() {
 
         store.checkpoint().unwrap();
         assert!(!core.epoch_is_ending(), "another has begun");
-        while core.zones.free() >= core.device.geometry().zones / 4 {
-            core.zones.take_free(zone::Role::Metadata).unwrap();
+        while core.pool.free() >= core.device.geometry().zones / 4 {
+            core.pool.take(zone::Role::Metadata).unwrap();
         }
         assert!(core.epoch_is_ending(), "zones are few");
     }

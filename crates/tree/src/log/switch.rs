@@ -24,15 +24,15 @@
 //! What a mark says is nowhere needed but here: it states nothing to be durable, so that recovery can give up a zone that
 //! holds nothing else.
 
+use pool::{LOG_ZONES_WITHIN, Usage};
 use rt::sync::atomic::Ordering;
 use std::sync::Arc;
 use zerocopy::little_endian::{U32, U64};
 use zone::{Address, Cause, DeviceError, Lease, Role, ZoneId, ZoneState};
 
-use super::{Appended, Io, LOG_ZONES_WITHIN, Log};
+use super::{Appended, Io, Log};
 use crate::format::BatchKind;
 use crate::types::{Epoch, Result, StoreError};
-use crate::zones::Use;
 
 /// A log zone that is no longer in use, until a checkpoint has replaced it and it is reset.
 #[derive(Clone, Copy, Debug)]
@@ -153,7 +153,7 @@ impl Log {
             tracing::warn!(zone = zone.0, %error, "a log zone cannot be finished");
         }
         if lease.has_failed() {
-            self.zones.set_usage(zone, Use::Bad);
+            self.pool.set_usage(zone, Usage::Retired);
         }
         zone
     }
@@ -200,7 +200,7 @@ impl Log {
                 return Ok(());
             }
             // It shows no batch, so recovery passes over it.
-            self.zones.set_usage(zone, Use::Bad);
+            self.pool.set_usage(zone, Usage::Retired);
         }
     }
 
@@ -215,7 +215,7 @@ impl Log {
     /// next zone. Recovery believes such a mark only if the device refuses to read the zone that it names.
     fn switch_in_one_slot(&self, io: &mut Io, epoch: Epoch, error: &DeviceError) -> Result<()> {
         tracing::warn!(%error, "the log moves without a second open zone");
-        let next = (0..LOG_ZONES_WITHIN).find(|&zone| self.zones.is_free(ZoneId(zone)));
+        let next = (0..LOG_ZONES_WITHIN).find(|&zone| self.pool.is_free(ZoneId(zone)));
         if let (Some(next), 1..) = (next, io.room()) {
             let mut batch = self.empty_batch(io, epoch);
             batch.header.successor = U32::new(next + 1);
@@ -245,23 +245,23 @@ impl Log {
             let witness = io.witness.take().ok_or_else(|| {
                 StoreError::Latched(Arc::from("no zone among the first four can take the log"))
             })?;
-            self.zones.set_usage(witness, Use::Free { empty: false });
+            self.pool.set_usage(witness, Usage::Free { empty: false });
         }
     }
 
     fn begin_free(&self) -> Result<Option<Lease>> {
         for zone in (0..LOG_ZONES_WITHIN).map(ZoneId) {
-            if !self.zones.claim_free(zone) {
+            if !self.pool.take_zone(zone) {
                 continue;
             }
             match self.begin_log_zone(zone) {
                 Ok(lease) => return Ok(Some(lease)),
                 Err(StoreError::Device(error)) if error.ends_zone() => {
                     tracing::warn!(zone = zone.0, %error, "a zone cannot take the log");
-                    self.zones.set_usage(zone, Use::Bad);
+                    self.pool.set_usage(zone, Usage::Retired);
                 }
                 Err(error) => {
-                    self.zones.set_usage(zone, Use::Free { empty: false });
+                    self.pool.set_usage(zone, Usage::Free { empty: false });
                     return Err(error);
                 }
             }
@@ -270,12 +270,12 @@ impl Log {
     }
 
     fn begin_log_zone(&self, zone: ZoneId) -> Result<Lease> {
-        let life = crate::reclaim::next_life(&*self.device, self.fs_id, &self.zones, zone)?;
+        let life = crate::reclaim::next_life(&*self.device, self.fs_id, &self.pool, zone)?;
         if self.device.report_zone(zone)?.state != ZoneState::Empty {
             self.device.reset(zone)?;
         }
         let lease = self.leases.begin(zone, life, Role::Log)?;
-        self.zones.opened_for_store(zone, life, Role::Log, lease.capacity());
+        self.pool.open_for_store(zone, life, Role::Log, lease.capacity());
         Ok(lease)
     }
 
@@ -311,18 +311,18 @@ impl Log {
     /// Resets a log zone that a checkpoint has replaced; whether that was possible.
     pub(super) fn retire(&self, zone: ZoneId) -> bool {
         match self.device.reset(zone).and_then(|()| self.device.report_zone(zone)) {
-            Ok(info) if self.zones.usage(zone) == Use::Bad => {
-                self.zones.forget_role(zone);
-                self.zones.set_info(zone, info);
+            Ok(info) if self.pool.usage(zone) == Usage::Retired => {
+                self.pool.forget_role(zone);
+                self.pool.set_info(zone, info);
                 true
             }
             Ok(info) => {
-                self.zones.freed(zone, info);
+                self.pool.freed(zone, info);
                 true
             }
             Err(error) => {
                 tracing::warn!(zone = zone.0, %error, "a log zone could not be reset");
-                self.zones.set_usage(zone, Use::Bad);
+                self.pool.set_usage(zone, Usage::Retired);
                 false
             }
         }

@@ -19,7 +19,7 @@ impl Core {
     /// Whether there was any. Under the checkpoint lock; once for each life of a zone.
     pub(crate) fn look_closer(&self) -> Result<bool> {
         let in_page = delta::in_page_at_most(self.page_size());
-        let zones = self.zones.with_uncounted_changes(in_page, |capacity, live| {
+        let zones = self.pool.with_uncounted_deltas(in_page, |capacity, live| {
             capacity - live >= self.dead_at_least(capacity, Need::Must)
         });
         for &zone in &zones {
@@ -38,7 +38,7 @@ impl Core {
                 full += packed.take_full().0.len() as u64;
                 Ok(())
             })?;
-            self.zones.note_pages_of_changes(zone, full + packed.len() as u64);
+            self.pool.note_delta_pages(zone, full + packed.len() as u64);
         }
         Ok(!zones.is_empty())
     }
@@ -46,7 +46,7 @@ impl Core {
     /// Whether metadata may not grow, because so much lives in its zones that cleaning would move much for little.
     pub(crate) fn lacks_zones(&self) -> bool {
         let are_lacking = self.count.zones_lacking.load(Ordering::Relaxed) > 0;
-        are_lacking && self.zones.free_or_lent() < self.needed_to_grow()
+        are_lacking && self.pool.free_or_outstanding() < self.needed_to_grow()
     }
 
     /// Before a transaction is refused because metadata lacks zones: counts the live blocks of metadata zones closer. Whether

@@ -28,7 +28,7 @@ impl Core {
         let places = places.iter().map(|place| place.address).zip(0..);
         let mut chunks: Vec<Chunk> = places.filter(|(at, _)| !at.is_none()).collect();
         chunks.sort_unstable_by_key(|(at, _)| (at.zone(), at.block()));
-        let page_blocks = u64::from(self.zones.page_blocks());
+        let page_blocks = u64::from(self.pool.page_blocks());
         let follows = |&(one, _): &Chunk, &(other, _): &Chunk| {
             one.zone() == other.zone() && u64::from(one.block()) + page_blocks == u64::from(other.block())
         };

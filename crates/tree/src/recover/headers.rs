@@ -3,11 +3,11 @@
 //! Nothing but headers is read here. What cannot be told from them (whether there is a volume at all, whose it is, or
 //! whether one of its log zones is missing) is an error that says what to do.
 
+use pool::LOG_ZONES_WITHIN;
 use zone::format::{HeaderError, ZoneIdentity};
 use zone::{Device, DeviceError, Role, ZoneId, ZoneInfo, ZoneState};
 
 use super::missing::{Unread, Why};
-use crate::log::LOG_ZONES_WITHIN;
 use crate::scan::read_header;
 use crate::types::{Result, StoreError};
 

@@ -14,13 +14,13 @@
 //! * The newest batch names a zone in which nothing had been written yet, and the device refuses to read that one. Earlier
 //!   releases wrote such marks, and this one does where it may not have two log zones open.
 
+use pool::{LOG_ZONES, Lsn};
 use zone::{Device, DeviceError, FsId, ZoneId, ZoneInfo, ZoneState};
 
 use super::LogContents;
 use crate::format::BatchKind;
-use crate::log::LOG_ZONES;
 use crate::scan::{Found, LogZone};
-use crate::types::{Lsn, Result};
+use crate::types::Result;
 
 /// One of the first zones, the header of which says nothing, or all that is behind it.
 pub(super) struct Unread {

@@ -247,7 +247,7 @@ fn a_place_of_a_node_that_is_part_of_no_tree() {
 #[test]
 fn a_wrong_count_of_live_pages() {
     let (_device, store) = with_leaves();
-    assert!(store.core.zones.merge_place(Place::whole(place(&store, 1)), 1));
+    assert!(store.core.pool.merge_copy(Place::whole(place(&store, 1)).copy(), 1));
     assert_eq!(kinds(&store), [FindingKind::LiveCount]);
 }
 
@@ -264,7 +264,7 @@ fn a_wrong_count_of_prepaid_nodes() {
 #[test]
 fn nodes_of_the_prepaid_table_are_counted_apart() {
     let (device, store) = with_leaves();
-    let blocks = |store: &Store| store.zones().blocks_of_nodes().unwrap();
+    let blocks = |store: &Store| store.blocks_of_nodes().unwrap();
     let (all, beside) = blocks(&store);
     assert!(all > 8 && beside <= all - 8, "{beside} of {all}");
     let change = |store: &Store, table: Table, numbers: std::ops::Range<u32>, value: Option<usize>| {
@@ -320,7 +320,7 @@ fn a_damaged_chunk_of_the_tables() {
 fn what_is_rewritten_meanwhile_is_no_finding() {
     let (device, store) = with_leaves();
     let (mut at, mut rng) = (NodeScrub::default(), fastrand::Rng::with_seed(4));
-    let first = store.zones().in_role(Role::Metadata);
+    let first = store.pool().in_role(Role::Metadata);
     let mut rounds = 0;
     while rounds < 20 {
         let some = store.scrub_step(&mut at, 4096 * 5).unwrap();
@@ -336,7 +336,7 @@ fn what_is_rewritten_meanwhile_is_no_finding() {
         }
         store.checkpoint().unwrap();
     }
-    let is_metadata = |zone: &zone::ZoneId| store.zones().entry(*zone).role == Role::Metadata;
+    let is_metadata = |zone: &zone::ZoneId| store.pool().entry(*zone).role == Role::Metadata;
     assert!(!first.iter().any(is_metadata), "everything was moved at least once");
     // A device that has failed as a whole is no finding.
     device.record();

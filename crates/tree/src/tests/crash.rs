@@ -289,7 +289,7 @@ fn a_data_zone_that_goes_offline_takes_no_record_with_it() {
         store.commit(tx).unwrap()
     };
     put(1);
-    let lease = store.zones().open(zone::Role::Data).unwrap().unwrap();
+    let lease = store.open_zone(zone::Role::Data).unwrap().unwrap();
     let acknowledged = put(2);
     store.sync(acknowledged).unwrap();
     device.turn(lease.zone(), zone::ZoneState::Offline);

@@ -100,8 +100,8 @@ fn cleaning_takes_no_more_than_is_counted(store: &Store) {
         let place = core.find(id).unwrap().0;
         pages.extend((!place.is_nowhere()).then(|| place.whole_page()));
     }
-    for zone in core.zones.closed_metadata() {
-        let live = pages.iter().filter(|at| at.zone() == zone.zone).count() as u32 * core.zones.page_blocks();
+    for zone in core.pool.closed_metadata() {
+        let live = pages.iter().filter(|at| at.zone() == zone.zone).count() as u32 * core.pool.page_blocks();
         assert!(zone.live >= live, "{zone:?}, where {live} blocks live");
     }
 }
@@ -166,14 +166,14 @@ fn small_changes_are_counted_as_they_are_before_anybody_is_refused() {
     let (_device, store, model) = with_small_changes();
     let core = &store.core;
     let mut saving = core.saving.lock();
-    let live = || core.zones.closed_metadata().iter().map(|zone| u64::from(zone.live)).sum::<u64>();
+    let live = || core.pool.closed_metadata().iter().map(|zone| u64::from(zone.live)).sum::<u64>();
     let before = live();
     assert!(core.look_closer().unwrap() && live() < before, "{} of {before} live", live());
     assert!(!core.look_closer().unwrap(), "it has looked at all");
     let mut cleaned = 0;
     for _ in 0..8 {
         let moved = || core.leases.traffic().bytes_written(Cause::MetadataGc) / 4096;
-        let victims = core.zones.closed_metadata();
+        let victims = core.pool.closed_metadata();
         let counted = victims.iter().map(|zone| u64::from(zone.live)).max().unwrap_or_default();
         let before = moved();
         if !core.clean(&mut saving, Need::Must).unwrap() {
@@ -193,9 +193,9 @@ fn small_changes_are_counted_as_they_are_before_anybody_is_refused() {
 fn the_checker_counts_changes() {
     let device = formatted(Spec::new(4096, 64, 64), &options());
     let (store, _) = filled(&device, 500);
-    let zone = store.zones().in_role(zone::Role::Metadata)[0];
+    let zone = store.pool().in_role(zone::Role::Metadata)[0];
     let at = |block| Address::new(ZoneId(zone.0), block, Life(1));
-    assert!(store.core.zones.merge_place(Place { at: at(5), base: at(9) }, 1));
+    assert!(store.core.pool.merge_copy(Place { at: at(5), base: at(9) }.copy(), 1));
     let findings = store.check(&mut |_, _, _, _| ()).unwrap();
     assert_eq!(findings.iter().map(|finding| finding.kind).collect::<Vec<_>>(), [FindingKind::LiveCount]);
     assert!(findings[0].what.contains("and 1"), "{findings:?}");
@@ -220,7 +220,7 @@ fn cleaning_ends_where_nothing_can_be_gained() {
     let mut data = Vec::new();
     loop {
         let before = data.len();
-        while let Some(lease) = store.zones().open(zone::Role::Gc).unwrap() {
+        while let Some(lease) = store.open_zone(zone::Role::Gc).unwrap() {
             data.push(lease);
         }
         let steps = (0..1000).take_while(|_| store.step().unwrap() != crate::Step::Idle).count();

@@ -46,14 +46,14 @@ fn mounted(
         let mut tx = random_tx(rng, &mut changed, 500, 900);
         if round % 20 == 7 {
             // A zone of data is opened, filled and given back, and dies.
-            let opened = store.zones().open(zone::Role::Data)?;
+            let opened = store.open_zone(zone::Role::Data)?;
             let lease = opened.expect("there are free zones");
             let zone = lease.zone();
             tx.zone_live(zone, 1);
             if let Err(error) = lease.finish() {
                 assert!(error.ends_zone(), "{error}");
             }
-            store.zones().close(zone);
+            store.pool().close(zone);
             let mut dies = Tx::new();
             dies.zone_live(zone, -1);
             store.commit(tx)?;

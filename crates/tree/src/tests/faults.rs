@@ -1,12 +1,12 @@
 //! The store on a device whose commands fail, or whose blocks cannot be read any more.
 
 use emulated::{CommandKind, Effect, Fault};
+use pool::MetadataZone;
 use rt::sync::atomic::Ordering;
 use zone::{Address, Role, ZoneId, ZoneState};
 
 use super::*;
 use crate::types::NodeId;
-use crate::zones::MetadataZone;
 use crate::{StoreError, ZoneEntry};
 
 fn put(store: &Store, model: &mut Contents, number: u32, value: u8) {
@@ -41,10 +41,10 @@ fn places(store: &Store) -> BTreeMap<Address, NodeId> {
 
 /// The zone that is cleaned next, and the pages written there.
 fn next_to_clean(store: &Store) -> (ZoneId, Vec<Address>) {
-    let zones = store.core.zones.closed_metadata();
+    let zones = store.core.pool.closed_metadata();
     let MetadataZone { zone, life, .. } =
         zones.into_iter().min_by_key(|zone| (zone.live, zone.zone)).unwrap();
-    let (end, step) = (store.core.zones.info(zone).capacity, store.core.zones.page_blocks());
+    let (end, step) = (store.core.pool.info(zone).capacity, store.core.pool.page_blocks());
     let pages = (1..=end - step).step_by(step as usize).map(|block| Address::new(zone, block, life));
     (zone, pages.collect())
 }
@@ -67,7 +67,7 @@ fn dead_pages_that_cannot_be_read_keep_no_zone_from_being_cleaned() {
     dead.iter().for_each(|at| device.spoil(zone, at.block()));
     assert!(clean(&store));
     assert_eq!(store.latched(), None);
-    assert!(store.core.zones.usage(zone) == crate::zones::Use::Free { empty: true }, "it was emptied");
+    assert!(store.core.pool.usage(zone) == pool::Usage::Free { empty: true }, "it was emptied");
     assert_eq!(contents(&store), model);
 }
 
@@ -86,9 +86,9 @@ fn a_live_page_that_cannot_be_read_pins_its_zone_and_nothing_else() {
     assert!(clean(&store), "it is tried in each mount");
     let left: Vec<_> = places(&store).into_iter().filter(|(at, _)| at.zone() == zone).collect();
     assert_eq!(left, [(at, live[&at])], "of {before} nodes those that can be read were moved");
-    assert_eq!(store.core.zones.entry(zone).live, store.core.zones.page_blocks());
+    assert_eq!(store.core.pool.entry(zone).live, store.core.pool.page_blocks());
     while clean(&store) {
-        assert_eq!(store.core.zones.usage(zone), crate::zones::Use::Closed);
+        assert_eq!(store.core.pool.usage(zone), pool::Usage::Closed);
     }
     (2000..2200).for_each(|number| put(&store, &mut model, number, 3));
     assert_eq!(store.latched(), None, "nobody needed it");
@@ -104,7 +104,7 @@ fn a_read_that_fails_in_passing_keeps_no_zone_from_being_cleaned() {
     let (device, store, model) = with_dead_nodes();
     let bits = 8 * store.info().page_size;
     let (zone, pages) = next_to_clean(&store);
-    assert!(store.core.zones.entry(zone).live > 0, "something lives there");
+    assert!(store.core.pool.entry(zone).live > 0, "something lives there");
     drop(store);
     device.record();
     for page in 0..pages.len() as u32 {
@@ -118,7 +118,7 @@ fn a_read_that_fails_in_passing_keeps_no_zone_from_being_cleaned() {
             faults.iter().for_each(|fault| image.inject(fault.clone().on(zone)));
             assert!(clean(&store));
             assert_eq!(image.struck().len(), faults.len(), "{faults:?}");
-            let is_free = store.core.zones.usage(zone) == crate::zones::Use::Free { empty: true };
+            let is_free = store.core.pool.usage(zone) == pool::Usage::Free { empty: true };
             assert!(is_free, "{faults:?}");
             assert_eq!(contents(&store), model);
         }
@@ -154,7 +154,7 @@ fn a_log_zone_that_cannot_be_finished_is_left_all_the_same() {
         let mut model = Contents::new();
         let in_use = |store: &Store| {
             let state = |zone: &ZoneId| device.report_zone(*zone).unwrap().state;
-            store.zones().in_role(Role::Log).into_iter().find(|zone| state(zone).is_active()).unwrap()
+            store.pool().in_role(Role::Log).into_iter().find(|zone| state(zone).is_active()).unwrap()
         };
         let before = in_use(&store);
         device.inject(Fault::nth(CommandKind::Finish, 1, effect).on(before));
@@ -182,7 +182,7 @@ fn a_mount_that_needs_a_slot_tries_more_than_one_zone() {
         let mut model = Contents::new();
         put(&store, &mut model, 1, 1);
         store.close().unwrap();
-        let log = store.zones().in_role(Role::Log);
+        let log = store.pool().in_role(Role::Log);
         drop(store);
         // The log cannot go on where it was, and others hold all slots.
         log.iter().for_each(|&zone| device.turn(zone, ZoneState::ReadOnly));
@@ -205,16 +205,16 @@ fn a_mount_that_needs_a_slot_tries_more_than_one_zone() {
 
 /// Puts an entry into the ZIT that contradicts what is on the device.
 fn plant(store: &Store, zone: ZoneId, change: impl Fn(&mut ZoneEntry)) {
-    let mut entry = store.core.zones.entry(zone);
+    let mut entry = store.core.pool.entry(zone);
     change(&mut entry);
-    store.core.zones.patch(zone, entry);
+    store.core.pool.patch(zone, entry);
 }
 
 #[test]
 fn a_wrong_count_of_live_nodes_latches_and_panics_nowhere() {
     for live in [0, Address::BLOCKS_MAX] {
         let (device, store, mut model) = with_dead_nodes();
-        let zones = store.zones().in_role(Role::Metadata);
+        let zones = store.pool().in_role(Role::Metadata);
         zones.iter().for_each(|&zone| plant(&store, zone, |entry| entry.live = live));
         let wrong = (0..1200).find_map(|number| {
             let mut tx = Tx::new();
@@ -224,7 +224,7 @@ fn a_wrong_count_of_live_nodes_latches_and_panics_nowhere() {
         });
         assert!(matches!(wrong, Some(StoreError::Corrupt(_))), "{live}: {wrong:?}");
         assert!(store.latched().is_some());
-        assert!(matches!(store.zones().writable(), Err(StoreError::Latched(_))));
+        assert!(matches!(store.writable(), Err(StoreError::Latched(_))));
         drop(store);
         // Nothing of the wrong count is on the device.
         contents(&open(&device).unwrap().0);
@@ -242,7 +242,7 @@ fn a_zit_that_cannot_be_right_is_refused_at_the_mount() {
     ];
     for (role, change) in changes {
         let (device, store, _) = with_dead_nodes();
-        let zone = *store.zones().in_role(role).last().unwrap();
+        let zone = *store.pool().in_role(role).last().unwrap();
         plant(&store, zone, change);
         // One more, so that nothing is done with the entry but to write it.
         if store.checkpoint().is_ok() {
@@ -295,7 +295,7 @@ fn with_journal() -> (Arc<Emulated>, Vec<ZoneId>, Contents) {
         put(&store, &mut model, number, 1);
         store.sync(store.last_lsn()).unwrap();
     }
-    let log = store.zones().in_role(Role::Log);
+    let log = store.pool().in_role(Role::Log);
     (device, log, model)
 }
 
@@ -383,7 +383,7 @@ fn what_has_taken_effect_is_not_called_refused() {
     let device = formatted(Spec::tiny(), &options());
     let (store, _) = open(&device).unwrap();
     let mut model = Contents::new();
-    let lease = store.zones().open(Role::Data).unwrap().unwrap();
+    let lease = store.open_zone(Role::Data).unwrap().unwrap();
     put(&store, &mut model, 1, 1);
     store.sync(store.last_lsn()).unwrap();
     device.inject(Fault::nth(CommandKind::Flush, 1, Effect::Error).forever());

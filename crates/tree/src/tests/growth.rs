@@ -46,7 +46,7 @@ fn a_transaction_that_splits_a_leaf_is_refused_where_there_is_no_space_for_a_nod
     let fits = (0..20_u32).take_while(|&number| store.commit(a_large_row(number)).is_ok()).count() as u32;
     assert!((3..20).contains(&fits), "{fits} rows split no leaf");
     assert!(matches!(store.commit(a_large_row(fits)), Err(crate::StoreError::NoSpace)));
-    assert_eq!(store.zones().nodes_asked_for(), 0, "a refusal reserves nothing");
+    assert_eq!(store.nodes_reserved(), 0, "a refusal reserves nothing");
     let mut tx = Tx::new();
     tx.delete(Group(0), Table(1), 0_u32.to_be_bytes());
     store.commit(tx).unwrap();
@@ -63,10 +63,10 @@ impl std::fmt::Debug for Noted {
     }
 }
 
-impl crate::Promise for Noted {
-    fn kept(&self) {
+impl crate::Reserved for Noted {
+    fn spend(&self) {
         let store = self.0.upgrade().unwrap();
-        self.1.lock().push(store.zones().nodes_asked_for());
+        self.1.lock().push(store.nodes_reserved());
     }
 }
 
@@ -79,11 +79,11 @@ fn nodes_are_reserved_when_a_transaction_takes_effect() {
     for number in 0..20_u32 {
         let before = store.core.mat.next_node();
         let mut tx = a_large_row(number);
-        tx.promises.push(noted.clone());
+        tx.reserved.push(noted.clone());
         store.commit(tx).unwrap();
         let (made, reserved) = (store.core.mat.next_node() > before, *noted.1.lock().last().unwrap());
         assert_eq!(made, reserved > 0, "row {number}: a node is reserved where one is made");
-        assert_eq!(store.zones().nodes_asked_for(), 0, "and no longer when it is there");
+        assert_eq!(store.nodes_reserved(), 0, "and no longer when it is there");
         splits += u32::from(made);
     }
     assert!(splits > 2, "leaves were split");
@@ -94,12 +94,12 @@ fn no_more_nodes_are_reserved_at_once_than_there_is_space_for() {
     let (store, _space) = with_space(5);
     let growing = store.core.reserve_nodes(4).unwrap();
     assert!(store.core.reserve_nodes(2).is_none() && store.core.reserve_nodes(0).is_some());
-    assert_eq!(store.zones().nodes_asked_for(), 4);
+    assert_eq!(store.nodes_reserved(), 4);
     let last = store.core.reserve_nodes(1).unwrap();
     drop(growing);
     assert!(store.core.reserve_nodes(4).is_some());
     drop(last);
-    assert_eq!(store.zones().nodes_asked_for(), 0);
+    assert_eq!(store.nodes_reserved(), 0);
 }
 
 /// One of the zones that are kept is in use, which is what they are kept for. As long as metadata has garbage
@@ -109,17 +109,17 @@ fn while_no_garbage_is_lacking_trees_grow_into_what_is_kept() {
     let device = formatted(Spec::tiny(), &options());
     let (store, _) = open(&device).unwrap();
     store.checkpoint().unwrap();
-    let zones = store.zones();
-    assert_eq!(zones.needed_to_grow(), store.core.zones.kept_for_metadata(), "no garbage is lacking");
-    while zones.free() >= zones.needed_to_grow() {
-        store.core.zones.take_free(Role::Metadata).unwrap();
+    let pool = store.pool();
+    assert_eq!(store.zones_needed_to_grow(), store.core.pool.metadata_reserve(), "no garbage is lacking");
+    while pool.free() >= store.zones_needed_to_grow() {
+        store.core.pool.take(Role::Metadata).unwrap();
     }
     let before = store.core.mat.next_node();
     for number in 0..20_u32 {
         store.commit(a_large_row(number)).unwrap();
     }
     assert!(store.core.mat.next_node() > before + 3, "leaves were split");
-    assert!(zones.free_or_lent() < zones.needed_to_grow(), "and a zone was missing all the time");
+    assert!(pool.free_or_outstanding() < store.zones_needed_to_grow(), "and a zone was missing all the time");
 }
 
 /// Each row behind the one that filled a leaf counted as another split of it: a clone of a few blocks was to make two

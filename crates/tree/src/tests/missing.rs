@@ -55,11 +55,11 @@ fn amid_switches() -> Vec<(Arc<Emulated>, ZoneId)> {
     let (store, _) = open(&device).unwrap();
     let mut model = Contents::new();
     device.record();
-    let first = store.zones().in_role(Role::Log);
+    let first = store.pool().in_role(Role::Log);
     for number in 0.. {
         put(&store, &mut model, number % 50);
         let _ = store.step().unwrap();
-        if store.zones().in_role(Role::Log).iter().all(|zone| !first.contains(zone)) {
+        if store.pool().in_role(Role::Log).iter().all(|zone| !first.contains(zone)) {
             break;
         }
     }
@@ -132,11 +132,11 @@ fn a_zone_of_the_log_that_is_long_dead_refuses_no_crash_in_a_switch() {
     let (store, _) = open(&device).unwrap();
     let (mut model, mut switches) = (Contents::new(), 0);
     device.record();
-    let mut at = store.zones().in_role(Role::Log);
+    let mut at = store.pool().in_role(Role::Log);
     for number in 0.. {
         put(&store, &mut model, number % 50);
         let _ = store.step().unwrap();
-        let now = store.zones().in_role(Role::Log);
+        let now = store.pool().in_role(Role::Log);
         switches += u32::from(now != at);
         at = now;
         if switches == 3 {

@@ -152,8 +152,8 @@ fn what_is_deleted_leaves_nothing_behind() {
         while store.step().unwrap() == crate::Step::Worked {}
     }
     // Three are the log's, one is open, and dead nodes in up to two more are not worth cleaning.
-    let free = store.zones().free();
-    assert!(free >= store.zones().count() - 3 - 3, "{free} zones are free again");
+    let free = store.pool().free();
+    assert!(free >= store.pool().count() - 3 - 3, "{free} zones are free again");
 }
 
 /// Entries written over at random leave every metadata zone a little dead. Zones were cleaned as soon as a third
@@ -183,7 +183,7 @@ fn while_free_zones_abound_few_nodes_are_moved() {
     let (written, moved) = (written(Cause::Checkpoint) - before.0, written(Cause::MetadataGc) - before.1);
     println!("{written} bytes written, {moved} moved");
     assert!(moved > 0 && moved < written / 3, "{moved} bytes are moved for {written} written");
-    assert!(store.zones().free() > store.zones().count() / 2, "free zones abound");
+    assert!(store.pool().free() > store.pool().count() / 2, "free zones abound");
 }
 
 #[test]
@@ -287,15 +287,15 @@ fn what_has_been_cleaned_comes_free_before_anybody_is_refused() {
     let mut saving = core.saving.lock();
     assert!(core.clean(&mut saving, crate::reclaim::Need::Should).unwrap(), "there was something to clean");
     // The others hold what cannot be moved.
-    let others = core.zones.closed_metadata();
+    let others = core.pool.closed_metadata();
     saving.cleaned_once.extend(others.into_iter().map(|other| (other.zone, other.life)));
     drop(saving);
-    while core.zones.free() >= core.zones.kept_for_metadata() {
-        core.zones.take_free(zone::Role::Metadata).unwrap();
+    while core.pool.free() >= core.pool.metadata_reserve() {
+        core.pool.take(zone::Role::Metadata).unwrap();
     }
-    let short = core.zones.free();
+    let short = core.pool.free();
     core.space_for_metadata(crate::types::Draw::Free, true).unwrap();
-    assert!(core.zones.free() > short, "what had been cleaned is free");
+    assert!(core.pool.free() > short, "what had been cleaned is free");
 }
 
 /// The table of zones has a page for those that nobody has used yet, which is where `mkfs` has written it. When its zone is
@@ -310,13 +310,13 @@ fn a_part_of_the_zone_table_that_does_not_change_is_moved() {
     let is_closed = (0..100_u32).any(|round| {
         store.commit(put_one(u64::from(round % 7), 900)).unwrap();
         store.checkpoint().unwrap();
-        core.zones.closed_metadata().iter().any(|closed| closed.zone == zone)
+        core.pool.closed_metadata().iter().any(|closed| closed.zone == zone)
     });
     assert!(is_closed && place().zone() == zone, "it is in a zone that takes no more");
     assert!(core.clean(&mut core.saving.lock(), crate::reclaim::Need::Must).unwrap());
     store.checkpoint().unwrap();
     assert_ne!(place().zone(), zone);
-    assert!(matches!(core.zones.usage(zone), crate::zones::Use::Free { .. }), "{:?}", core.zones.usage(zone));
+    assert!(matches!(core.pool.usage(zone), pool::Usage::Free { .. }), "{:?}", core.pool.usage(zone));
 }
 
 /// A store in which an epoch may write a 64th of the pages while zones are free, and much less otherwise, with more leaves
@@ -379,10 +379,10 @@ fn a_long_epoch_ends_when_zones_become_few() {
     let mut leases = Vec::new();
     while let Some(lease) = store.core.open_data_zone(Role::Data).unwrap() {
         leases.push(lease);
-        let free = store.zones().free();
+        let free = store.pool().free();
         assert!(free >= 256 / 4 - 1 || dirty(&store) < bound, "{free} zones free, {} dirty", dirty(&store));
     }
-    assert!(store.zones().free() < 256 / 8, "{} zones are free", store.zones().free());
+    assert!(store.pool().free() < 256 / 8, "{} zones are free", store.pool().free());
     (0..500).for_each(|_| change(&store));
     assert!(dirty(&store) <= bound, "{} pages are dirty", dirty(&store));
     store.close().unwrap();
@@ -399,8 +399,8 @@ impl Client for Greedy {
     fn checkpoint_bytes(&self, _cut: Lsn) -> Bytes {
         let is_cut = self.asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % 2 == 1;
         if let Some(store) = self.store.upgrade().filter(|_| is_cut) {
-            while store.core.zones.take_free(Role::Data).is_some() {}
-            self.left.store(store.zones().free(), std::sync::atomic::Ordering::Relaxed);
+            while store.core.pool.take(Role::Data).is_some() {}
+            self.left.store(store.pool().free(), std::sync::atomic::Ordering::Relaxed);
         }
         Bytes::new()
     }
@@ -450,13 +450,13 @@ fn a_long_epoch_leaves_the_reserve_to_those_after_it() {
     assert!(is_long, "no epoch is long");
     let greedy = Arc::new(Greedy { store: Arc::downgrade(&store), asked: 0.into(), left: 0.into() });
     store.set_client(greedy.clone());
-    let (checkpoints, free) = (store.stats().checkpoints, store.zones().free());
+    let (checkpoints, free) = (store.stats().checkpoints, store.pool().free());
     store.checkpoint().unwrap();
     let left = greedy.left.load(std::sync::atomic::Ordering::Relaxed);
     assert!(store.stats().checkpoints == checkpoints + 1 && left < free, "data took all that it may");
-    let room = store.zones().free() * 255 + core.zones.open_room();
+    let room = store.pool().free() * 255 + core.pool.open_headroom();
     let kept = core.limits.kept_for_metadata(device.geometry(), core.page_size()).blocks;
-    println!("{left} zones were left of {free}, and then {}, {room} of {kept} blocks", store.zones().free());
+    println!("{left} zones were left of {free}, and then {}, {room} of {kept} blocks", store.pool().free());
     assert!(u64::from(room) >= kept, "{room} blocks are left of {kept} that are kept");
 }
 
@@ -478,10 +478,10 @@ fn a_long_epoch_that_loses_the_power_is_replayed_with_a_small_cache() {
     drop(store);
     let (store, recovery) = open_with(&image, &config()).unwrap();
     assert!(!recovery.clean && dirty(&store) > bound, "{} pages are dirty: {recovery:?}", dirty(&store));
-    assert!(store.zones().are_held(), "who finds no zone is to wait for the checkpoint that is due");
+    assert!(store.pool().is_announced(), "who finds no zone is to wait for the checkpoint that is due");
     assert_eq!(contents(&store), before);
     change(&store);
-    assert!(!store.zones().are_held(), "it is over");
+    assert!(!store.pool().is_announced(), "it is over");
     assert!(dirty(&store) <= bound, "{} pages are dirty", dirty(&store));
     store.close().unwrap();
 }
@@ -646,7 +646,7 @@ fn a_long_journal_ends_an_epoch_in_which_little_has_changed() {
 fn nodes_take_as_many_blocks_as_their_pages() {
     let device = formatted(Spec::power_of_two(), &FormatOptions { page_size: 16 << 10, ..options() });
     let (store, _) = open(&device).unwrap();
-    let blocks = u64::from(store.zones().blocks_of_a_node());
+    let blocks = u64::from(store.pool().page_blocks());
     assert_eq!(blocks, 4);
     let least = store.core.limits.dirty.min(store.core.limits.epoch_pages);
     assert_eq!(store.core.taken_by_nodes(0), least as u64 * blocks);

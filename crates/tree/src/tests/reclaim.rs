@@ -64,7 +64,7 @@ const KEY: &[u8] = b"what it holds";
 
 /// Opens a zone, puts a block into it, and a row that says where; the zone is closed.
 fn fill_one(store: &Store) -> ZoneId {
-    let lease = store.zones().open(Role::Data).unwrap().unwrap();
+    let lease = store.open_zone(Role::Data).unwrap().unwrap();
     let zone = lease.zone();
     assert!(lease.admit(1, 0));
     lease.append(Cause::Data, &vec![7; store.device().geometry().block_size as usize]).unwrap();
@@ -73,7 +73,7 @@ fn fill_one(store: &Store) -> ZoneId {
     tx.put(Group(0), Table(1), KEY.to_vec(), zone.0.to_le_bytes().to_vec());
     tx.zone_live(zone, 1);
     store.commit(tx).unwrap();
-    store.zones().close(zone);
+    store.pool().close(zone);
     zone
 }
 
@@ -168,21 +168,21 @@ fn a_replay_passes_over_changes_of_a_life_that_is_over() {
                 other.sync(other.last_lsn()).unwrap();
                 other.reclaim(true).unwrap();
                 // It is the only one that is free.
-                let others = (0..other.zones().count()).map(ZoneId).filter(|free| *free != zone);
-                *taken.lock() = others.filter(|&free| other.core.zones.claim_free(free)).collect();
+                let others = (0..other.pool().count()).map(ZoneId).filter(|free| *free != zone);
+                *taken.lock() = others.filter(|&free| other.core.pool.take_zone(free)).collect();
             }),
         ));
         store.checkpoint().unwrap();
         assert!(device.before_append.lock().is_none(), "something was written");
-        let free = crate::zones::Use::Free { empty: true };
-        claimed.lock().drain(..).for_each(|zone| store.core.zones.set_usage(zone, free));
-        (store.zones().entry(zone).role == Role::Metadata).then_some(zone)
+        let free = pool::Usage::Free { empty: true };
+        claimed.lock().drain(..).for_each(|zone| store.core.pool.set_usage(zone, free));
+        (store.pool().entry(zone).role == Role::Metadata).then_some(zone)
     });
     let zone = zone.expect("a checkpoint needed a zone, and took the one that was free");
     for plan in [CrashPlan::KeepAll, CrashPlan::LoseAll] {
         let (found, recovery) = open(&Arc::new(emulated.image(&plan))).unwrap();
         assert!(recovery.records > 0, "the record that emptied it is behind the cut");
-        assert_eq!(found.zones().entry(zone).role, Role::Metadata);
+        assert_eq!(found.pool().entry(zone).role, Role::Metadata);
         assert_eq!(contents(&found), model);
     }
 }
@@ -204,11 +204,11 @@ fn a_zone_that_is_dead_by_the_word_of_seals_alone_is_not_reset() {
     for mount in 0..4 {
         let (store, recovery) = open(&found).unwrap();
         assert!(recovery.records > 0, "mount {mount}: no checkpoint has it");
-        let usage = store.core.zones.usage(zone);
-        assert_eq!((usage, store.zones().entry(zone).live), (crate::zones::Use::Closed, 0), "mount {mount}");
+        let usage = store.core.pool.usage(zone);
+        assert_eq!((usage, store.pool().entry(zone).live), (pool::Usage::Closed, 0), "mount {mount}");
         assert_eq!(store.reclaim(false).unwrap(), 0, "mount {mount}");
     }
     let (store, _) = open(&found).unwrap();
     store.reclaim(true).unwrap();
-    assert_ne!(store.core.zones.usage(zone), crate::zones::Use::Closed, "it waits no longer");
+    assert_ne!(store.core.pool.usage(zone), pool::Usage::Closed, "it waits no longer");
 }

@@ -116,7 +116,7 @@ fn what_is_changed_while_a_checkpoint_writes_it_belongs_to_the_next() {
         let mut is_over = false;
         *told.hook.lock() = Some(Box::new(move |zone| {
             let store = within.upgrade().unwrap();
-            if !is_over && store.core.zones.entry(zone).role == Role::Metadata {
+            if !is_over && store.core.pool.entry(zone).role == Role::Metadata {
                 is_over = true;
                 let before = taken(&store);
                 (0..6).for_each(|_| of.lock().commit(&store));

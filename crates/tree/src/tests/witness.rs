@@ -95,8 +95,8 @@ fn a_log_zone_fails_while_everybody_else_has_zones_open() {
         let device = begun();
         let (store, _) = open(&device).unwrap();
         store.checkpoint().unwrap();
-        let data = std::iter::from_fn(|| store.zones().open(Role::Data).ok().flatten());
-        let _leases: Vec<Lease> = data.chain(store.zones().open(Role::Gc).unwrap()).collect();
+        let data = std::iter::from_fn(|| store.open_zone(Role::Data).ok().flatten());
+        let _leases: Vec<Lease> = data.chain(store.open_zone(Role::Gc).unwrap()).collect();
         device.inject(append_fails(effect).on(log_in_use(&device)).forever());
         put(&store, 10);
     }

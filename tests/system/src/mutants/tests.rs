@@ -25,7 +25,7 @@ fn all_mutants_of_a_part_of_the_name_are_wanted_and_otherwise_the_first() {
     args.package = Some(Package::Extent);
     assert!(wanted(&args, drawn()).is_err());
     args.package = None;
-    args.only = Some("zones.rs".to_owned());
+    args.only = Some("reclaim.rs".to_owned());
     assert!(wanted(&args, drawn()).is_err());
 }
 

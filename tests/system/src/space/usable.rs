@@ -19,8 +19,6 @@ const CHURN_PERMILLE_SMALL: u64 = 40;
 /// MiB of a zone of an SSD, and of one that is made small so that there are many.
 const LARGE: u64 = 2048;
 const SMALL: u64 = 64;
-/// Hundredths of a percent that stand for as little as possible.
-const LEAST: u32 = 1;
 /// Bytes of a block: as most have, and more, for which less metadata is kept.
 const BLOCK: u64 = 4096;
 const LARGE_BLOCK: u64 = 8192;
@@ -100,7 +98,7 @@ impl Case for Usable {
     fn is(&self, row: &Row) -> bool {
         let Usable { zones, zone_mib, block, reserve, seed } = *self;
         (row.zones, row.zone_bytes >> 20, row.block_bytes, row.reserve, row.seed)
-            == (zones, zone_mib, block, (reserve * 100).max(LEAST), seed)
+            == (zones, zone_mib, block, reserve * 100, seed)
     }
 
     fn told(row: &Row) -> String {
@@ -111,7 +109,7 @@ impl Case for Usable {
 impl Row {
     /// Whether as little as possible is kept from data.
     pub(super) fn is_least(&self) -> bool {
-        self.reserve == LEAST
+        self.reserve == 0
     }
 
     /// Of 2³⁰ bytes, as with zones.

@@ -4,9 +4,9 @@ fn range(start: u64, end: u64) -> LockRange {
     LockRange { start, end }
 }
 
-/// Every span with ends near 0, 8 and the largest number, each asked about with every other.
+/// Every span with ends near 0, 8 and the largest number, each compared with every other.
 #[test]
-fn spans_that_overlap_are_found_and_no_others() {
+fn only_overlapping_spans_are_found() {
     let ends: Vec<u64> = (0..=17).chain(u64::MAX - 9..=u64::MAX).collect();
     let mut all = Vec::new();
     for &start in &ends {
@@ -38,7 +38,7 @@ fn several_owners_can_have_the_same_span() {
     assert_eq!(spans.overlapping(range(9, 20)).count(), 0);
 }
 
-/// However many spans end just before a range, or begin just behind it.
+/// Any number of spans that end just before a range or begin just behind it.
 #[test]
 fn spans_beside_a_range_cost_nothing() {
     let mut spans = Spans::default();

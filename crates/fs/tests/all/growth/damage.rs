@@ -1,4 +1,4 @@
-//! Findings: naming the files that they are about, and repairing what can be.
+//! Findings: naming the affected files, and repairing.
 
 use fs::format::{DIRENT, Dirent, INODE, Record, dirent_key, inode_key};
 use fs::{Finding, InodeNo, Kind};
@@ -47,13 +47,15 @@ fn set_parent(volume: &Volume, inode: InodeNo, parent: InodeNo) {
     change(volume, |tx| tx.put(store.group_of(inode.0), INODE, key, record.encode()));
 }
 
-/// Checks, names the files, and repairs until nothing is left that can be.
+/// Checks, names the files, and repairs until nothing more can be repaired.
 fn check_and_repair(meter: &mut Meter, volume: Volume, findings_min: u64) {
     volume.fs.sync().unwrap();
     let mut volume = kill(volume);
     let found = meter.measure("check", || volume.fs.check().unwrap());
     assert!(found.len() as u64 >= findings_min, "{} findings", found.len());
-    meter.measure("name the files", || assert_eq!(volume.fs.affected(&found).unwrap().len(), found.len()));
+    meter.measure("name the files", || {
+        assert_eq!(volume.fs.affected_files(&found).unwrap().len(), found.len())
+    });
     meter.measure("repair", || {
         for _ in 0..10 {
             let done = volume.fs.repair().unwrap();
@@ -144,10 +146,9 @@ fn damaged_blocks_that_files_share() {
             volume.fs.clone_range(&file, 2 * n * BLOCK, &copy, 0, BLOCK).unwrap();
         }
         volume.fs.sync().unwrap();
-        for zone in
-            [Role::Data, Role::Gc].into_iter().flat_map(|role| volume.fs.store().zones().in_role(role))
+        for zone in [Role::Data, Role::Gc].into_iter().flat_map(|role| volume.fs.store().pool().in_role(role))
         {
-            let blocks = volume.fs.store().zones().capacity(zone);
+            let blocks = volume.fs.store().pool().capacity(zone);
             (0..blocks)
                 .filter(|block| volume.device.is_written(zone, *block) && block % 2 == 1)
                 .for_each(|block| volume.device.corrupt(zone, block, 9, 1));
@@ -155,7 +156,7 @@ fn damaged_blocks_that_files_share() {
         let found = meter.measure("check data", || volume.fs.extents().check_data(true).unwrap());
         let found: Vec<Finding> = found.into_iter().map(Finding::Extents).collect();
         assert!(found.len() as u64 >= number, "{} findings", found.len());
-        let named = meter.measure("name the files", || volume.fs.affected(&found).unwrap());
+        let named = meter.measure("name the files", || volume.fs.affected_files(&found).unwrap());
         assert!(named.iter().flatten().count() as u64 >= number);
         meter
     });

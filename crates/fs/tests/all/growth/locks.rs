@@ -47,7 +47,7 @@ fn owners_of_one_file() {
             let volume = volume();
             let mut meter = Meter::new(&volume.device);
             let file = volume.file(ROOT, "f");
-            // Shared ranges all overlap each other; others are side by side.
+            // Shared ranges all overlap each other. Exclusive ones do not overlap.
             let of_owner = |n| match mode {
                 LockMode::Exclusive => record(LockOwner::Process(n), 8 * n, 8 * n + 6, mode),
                 LockMode::Shared => record(LockOwner::Process(n), n, 2 * number, mode),
@@ -107,7 +107,7 @@ fn handles_with_locks() {
     });
 }
 
-/// All want the file for themselves, and have it one after the other.
+/// All request an exclusive lock and get it one after the other.
 #[test]
 fn requests_that_wait() {
     compare("requests that wait", 32, |number| {

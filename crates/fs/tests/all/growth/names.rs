@@ -10,7 +10,7 @@ use crate::support::{READ, Volume};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 
-/// Mounts again, checks, and saves everything as if the log were lost.
+/// Mounts again, checks, and salvages everything as if the log were lost.
 fn remount_check_salvage(meter: &mut Meter, volume: Volume) -> Volume {
     volume.fs.sync().unwrap();
     let volume = meter.measure("recovery after a kill", || kill(volume));
@@ -238,13 +238,13 @@ fn handles_of_one_file() {
     });
 }
 
-/// A kernel knows files that have lost their names.
+/// A kernel references files that have lost their names.
 #[test]
-fn files_that_a_kernel_knows() {
+fn files_that_a_kernel_references() {
     compare("unlinked but referenced inodes", 2000, |number| {
         let volume = volume();
         let mut meter = Meter::new(&volume.device);
-        volume.fs.keep_known();
+        volume.fs.keep_unlinked();
         let files: Vec<InodeNo> = (0..number).map(|n| volume.file(ROOT, &name(n)).inode()).collect();
         meter.measure("unlink", || (0..number).for_each(|n| volume.unlink(ROOT, &name(n)).unwrap()));
         meter.measure("forget", || files.iter().for_each(|file| volume.fs.forget(*file)));

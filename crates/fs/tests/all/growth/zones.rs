@@ -1,4 +1,4 @@
-//! Zones of a device, alike and not, and what is done to each of them.
+//! Zones of a device, equal and different ones, and operations on each of them.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn spec(zones: u64, are_alike: bool) -> Spec {
     spec
 }
 
-/// Makes and mounts a volume, and measures both.
+/// Formats and mounts a volume, and measures both.
 fn made(spec: Spec) -> (Volume, Meter) {
     let device = Arc::new(Emulated::new(spec));
     let clock = Arc::new(ManualClock::at(Timestamp(1_000_000_000)));
@@ -47,7 +47,7 @@ fn zones_of_a_device() {
     for are_alike in [true, false] {
         compare(if are_alike { "zones" } else { "zones of several sizes" }, 1000, |number| {
             let (volume, mut meter) = made(spec(number, are_alike));
-            // Nine tenths of what fits. Blocks that repeat one word take no memory of the emulated device.
+            // Nine tenths of the space. Blocks that repeat one word take no memory of the emulated device.
             let piece = vec![7; 128 << 10];
             let pieces = number * 9 / 10 / 2 * u64::from(ZONE_BLOCKS) * 4096 * 8 / 10 / piece.len() as u64;
             let files: Vec<_> = (0..8).map(|n| volume.file(ROOT, &name(n))).collect();

@@ -1,6 +1,6 @@
-//! Blocks of the device are damaged at random, of everything there is on it, beside rows that contradict each other.
-//! What could be read before the repair can be read after it, and names lead to it; what the damage took is no more
-//! than the damage.
+//! Blocks of the device are damaged at random, of every kind, besides rows that contradict each other. Everything
+//! that could be read before the repair can be read after it, and names lead to it. No more is lost than the damage
+//! took.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,11 +22,11 @@ const SEEDS: u64 = 60;
 const BLOCK: u32 = 4096;
 /// How often the command repairs at most.
 const REPAIRS_MAX: usize = 16;
-/// Rows are damaged so that all of it can be repaired.
+/// Rows are damaged so that all of them can be repaired.
 const ROWS: [Damage; 5] =
     [Damage::EntryGone, Damage::EntryOfNobody, Damage::Links, Damage::EntryCount, Damage::LiveCount];
 
-/// What a block holds.
+/// The contents of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Part {
     Header,
@@ -38,7 +38,7 @@ pub(super) enum Part {
 
 type Places = BTreeMap<Part, Vec<(ZoneId, Blocks)>>;
 
-/// Every written block; of a full zone those before its footer.
+/// Every written block. In a full zone, those before its footer.
 fn places(device: &Emulated) -> Places {
     let mut places = Places::new();
     let read = |zone, block| {
@@ -76,7 +76,7 @@ fn part(role: Role, bytes: &[u8]) -> Part {
     }
 }
 
-/// One bit is another, or all of the block is noise, or it cannot be read.
+/// One bit is flipped, or the whole block is noise, or it cannot be read.
 fn hurt(device: &Emulated, (zone, block): (ZoneId, Blocks), rng: &mut Rng) {
     match rng.u8(0..3) {
         0 => device.corrupt(zone, block, rng.u32(0..BLOCK), 1 << rng.u8(0..8)),
@@ -85,7 +85,7 @@ fn hurt(device: &Emulated, (zone, block): (ZoneId, Blocks), rng: &mut Rng) {
     }
 }
 
-/// Damages up to `most` blocks of these parts; which parts, each as often as it was hit.
+/// Damages up to `most` blocks of these kinds. Returns how often each kind was damaged.
 pub(super) fn damage(device: &Emulated, parts: &[Part], most: usize, rng: &mut Rng) -> Vec<Part> {
     let places = places(device);
     let mut hit = Vec::new();
@@ -111,7 +111,7 @@ fn mounted(device: Emulated) -> Result<Volume, FsError> {
     Ok(Volume { device, clock, fs })
 }
 
-/// As the command does: until nothing is left that can be repaired.
+/// As the command does: until nothing more can be repaired.
 fn repaired(mut volume: Volume) -> (Volume, usize, Vec<Finding>) {
     let mut repaired = 0;
     for _ in 0..REPAIRS_MAX {
@@ -128,7 +128,7 @@ fn repaired(mut volume: Volume) -> (Volume, usize, Vec<Finding>) {
     panic!("repairs come to an end");
 }
 
-/// What no mount takes, `polder salvage` does: most inodes have a name there.
+/// `polder salvage` saves volumes that cannot be mounted: most inodes have a name there.
 fn assert_saved(device: &Arc<Emulated>, inodes: usize, story: &str) {
     let salvage =
         Salvage::open(device.clone(), &mut |_, _| ()).unwrap_or_else(|why| panic!("{story}: {why}"));
@@ -141,7 +141,7 @@ fn assert_saved(device: &Arc<Emulated>, inodes: usize, story: &str) {
     assert!(saved.len() * 2 > inodes, "{story}: {} of {inodes} inodes are saved", saved.len());
 }
 
-/// What became of the volumes.
+/// The results for the volumes.
 #[derive(Debug, Default)]
 struct Tally {
     /// No mount, and so no repair.
@@ -154,7 +154,7 @@ struct Tally {
     hit: BTreeSet<Part>,
 }
 
-/// A volume in which rows contradict each other, closed or not.
+/// A volume in which rows contradict each other, unmounted or not.
 struct Trial {
     device: Emulated,
     known: BTreeSet<InodeNo>,
@@ -202,7 +202,7 @@ impl Trial {
         if self.is_closed && hit.iter().all(is_of_data) {
             let lost = self.sound.lost_blocks(&after);
             tally.lost += lost;
-            // A clone and what it was made of have a block together.
+            // A clone and its source share a block.
             assert!(lost <= 2 * hit.len(), "{story}: {lost} blocks are lost");
         }
     }

@@ -1,5 +1,4 @@
-//! The power is lost at every command of a repair. Nothing that could be read before is lost, and who repairs again
-//! comes to the same end.
+//! The power is lost at every command of a repair. No readable data is lost, and another repair reaches the same end.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,15 +17,15 @@ use super::random::populated;
 use super::repaired_as_mounted;
 use crate::support::{Volume, mount};
 
-/// Of the plans at one command so many are tried; the first keeps everything.
+/// How many plans are tried at one command. The first one keeps everything.
 const PLANS: usize = 3;
 
-/// A volume that is damaged, and what must be found of it.
+/// A damaged volume, and what must be found of it.
 struct Damaged {
     device: Emulated,
     known: BTreeSet<InodeNo>,
     before: Picture,
-    /// What a repair that nothing interrupts comes to.
+    /// The result of a repair without interruption.
     after: Picture,
     left: Vec<Finding>,
 }
@@ -55,7 +54,7 @@ impl Damaged {
         Damaged { device, known, before, after, left }
     }
 
-    /// After a cut: what is found at once, and when it is repaired again.
+    /// After a cut: the state at once, and after another repair.
     fn look(&self, image: Emulated, story: &str) {
         let volume = mounted(image);
         let found = Picture::of(&volume, &self.known);
@@ -69,7 +68,7 @@ impl Damaged {
     }
 }
 
-/// The device as it is, for somebody else to change.
+/// A copy of the device, which may be changed.
 fn copy(device: &Emulated) -> Emulated {
     device.image_at(0, &CrashPlan::KeepAll)
 }
@@ -80,8 +79,8 @@ fn mounted(device: Emulated) -> Volume {
     Volume { device, clock, fs }
 }
 
-/// Repairs while another thread makes durable what there is of it: else all would come in one batch of the log.
-/// How much was repaired.
+/// Repairs while another thread makes the changes durable. Otherwise all would be in one batch of the log. Returns
+/// the number of repairs.
 fn repair_amid_syncs(volume: &Volume, seed: u64) -> usize {
     let (is_over, repaired) = (AtomicBool::new(false), AtomicUsize::new(0));
     let repair = || {
@@ -109,7 +108,7 @@ fn a_repair_that_is_cut_short_loses_nothing_and_can_be_done_again() {
         let device = copy(&damaged.device);
         device.record();
         let volume = mounted(device);
-        // One repair may show the next: both are cut, and closing the volume after each.
+        // One repair may reveal the next: both are cut, and so is closing the volume after each.
         repairs += repair_amid_syncs(&volume, seed);
         let volume = volume.remount();
         volume.fs.repair().unwrap();

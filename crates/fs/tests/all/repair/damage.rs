@@ -1,4 +1,4 @@
-//! Damage of rows: each kind makes one row contradict others, or mean nothing.
+//! Damage of rows: each kind makes one row contradict others, or makes it invalid.
 
 use extent::format::{EXTENT, REFCOUNT, encode_refcount};
 use fs::format::{
@@ -74,7 +74,7 @@ impl Damage {
         LiveCount,
     ];
 
-    /// Does it to a row that chance picks in some group; false when there is none to do it to.
+    /// Damages a random row of some group. Returns false if there is none.
     pub(super) fn apply(self, volume: &Volume, rng: &mut Rng) -> bool {
         let mut tx = Tx::new();
         let done = self.put(volume, rng, &mut tx).is_some();
@@ -104,7 +104,7 @@ impl Damage {
                 put(tx, group, REFCOUNT, key, encode_refcount(1, rng.u32(2..9)).to_vec())
             }
             LiveCount => {
-                let zone = volume.fs.store().zones().in_role(zone::Role::Data).first().copied()?;
+                let zone = volume.fs.store().pool().in_role(zone::Role::Data).first().copied()?;
                 tx.zone_live(zone, 3);
                 Some(())
             }
@@ -133,7 +133,7 @@ impl Damage {
         Some(())
     }
 
-    /// A row that says another number of links, or the only one there was.
+    /// A row with another number of links, or the only one with its number.
     fn put_elsewhere(self, volume: &Volume, rng: &mut Rng, tx: &mut Tx, table: Table) -> Option<()> {
         if table == ORPHAN || table == INTENT {
             let (inode, group) = (InodeNo(4 * rng.u64(1..200)), Group(1));

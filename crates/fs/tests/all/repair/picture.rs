@@ -1,4 +1,4 @@
-//! What can be read of a volume, for comparing it before and after a repair.
+//! The readable contents of a volume, for comparing it before and after a repair.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use crate::support::{READ, Volume};
 
 const BLOCK: u64 = 4096;
 
-/// What somebody who has its number can read of an inode. What gives an error is missing.
+/// The readable parts of an inode. Parts with an error are missing.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Inode {
     kind: Kind,
@@ -19,7 +19,7 @@ pub(super) struct Inode {
     attributes: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// What can be read of some inodes, and which of them names lead to.
+/// The readable parts of some inodes, and which of these names lead to.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Picture {
     pub(super) inodes: BTreeMap<InodeNo, Inode>,
@@ -34,8 +34,8 @@ impl Picture {
         Picture { inodes, reached }
     }
 
-    /// Asserts that nothing of it is missing in another, and that names lead to all that could be read, but for
-    /// what is `excused`.
+    /// Asserts that another picture lacks nothing of this one, and that names lead to everything that could be read,
+    /// except for what is `excused`.
     pub(super) fn assert_kept(&self, after: &Picture, excused: &BTreeSet<InodeNo>, story: &str) {
         for (inode, before) in &self.inodes {
             let Some(now) = after.inodes.get(inode) else { panic!("{story}: {inode:?} is gone") };
@@ -53,7 +53,7 @@ impl Picture {
 }
 
 impl Picture {
-    /// How many blocks of files are missing in another, or are others.
+    /// How many blocks of files are missing or different in another picture.
     pub(super) fn lost_blocks(&self, other: &Picture) -> usize {
         let lost_of = |(inode, before): (&InodeNo, &Inode)| {
             let now = other.inodes.get(inode);
@@ -84,8 +84,8 @@ fn look(volume: &Volume, inode: InodeNo) -> Option<Inode> {
     Some(Inode { kind: attributes.kind, blocks, attributes: names.into_iter().filter_map(value).collect() })
 }
 
-/// Every inode that a name leads to from the root, and that is there: one that is listed, or is found where a row
-/// that means nothing keeps the directory from being listed.
+/// Every existing inode that a name leads to from the root: one in a listing, or one that is found although a damaged
+/// row keeps the directory from being listed.
 fn reached(volume: &Volume) -> BTreeSet<InodeNo> {
     let rows = entries(volume);
     let (mut found, mut left) = (BTreeSet::new(), vec![InodeNo::ROOT]);
@@ -106,7 +106,7 @@ fn reached(volume: &Volume) -> BTreeSet<InodeNo> {
     found
 }
 
-/// A row of an entry, in whichever group it is.
+/// A row of an entry, in any group.
 struct Entry {
     group: Group,
     parent: InodeNo,
@@ -116,7 +116,7 @@ struct Entry {
 
 fn entries(volume: &Volume) -> Vec<Entry> {
     let mut entries = Vec::new();
-    // The checker goes on behind what cannot be read.
+    // The checker continues after pages that cannot be read.
     let each = &mut |group, table, key: &[u8], value: &[u8]| {
         if let (DIRENT, Ok((parent, _)), Ok(entry)) = (table, decode_dirent_key(key), Dirent::decode(value)) {
             entries.push(Entry { group, parent, name: entry.name.to_vec(), inode: entry.inode });
@@ -126,8 +126,8 @@ fn entries(volume: &Volume) -> Vec<Entry> {
     entries
 }
 
-/// Inodes that a repair need not give a name, because they have one where nobody looks: in a row in a wrong group, or
-/// below a directory of which the record is in such a row.
+/// Inodes that a repair need not name, because they have a name that is not looked up: in a row in a wrong group, or
+/// below a directory whose record is in such a row.
 pub(super) fn excused(volume: &Volume, left: &[Finding]) -> BTreeSet<InodeNo> {
     let entries = entries(volume);
     let at = left.iter().filter_map(|finding| match finding {

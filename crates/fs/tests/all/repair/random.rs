@@ -1,4 +1,5 @@
-//! Rows are damaged at random. What could be read before the repair can be read after it, and names lead to it.
+//! Rows are damaged at random. Everything that could be read before the repair can be read after it, and names lead
+//! to it.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +15,7 @@ use crate::support::{Volume, pattern};
 const ROOT: InodeNo = InodeNo::ROOT;
 const SEEDS: u64 = 60;
 
-/// Directories in directories, files with attributes, and some that share their blocks; and their inodes.
+/// Nested directories, files with attributes, some of which share blocks; and their inodes.
 pub(super) fn populated(rng: &mut Rng) -> (Volume, BTreeSet<InodeNo>) {
     populated_on(Spec::new(4096, 40, 256), rng)
 }
@@ -44,7 +45,7 @@ pub(super) fn populated_on(spec: Spec, rng: &mut Rng) -> (Volume, BTreeSet<Inode
     (volume, known)
 }
 
-/// Of this damage nothing is left.
+/// None of this damage is left.
 fn is_harmless(damage: Damage) -> bool {
     use Damage::*;
     !matches!(

@@ -1,5 +1,4 @@
-//! What was there before a repair and could not be reached, can be after it; and what alone tells of something is not
-//! taken away.
+//! A repair makes files reachable that were not, and removes nothing that alone leads to data.
 
 use std::collections::BTreeSet;
 
@@ -14,10 +13,10 @@ use super::{NOBODY, ROOT, reached, repaired};
 use crate::checker::Sound;
 use crate::support::pattern;
 
-/// The entry of the directory went with its record, and all files below it were in a directory that did not exist:
-/// they were on the volume, had names, and nobody could open them any more.
+/// The entry of the directory was removed together with its record, and all files below it were in a directory that
+/// did not exist: they were on the volume, had names, and could not be opened any more.
 #[test]
-fn a_directory_that_has_lost_its_record_is_made_anew() {
+fn a_directory_that_has_lost_its_record_is_recreated() {
     for record in [None, Some(b"nonsense".to_vec())] {
         let sound = Sound::new();
         let before = reached(&sound.volume);
@@ -33,14 +32,14 @@ fn a_directory_that_has_lost_its_record_is_made_anew() {
         assert_eq!(
             (made.permissions, made.uid),
             (0o700, 0),
-            "whose it was is not known, so it is nobody else's"
+            "its owner is not known, so no other user gets it"
         );
     }
 }
 
-/// The same when its name is lost too: it has a name in `lost+found`, and what is below it has those it had.
+/// The same if its name is lost too: it gets a name in `lost+found`, and the names below it stay.
 #[test]
-fn a_directory_that_has_lost_record_and_name_is_made_anew() {
+fn a_directory_that_has_lost_record_and_name_is_recreated() {
     let sound = Sound::new();
     let before = reached(&sound.volume);
     let (d, f) = (sound.d, sound.f);
@@ -56,9 +55,9 @@ fn a_directory_that_has_lost_record_and_name_is_made_anew() {
     assert_eq!((left, after), (vec![], before));
 }
 
-/// An empty directory has nothing to be made anew for, and a number that was never handed out would use up all numbers.
+/// An empty directory need not be recreated, and a number that was never used would use up all numbers below it.
 #[test]
-fn nothing_is_made_anew_for_nothing() {
+fn an_empty_directory_or_an_unused_number_is_not_recreated() {
     let sound = Sound::new();
     let (e, far) = (sound.e, InodeNo(4 << 40));
     sound.delete(e, INODE, inode_key(e));
@@ -76,10 +75,10 @@ fn nothing_is_made_anew_for_nothing() {
     assert!(left.iter().all(|finding| finding.kind() == "no-directory"), "{left:?}");
 }
 
-/// Names are any bytes. The finding had a text, with other characters in the place of what is none, and the repair
-/// looked for a file of that name: it found none, and the finding was there for ever.
+/// Names are any bytes. The finding contained text, with other characters in the place of invalid ones, and the
+/// repair looked for a file with that name: it found none, and the finding stayed for ever.
 #[test]
-fn what_is_wrong_with_names_that_are_no_text_is_repaired() {
+fn damage_to_names_that_are_no_text_is_repaired() {
     let name = b"caf\xe9 \xff".as_slice();
     for wrong in 0..3 {
         let sound = Sound::new();
@@ -111,21 +110,21 @@ fn what_is_wrong_with_names_that_are_no_text_is_repaired() {
     }
 }
 
-/// A range was being taken out of a file, and half of what follows it was copied, when the file's record came to say
-/// nothing of it. The repair took the intent away: then nothing told any more which bytes are where. It is left, and
-/// as soon as the record is right again the file is.
+/// A range of a file was being collapsed, and half of the bytes behind it were copied, when the file's record lost
+/// the flag for this. The repair removed the intent. Then nothing said any more where the bytes are. Now the intent
+/// is left, and the file is right as soon as its record is right again.
 #[test]
 fn an_intent_to_move_a_range_is_left_where_the_file_may_be_half_moved() {
     let sound = Sound::new();
     let f = sound.f;
     let shift = Shift { direction: Direction::Down, at: 4096, length: 4096, moved: 12288 };
-    // As after the first step of copying: block 1 has what was in block 2, and the file is shorter.
+    // As after the first step of copying: block 1 has the contents of block 2, and the file is shorter.
     let handle = sound.volume.open(f);
     sound.volume.write(&handle, 4096, &pattern(1, 50_000)[8192..12288]);
     drop(handle);
     sound.put(f, INTENT, number_key(f), shift.encode());
     sound.change(f, |record| record.size -= 4096);
-    // On a directory and where there is no data it can mean nothing.
+    // On a directory or without data it has no effect.
     for inode in [sound.e, NOBODY] {
         sound.put(inode, INTENT, number_key(inode), shift.encode());
     }
@@ -143,7 +142,7 @@ fn an_intent_to_move_a_range_is_left_where_the_file_may_be_half_moved() {
     volume.settle_and_check();
 }
 
-/// Two directories that are only in each other: nobody could get at the files in them.
+/// Two directories that are only in each other: the files in them could not be reached.
 #[test]
 fn directories_that_are_only_in_each_other_are_taken_out() {
     let sound = Sound::new();
@@ -168,9 +167,9 @@ fn directories_that_are_only_in_each_other_are_taken_out() {
     assert_eq!((left, after), (vec![], before));
 }
 
-/// An entry of a file: what it names could be found by nobody.
+/// An entry in a file: the inode that it names could not be reached.
 #[test]
-fn what_only_an_entry_of_a_file_names_gets_a_name() {
+fn an_inode_with_only_an_entry_in_a_file_gets_a_name() {
     let sound = Sound::new();
     let before = reached(&sound.volume);
     let (key, entry) = sound.entry(sound.d, "e");
@@ -186,10 +185,10 @@ fn what_only_an_entry_of_a_file_names_gets_a_name() {
     assert_eq!((left, after), (vec![], before));
 }
 
-/// A file's record was lost, and the repair took its name and attributes away: `salvage` had saved the bytes under the
-/// name before, and only under a number afterwards.
+/// A file's record was lost, and the repair removed its name and attributes: before it, `salvage` saved the bytes
+/// under the name, and afterwards only under a number.
 #[test]
-fn the_name_of_data_that_have_lost_their_inode_stays() {
+fn the_name_of_data_without_an_inode_stays() {
     let sound = Sound::new();
     let (d, f) = (sound.d, sound.f);
     sound.delete(f, INODE, inode_key(f));
@@ -218,9 +217,9 @@ fn the_name_of_data_that_have_lost_their_inode_stays() {
     assert!(volume.find(d, "f").is_err() || volume.fs.attributes(f).is_err());
 }
 
-/// One row that means nothing ended a repair with an error, and the rest of the volume was never repaired.
+/// One damaged row ended a repair with an error, and the rest of the volume was never repaired.
 #[test]
-fn a_row_that_means_nothing_does_not_stop_a_repair() {
+fn a_damaged_row_does_not_stop_a_repair() {
     let sound = Sound::new();
     let (d, e, f) = (sound.d, sound.e, sound.f);
     // In the place of one name, which is elsewhere; and of all counters but one.

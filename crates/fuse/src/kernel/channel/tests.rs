@@ -9,7 +9,7 @@ use super::*;
 #[test]
 fn the_bytes_of_a_write_begin_on_a_page() {
     let (kernel, channel) = connected();
-    // Several, so that one happens to be where it should by chance less often.
+    // Several lengths, so that the alignment is unlikely to be right by chance.
     for payload in [1, 4096, 100_000] {
         let mut buffer = RequestBuffer::new();
         assert!(buffer.space().len() >= WRITE_HEAD + REQUEST_BYTES_MAX as usize);
@@ -26,14 +26,14 @@ fn the_bytes_of_a_write_begin_on_a_page() {
 }
 
 #[test]
-fn no_request_comes_when_nobody_is_there() {
+fn no_request_arrives_after_the_connection_ended() {
     let (kernel, channel) = connected();
     drop(kernel);
     assert!(channel.receive(&mut RequestBuffer::new()).unwrap().is_none());
 }
 
 #[test]
-fn what_is_no_device_of_ours_becomes_no_channel() {
+fn only_a_fuse_device_becomes_a_channel() {
     let (_kernel, channel) = connected();
     assert!(channel.fork(File::open("/dev/null").unwrap().into()).is_err());
 }

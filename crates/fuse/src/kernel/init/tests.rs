@@ -24,7 +24,7 @@ fn answer(kernel: &Kernel) -> InitOut {
 }
 
 #[test]
-fn what_both_can_do_is_agreed_on() {
+fn common_capabilities_are_negotiated() {
     let (kernel, channel) = connected();
     let offered = init_flag::INIT_EXT | init_flag::WRITEBACK_CACHE | init_flag::DIRECT_IO_ALLOW_MMAP | 1 << 7;
     offer(&kernel, 1, (MAJOR, 99), offered);
@@ -50,9 +50,9 @@ fn what_both_can_do_is_agreed_on() {
 }
 
 #[test]
-fn an_older_kernel_is_spoken_to_in_its_words() {
+fn an_older_kernel_gets_its_own_version() {
     let (kernel, channel) = connected();
-    // Without the flag for them, the second word means nothing.
+    // Without `INIT_EXT`, the second word of flags is invalid.
     offer(&kernel, 1, (MAJOR, 32), init_flag::MAX_PAGES | init_flag::DIRECT_IO_ALLOW_MMAP);
     let agreed = Agreed { granted: init_flag::MAX_PAGES, waits_for_writes: false, forgets: false };
     assert_eq!(shake_hands(&channel, &TERMS).unwrap(), agreed);
@@ -71,7 +71,7 @@ fn a_newer_kernel_is_asked_for_our_version() {
 }
 
 #[test]
-fn who_does_not_understand_us_is_told() {
+fn a_kernel_that_is_too_old_is_refused() {
     let (kernel, channel) = connected();
     offer(&kernel, 1, (MAJOR, MINOR_MIN - 1), 0);
     assert_eq!(shake_hands(&channel, &TERMS).unwrap_err().kind(), io::ErrorKind::Unsupported);

@@ -10,7 +10,7 @@ fn reply(unique: u64, body: &[&[u8]]) -> Vec<u8> {
 }
 
 #[test]
-fn replies_have_a_header_and_what_was_asked_for() {
+fn replies_have_a_header_and_the_requested_data() {
     let (kernel, channel) = connected();
     Reply::new(1, &channel).done();
     assert_eq!(kernel.reply(), reply(1, &[]));
@@ -29,7 +29,7 @@ fn replies_have_a_header_and_what_was_asked_for() {
 }
 
 #[test]
-fn nobody_waits_for_ever() {
+fn a_dropped_reply_answers_with_an_error() {
     let (kernel, channel) = connected();
     drop(Reply::new(1, &channel));
     assert_eq!(kernel.reply(), refusal(1, Errno::IO));
@@ -39,7 +39,7 @@ fn nobody_waits_for_ever() {
 }
 
 #[test]
-fn entries_are_added_while_there_is_room() {
+fn entries_are_added_while_they_fit() {
     let mut listing = Listing::new(32 + 40);
     assert!(listing.add(5, 6, 8, b"eight ch"));
     assert!(!listing.add(5, 7, 8, b"seventeen letters"), "it needs 48");
@@ -55,7 +55,7 @@ fn entries_are_added_while_there_is_room() {
 }
 
 #[test]
-fn entries_are_filled_up_to_eight_bytes() {
+fn entries_are_padded_to_eight_bytes() {
     let entry = EntryOut { nodeid: 3, ..EntryOut::default() };
     let mut listing = Listing::new(4096);
     assert!(listing.add_plus(&entry, (3, 4, 8), b"abc"));

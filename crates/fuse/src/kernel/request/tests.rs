@@ -3,7 +3,7 @@ use zerocopy::IntoBytes;
 use super::super::tests::request;
 use super::*;
 
-/// Every operation with arguments: its number, its bytes, and what they mean. No two fields are alike.
+/// Every operation with arguments: its number, its bytes, and the decoded form. All fields differ.
 fn examples() -> Vec<(u32, Vec<u8>, Operation<'static>)> {
     let all = [names(), attributes(), files(), others()];
     all.into_iter().flatten().collect()
@@ -105,7 +105,7 @@ fn others() -> Vec<(u32, Vec<u8>, Operation<'static>)> {
 }
 
 #[test]
-fn every_request_is_read_as_it_was_meant() {
+fn every_request_is_decoded() {
     let origin = Origin { unique: 99, node: 7, uid: 11, gid: 12, pid: 13 };
     for (opcode, arguments, operation) in examples() {
         let bytes = request(opcode, 99, &[&arguments]);
@@ -127,7 +127,7 @@ fn every_request_is_read_as_it_was_meant() {
 }
 
 #[test]
-fn what_is_too_short_is_refused_at_every_length() {
+fn a_request_that_is_too_short_is_refused_at_every_length() {
     for (opcode, arguments, _) in examples() {
         for length in 0..arguments.len() {
             let bytes = request(opcode, 99, &[&arguments[..length]]);
@@ -137,12 +137,12 @@ fn what_is_too_short_is_refused_at_every_length() {
     }
     for length in 0..40 {
         let malformed = Request::decode(&request(17, 99, &[])[..length]).unwrap_err();
-        assert_eq!(malformed.answer_to, None, "nobody is named in {length} bytes");
+        assert_eq!(malformed.answer_to, None, "no request number is in {length} bytes");
     }
 }
 
 #[test]
-fn a_length_that_is_not_true_is_refused() {
+fn a_wrong_length_is_refused() {
     let mut bytes = request(17, 99, &[]);
     for wrong in [0_u32, 39, 41, u32::MAX] {
         bytes[..4].copy_from_slice(&wrong.to_ne_bytes());
@@ -151,7 +151,7 @@ fn a_length_that_is_not_true_is_refused() {
 }
 
 #[test]
-fn what_a_newer_kernel_appends_is_passed_over() {
+fn appended_bytes_of_a_newer_kernel_are_ignored() {
     for (opcode, arguments, operation) in examples() {
         let bytes = request(opcode, 1, &[&arguments, &[0xee; 24]]);
         assert_eq!(Request::decode(&bytes).unwrap().operation, operation);
@@ -164,13 +164,13 @@ fn what_a_newer_kernel_appends_is_passed_over() {
 }
 
 #[test]
-fn no_bytes_whatever_make_it_panic() {
+fn decoding_never_panics() {
     let mut rng = fastrand::Rng::with_seed(1);
     let (mut taken, mut refused) = (0, 0);
     for _ in 0..200_000 {
         let mut bytes = vec![0; rng.usize(..200)];
         rng.fill(&mut bytes);
-        // Nearly right is nearer to a mistake than nothing but noise.
+        // Nearly valid requests find more mistakes than random bytes.
         if rng.u8(..4) > 0 && bytes.len() >= 8 {
             let length = u32::try_from(bytes.len()).unwrap();
             bytes[..4].copy_from_slice(&length.to_ne_bytes());

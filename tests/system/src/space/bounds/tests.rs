@@ -120,13 +120,13 @@ pub(in crate::space) fn usable_row(zones: u32, zone_mib: u64, reserve: u32, offe
 fn so_much_must_be_offered_and_no_less() {
     let holds = |row: &usable::Row| of_usable(row).map(|bound| bound.holds());
     for (zones, gb) in [(36, 54), (68, 115), (128, 230)] {
-        assert_eq!(holds(&usable_row(zones, 2048, 1, gb << 10)), Some(true), "{zones} zones");
-        assert_eq!(holds(&usable_row(zones, 2048, 1, (gb << 10) - 1)), Some(false), "{zones} zones");
+        assert_eq!(holds(&usable_row(zones, 2048, 0, gb << 10)), Some(true), "{zones} zones");
+        assert_eq!(holds(&usable_row(zones, 2048, 0, (gb << 10) - 1)), Some(false), "{zones} zones");
     }
-    assert_eq!(holds(&usable_row(1000, 64, 1, 62_080)), Some(true));
-    assert_eq!(holds(&usable_row(1000, 64, 1, 62_079)), Some(false));
+    assert_eq!(holds(&usable_row(1000, 64, 0, 62_080)), Some(true));
+    assert_eq!(holds(&usable_row(1000, 64, 0, 62_079)), Some(false));
     assert_eq!(holds(&usable_row(1000, 64, 1000, 57_600)), None, "it was asked for less");
-    assert_eq!(holds(&usable_row(32, 2048, 1, 1)), None, "nothing is asked of it");
+    assert_eq!(holds(&usable_row(32, 2048, 0, 1)), None, "nothing is asked of it");
 }
 
 pub(in crate::space) fn beside_row(read_waits_ns: u64) -> beside::Row {

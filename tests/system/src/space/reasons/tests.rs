@@ -28,7 +28,7 @@ fn judged() -> Vec<Bound> {
     let pieces = pieces::Row { seed: 1, pieces: 9, before, collected, put_together, alone, moved_bytes: 1 };
     let mut bounds = bounds::of(&rows());
     bounds.extend([(36, 2048), (1000, 64)].map(|(zones, mib)| {
-        bounds::of_usable(&usable_row(zones, mib, 1, 1)).expect("something is asked of it")
+        bounds::of_usable(&usable_row(zones, mib, 0, 1)).expect("something is asked of it")
     }));
     bounds.push(bounds::of_pieces(&pieces));
     // What has always held has no reason not to, and fails if it does not.
