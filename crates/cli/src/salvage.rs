@@ -16,8 +16,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
-use fs::{InodeNo, Kind, Salvage, SalvagedItem, SalvagedNames, Trouble, Unsaved};
+use fs::{InodeNo, Kind};
 use indicatif::ProgressBar;
+use salvage::{Item, Paths, Salvage, Trouble, Unsaved};
 use serde::Serialize;
 use zone::{Device, FsId};
 
@@ -130,7 +131,7 @@ struct Saving<'a> {
     descent: Descent,
     /// It and those above, from the root on. They get their attributes when they are left: what is made in them changes
     /// these, and may be forbidden by them.
-    directories: Vec<SalvagedItem>,
+    directories: Vec<Item>,
     /// What could not be made: nothing below is either.
     failed: BTreeSet<InodeNo>,
     bar: ProgressBar,
@@ -154,7 +155,7 @@ impl<'a> Saving<'a> {
     }
 
     /// Saves one item. What the target refuses is told and goes on; a target that takes no more ends it.
-    fn save(&mut self, item: &SalvagedItem, names: &SalvagedNames) -> Result<()> {
+    fn save(&mut self, item: &Item, names: &Paths) -> Result<()> {
         if item.parent.is_some_and(|parent| self.failed.contains(&parent)) {
             self.not_saved(item, names, "the directory that it is in was not made");
             return Ok(());
@@ -171,21 +172,21 @@ impl<'a> Saving<'a> {
         Ok(())
     }
 
-    fn not_saved(&mut self, item: &SalvagedItem, names: &SalvagedNames, why: &str) {
+    fn not_saved(&mut self, item: &Item, names: &Paths, why: &str) {
         if !item.is_link {
             self.failed.insert(item.inode);
         }
         self.tell(item, names, "not-made", format!("was not made: {why}"));
     }
 
-    fn tell(&mut self, item: &SalvagedItem, names: &SalvagedNames, kind: &'static str, what: String) {
+    fn tell(&mut self, item: &Item, names: &Paths, kind: &'static str, what: String) {
         let path = AnyPath::from(names.path_in(item.parent, &item.name));
         let inode = item.inode.0;
         self.report.troubles.push(ReportedTrouble { path, inode, kind, what, ranges: Vec::new() });
     }
 
     /// The directory that was saved last is complete.
-    fn leave(&mut self, names: &SalvagedNames) -> Result<()> {
+    fn leave(&mut self, names: &Paths) -> Result<()> {
         let item = self.directories.pop().expect("what is saved is in a directory that was");
         let to = match item.parent {
             Some(_) => {
@@ -198,7 +199,7 @@ impl<'a> Saving<'a> {
         Ok(())
     }
 
-    fn make(&mut self, item: &SalvagedItem, names: &SalvagedNames) -> Result<()> {
+    fn make(&mut self, item: &Item, names: &Paths) -> Result<()> {
         let name = OsStr::from_bytes(&item.name);
         let to = self.descent.at(name);
         if item.is_link {
@@ -228,7 +229,7 @@ impl<'a> Saving<'a> {
     }
 
     /// A further name of what was saved before.
-    fn link(&self, inode: InodeNo, names: &SalvagedNames, to: &Path) -> Result<()> {
+    fn link(&self, inode: InodeNo, names: &Paths, to: &Path) -> Result<()> {
         let Some((Some(directory), name)) = names.first(inode) else { bail!("it was saved nowhere") };
         let name = OsStr::from_bytes(name);
         if directory.0 == self.descent.key() {
@@ -242,7 +243,7 @@ impl<'a> Saving<'a> {
         Ok(std::fs::hard_link(self.descent.elsewhere(way.into_iter().rev())?.at(name), to)?)
     }
 
-    fn file(&mut self, item: &SalvagedItem, names: &SalvagedNames, to: &Path) -> Result<()> {
+    fn file(&mut self, item: &Item, names: &Paths, to: &Path) -> Result<()> {
         let (troubles, bytes) = make_file(to, |file| {
             if item.has_record {
                 file.set_len(item.record.size)?;
@@ -266,7 +267,7 @@ impl<'a> Saving<'a> {
         Ok(())
     }
 
-    fn attributes(&mut self, item: &SalvagedItem, to: &Path, names: &SalvagedNames) {
+    fn attributes(&mut self, item: &Item, to: &Path, names: &Paths) {
         let (looks, mut refused) = (Looks::from(&item.record), Vec::new());
         if self.is_root && item.has_record {
             set_owner(&looks, to, &mut refused);
@@ -286,7 +287,7 @@ impl<'a> Saving<'a> {
         }
     }
 
-    fn finish(mut self, troubles: Vec<Trouble>, names: &SalvagedNames) -> Result<Report> {
+    fn finish(mut self, troubles: Vec<Trouble>, names: &Paths) -> Result<Report> {
         while !self.directories.is_empty() {
             self.leave(names)?;
         }

@@ -194,6 +194,12 @@ impl Extent {
         Extent { address: self.address.offset(from), blocks, crcs, ..*self }
     }
 
+    /// Of an extent that begins at block `start`: the part in blocks [from, to), and where that begins.
+    pub fn within(&self, start: u64, (from, to): (u64, u64)) -> Option<(u64, Extent)> {
+        let (first, last) = (start.max(from), (start + u64::from(self.blocks)).min(to));
+        (first < last).then(|| (first, self.slice((first - start) as Blocks, (last - start) as Blocks)))
+    }
+
     /// The stored bytes.
     pub fn encode(&self) -> Vec<u8> {
         let flag = |set: bool, flag: u16| if set { flag } else { 0 };

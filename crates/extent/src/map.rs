@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use tree::{Store, StoreError, Tx};
+use tree::{KeyRange, Store, StoreError, Table, Tx};
 use zone::{Blocks, Geometry, ZoneId};
 
 use crate::format::{self, EXTENT, Extent, KEY_BYTES, RESIDENT};
@@ -451,6 +451,20 @@ impl View {
     pub(crate) fn resident_change(&self) -> i64 {
         self.new_residents.len() as i64 - self.old_residents.len() as i64
     }
+}
+
+/// The blocks of an object whose keys may be in a range.
+pub fn blocks_in(range: &KeyRange, object: Object) -> Range<u64> {
+    let block_of = |table: Table, key: &[u8]| {
+        let (owner, block) = format::decode_key(key.strip_prefix(&[table.0])?)?;
+        (owner == object).then_some(block)
+    };
+    let touched = [EXTENT, RESIDENT].into_iter().filter(|&t| range.touches(t, &object.0.to_be_bytes()));
+    let each = touched.map(|table| {
+        let end = range.high.as_deref().and_then(|high| block_of(table, high));
+        block_of(table, &range.low).unwrap_or(0)..end.unwrap_or(u64::MAX)
+    });
+    each.reduce(|one, other| one.start.min(other.start)..one.end.max(other.end)).unwrap_or(0..0)
 }
 
 #[cfg(test)]

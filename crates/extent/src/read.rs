@@ -11,7 +11,6 @@ use tree::ZoneRef;
 use zone::{Command, DeviceError};
 
 use crate::format::{self, Extent};
-use crate::refcount::within;
 use crate::write::is_fatal;
 use crate::{ExtentError, Extents, Object, Result, map};
 
@@ -202,7 +201,7 @@ impl Extents {
         plan.held.extend(held);
         let (mut references, mut found) = (Vec::new(), residents.len() as u64);
         let data = extents.iter().filter(|(_, extent)| !extent.unwritten);
-        for (start, extent) in data.filter_map(|(start, extent)| within(*start, extent, (from, to))) {
+        for (start, extent) in data.filter_map(|(start, extent)| extent.within(*start, (from, to))) {
             if let Some(origin) = extent.origin {
                 let blocks = origin.block..origin.block + u64::from(extent.blocks);
                 let start = part.start + (start - from);

@@ -286,7 +286,7 @@ impl Extents {
         for (start, extent) in source.extents() {
             assert!(extent.origin.is_some() || extent.unwritten, "an object owns nothing of what it shares");
             if let Some((start, part)) =
-                within(start, extent, (from, until)).filter(|(_, e)| e.origin.is_some())
+                extent.within(start, (from, until)).filter(|(_, e)| e.origin.is_some())
             {
                 view.put(at + (start - from), part);
             }
@@ -301,7 +301,7 @@ impl Extents {
     pub(crate) fn blocks_of_others_alone(&self, object: Object, range: (u64, u64)) -> Result<u64> {
         let (_lock, view) = self.lock_view(object, range, usize::MAX, BTreeSet::new())?;
         let mut alone = 0;
-        for (_, part) in view.extents().filter_map(|(start, extent)| within(start, extent, range)) {
+        for (_, part) in view.extents().filter_map(|(start, extent)| extent.within(start, range)) {
             let Some(Origin { object: owner, block }) = part.origin else { continue };
             let run = block..block + u64::from(part.blocks);
             let mut from = run.start;
@@ -321,7 +321,7 @@ impl Extents {
         }
         let found = map::extents(&self.store, object, range, usize::MAX)?;
         let parts = found.iter().filter(|(_, extent)| extent.holds_space());
-        let parts = parts.filter_map(|(start, extent)| within(*start, extent, range));
+        let parts = parts.filter_map(|(start, extent)| extent.within(*start, range));
         Ok(parts.map(|(_, part)| u64::from(part.blocks)).sum())
     }
 
@@ -372,18 +372,12 @@ impl Extents {
     }
 }
 
-/// The part of an extent that lies in blocks [from, to).
-pub(crate) fn within(start: u64, extent: &Extent, (from, to): (u64, u64)) -> Option<(u64, Extent)> {
-    let (first, last) = (start.max(from), (start + u64::from(extent.blocks)).min(to));
-    (first < last).then(|| (first, extent.slice((first - start) as Blocks, (last - start) as Blocks)))
-}
-
 /// What a copy of blocks [from, to) of a view has.
 fn copied(view: &View, range: (u64, u64), copy: Object) -> View {
     let mut copied = View::new(copy, Vec::new(), Vec::new());
     let mut own: Vec<Range<u64>> = Vec::new();
     let data = view.extents().filter(|(_, extent)| !extent.unwritten);
-    for (start, extent) in data.filter_map(|(start, extent)| within(start, extent, range)) {
+    for (start, extent) in data.filter_map(|(start, extent)| extent.within(start, range)) {
         match extent.origin {
             Some(_) => copied.put(start, extent),
             None => own.push(start..start + u64::from(extent.blocks)),

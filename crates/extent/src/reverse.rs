@@ -324,8 +324,9 @@ fn read_parts(store: &Store, magic: u32, name: &ZoneName, places: &[Blocks]) -> 
     read_parts_of(&**store.device(), store.pool().capacity(name.zone), magic, name, places)
 }
 
-/// One, in a zone that ends at `end`.
-pub(crate) fn read_part_of(
+/// Reads a summary, or a footer, of a zone that ends at `end`: its count, and the bytes of its entries. `None` if it is
+/// not there or not whole.
+pub fn read_summary(
     device: &dyn Device,
     end: Blocks,
     magic: u32,

@@ -654,7 +654,7 @@ impl Extents {
 
 /// Whether trying another zone is no use.
 pub(crate) fn is_fatal(error: &DeviceError) -> bool {
-    matches!(error, DeviceError::PowerLost | DeviceError::Unusable(_) | DeviceError::HostFull { .. })
+    error.is_of_whole_device()
 }
 
 /// A block without the zeros at its end.

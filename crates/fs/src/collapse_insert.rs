@@ -51,7 +51,7 @@ pub(crate) type Span = (Range<u64>, Option<u64>);
 
 impl Shift {
     /// The places of all bytes that the file can have.
-    pub(crate) fn spans(&self) -> Vec<Span> {
+    pub fn spans(&self) -> Vec<Span> {
         let Shift { at, length, moved, .. } = *self;
         match self.direction {
             Direction::Down => {

@@ -40,7 +40,6 @@ mod remove;
 mod rename;
 mod repair;
 mod runtime;
-mod salvage;
 mod scrub;
 #[cfg(test)]
 mod tests;
@@ -62,7 +61,6 @@ pub use lifetime::LIFETIME_ATTRIBUTE;
 pub use locks::{LockMode, LockOwner, LockRange, OnConflict, RECORD_LOCKS_MAX, RecordLock};
 pub use repair::Repaired;
 pub use runtime::{BackgroundTask, Worker};
-pub use salvage::{EachItem, Salvage, SalvagedItem, SalvagedNames, Trouble, Unsaved};
 pub use scrub::{ScrubAt, Scrubbed};
 pub use tree::Reserve;
 pub use types::{

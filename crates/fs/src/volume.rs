@@ -338,7 +338,7 @@ fn make_root(store: &Store, options: &FormatOptions, now: Timestamp) -> Result<(
 
 impl Record {
     /// An empty file without a name, created now.
-    pub(crate) fn empty(now: Timestamp) -> Record {
+    pub fn empty(now: Timestamp) -> Record {
         Record {
             kind: Kind::File,
             permissions: 0,

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use rt::sync::atomic::Ordering;
-use zone::{DeviceError, Role, ZoneId};
+use zone::{Role, ZoneId};
 
 use crate::core::Core;
 use crate::key_range::KeyRange;
@@ -62,11 +62,6 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.what)
     }
-}
-
-/// Whether the device has failed at one place only: what lies elsewhere can still be verified.
-pub(crate) fn is_of_one_place(error: &DeviceError) -> bool {
-    !matches!(error, DeviceError::PowerLost | DeviceError::Unusable(_) | DeviceError::HostFull { .. })
 }
 
 struct Walk<'a, 'v> {
@@ -141,7 +136,7 @@ impl Core {
                     findings.push(Finding { kind: FindingKind::Table, what, lost: None });
                     continue;
                 }
-                Err(StoreError::Device(error)) if is_of_one_place(&error) => {
+                Err(StoreError::Device(error)) if !error.is_of_whole_device() => {
                     let what = format!("MAT chunk {number} cannot be read: {error}");
                     findings.push(Finding { kind: FindingKind::Table, what, lost: None });
                     continue;
@@ -235,7 +230,7 @@ impl Walk<'_, '_> {
                 self.lost(what, low, high);
                 return Ok(());
             }
-            Err(StoreError::Device(error)) if is_of_one_place(&error) => {
+            Err(StoreError::Device(error)) if !error.is_of_whole_device() => {
                 self.lost(format!("node {} cannot be read: {error}", id.0), low, high);
                 return Ok(());
             }

@@ -188,7 +188,7 @@ const _: () = assert!(size_of::<DirectoryEntry>() == 16);
 /// What a page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum PageKind {
+pub enum PageKind {
     /// A node of a tree.
     Node = 1,
     /// Places of nodes.
@@ -199,7 +199,7 @@ pub(crate) enum PageKind {
     MatDirectory = 4,
     /// Addresses of ZIT chunks.
     ZitDirectory = 5,
-    /// Changes of leaves.
+    /// Delta records of leaves.
     Deltas = 6,
 }
 

@@ -7,15 +7,15 @@
 use std::sync::{Arc, LazyLock};
 
 use pool::Lsn;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 use zone::hostile::Decoder;
 use zone::{Address, FsId, Life, Pages, Role, ZoneId};
 
-use crate::checkpoint::loaded;
+use crate::decode;
 use crate::delta::{self, Changes, Packed};
 use crate::format::{
-    self, BatchHeader, BatchKind, DirectoryEntry, FRAME, Identity, LOG_MAGIC, LogFrame, PAGE_HEADER,
-    PAGE_MAGIC, PageKind, ZitEntry, checksum, take,
+    self, BatchHeader, BatchKind, FRAME, Identity, LOG_MAGIC, LogFrame, PAGE_HEADER, PAGE_MAGIC, PageKind,
+    checksum, take,
 };
 use crate::mat::Mat;
 use crate::page::Page;
@@ -174,15 +174,11 @@ fn chunks(bytes: &[u8]) {
             "unused ids are below the next"
         );
     }
-    let page = page_of(bytes, PageKind::ZitChunk);
-    for entry in page[PAGE_HEADER..].chunks_exact(size_of::<ZitEntry>()) {
-        let entry = ZitEntry::read_from_bytes(entry).ok().as_ref().and_then(loaded);
+    for entry in decode::zone_entries(&page_of(bytes, PageKind::ZitChunk)) {
         assert!(entry.is_none_or(|entry| Role::from_number(entry.role as u8).is_some()), "it has a role");
     }
-    for entry in page[PAGE_HEADER..].chunks_exact(size_of::<DirectoryEntry>()) {
-        let entry = DirectoryEntry::read_from_bytes(entry).expect("chunks of the entry's size");
-        let _ = Address::from_bits(entry.address.get());
-    }
+    let listed = decode::chunk_addresses(&page_of(bytes, PageKind::MatDirectory));
+    assert!(listed.len() as u64 == decode::chunks_per_directory(PAGE), "a full page of addresses");
 }
 
 /// Completes a block of a log zone: its frame is of this zone, and checksums are right.

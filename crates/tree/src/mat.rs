@@ -30,26 +30,29 @@ pub(crate) struct ChunkPlace {
 
 /// Where a node lies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
-    /// The page with its newest contents, whole or as changes to the base; none when it lies nowhere.
-    pub(crate) at: Address,
-    /// The whole page that the changes are to; none when `at` is whole.
-    pub(crate) base: Address,
+pub struct Place {
+    /// The page with its newest contents, whole or as delta records; none if it lies nowhere.
+    pub at: Address,
+    /// The base page of the delta records; none if `at` is whole.
+    pub base: Address,
 }
 
 impl Place {
-    pub(crate) const NOWHERE: Place = Place { at: Address::NONE, base: Address::NONE };
+    /// The place of a node that has not been written.
+    pub const NOWHERE: Place = Place { at: Address::NONE, base: Address::NONE };
 
     /// A page that holds all of the node.
-    pub(crate) fn whole(at: Address) -> Self {
+    pub fn whole(at: Address) -> Self {
         Place { at, base: Address::NONE }
     }
 
-    pub(crate) fn is_nowhere(&self) -> bool {
+    /// Whether the node has not been written.
+    pub fn is_nowhere(&self) -> bool {
         self.at.is_none()
     }
 
-    pub(crate) fn is_delta(&self) -> bool {
+    /// Whether the node was last written as delta records.
+    pub fn is_delta(&self) -> bool {
         !self.base.is_none()
     }
 
@@ -63,8 +66,57 @@ impl Place {
     }
 
     /// The page from which reading the node begins.
-    pub(crate) fn whole_page(&self) -> Address {
+    pub fn whole_page(&self) -> Address {
         if self.is_delta() { self.base } else { self.at }
+    }
+}
+
+/// How places lie in a chunk of the MAT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatLayout {
+    /// Bytes of a place: with one address or with two.
+    entry: usize,
+    /// Places in a chunk.
+    per_chunk: u64,
+}
+
+impl MatLayout {
+    /// The layout for pages of this size, with delta records or without.
+    pub fn new(page_size: usize, deltas: bool) -> Self {
+        let entry = if deltas { 16 } else { 8 };
+        MatLayout { entry, per_chunk: ((page_size - PAGE_HEADER) / entry) as u64 }
+    }
+
+    /// Places in a chunk.
+    pub fn per_chunk(&self) -> u64 {
+        self.per_chunk
+    }
+
+    /// The place at `index` of a chunk.
+    pub fn place_in(&self, chunk: &[u8], index: usize) -> Place {
+        let at = PAGE_HEADER + index * self.entry;
+        let address = |at: usize| {
+            Address::from_bits(u64::from_le_bytes(chunk[at..at + 8].try_into().expect("eight bytes")))
+        };
+        match self.has_deltas() {
+            true => Place { at: address(at), base: address(at + 8) },
+            false => Place::whole(address(at)),
+        }
+    }
+
+    /// Sets the place at `index` of a chunk.
+    fn set_in(&self, chunk: &mut [u8], index: usize, place: Place) {
+        let at = PAGE_HEADER + index * self.entry;
+        chunk[at..at + 8].copy_from_slice(&place.at.bits().to_le_bytes());
+        if self.has_deltas() {
+            chunk[at + 8..at + 16].copy_from_slice(&place.base.bits().to_le_bytes());
+        } else {
+            assert!(!place.is_delta(), "a volume without delta records has none");
+        }
+    }
+
+    fn has_deltas(&self) -> bool {
+        self.entry == 16
     }
 }
 
@@ -124,10 +176,7 @@ struct Counts {
 pub(crate) struct Mat {
     state: Mutex<State>,
     counts: Counts,
-    /// Bytes of a place in a chunk: with one address or with two.
-    entry: usize,
-    /// Places in a chunk.
-    per_chunk: u64,
+    layout: MatLayout,
     page_size: usize,
 }
 
@@ -135,9 +184,7 @@ impl Mat {
     /// A table whose chunks have pages of this size; with changes of leaves, or without.
     pub(crate) fn new(page_size: usize, deltas: bool, next_node: u64) -> Self {
         let state = Mutex::new(State { next_node, ..State::default() });
-        let entry = if deltas { 16 } else { 8 };
-        let per_chunk = ((page_size - PAGE_HEADER) / entry) as u64;
-        Mat { state, counts: Counts::default(), entry, per_chunk, page_size }
+        Mat { state, counts: Counts::default(), layout: MatLayout::new(page_size, deltas), page_size }
     }
 
     /// Notes a place in the running epoch, where a node was written, or only moved. Returns the one that it had in that
@@ -156,32 +203,19 @@ impl Mat {
         before.map(|before| before.place)
     }
 
-    /// Whether a leaf may lie as changes to a base.
+    /// Whether a leaf may be stored as delta records.
     pub(crate) fn has_deltas(&self) -> bool {
-        self.entry == 16
+        self.layout.has_deltas()
     }
 
     /// The place at `index` of a chunk.
     pub(crate) fn place_in(&self, chunk: &[u8], index: usize) -> Place {
-        let at = PAGE_HEADER + index * self.entry;
-        let address = |at: usize| {
-            Address::from_bits(u64::from_le_bytes(chunk[at..at + 8].try_into().expect("eight bytes")))
-        };
-        match self.has_deltas() {
-            true => Place { at: address(at), base: address(at + 8) },
-            false => Place::whole(address(at)),
-        }
+        self.layout.place_in(chunk, index)
     }
 
     /// Sets the place at `index` of a chunk.
     pub(crate) fn set_in(&self, chunk: &mut [u8], index: usize, place: Place) {
-        let at = PAGE_HEADER + index * self.entry;
-        chunk[at..at + 8].copy_from_slice(&place.at.bits().to_le_bytes());
-        if self.has_deltas() {
-            chunk[at + 8..at + 16].copy_from_slice(&place.base.bits().to_le_bytes());
-        } else {
-            assert!(!place.is_delta(), "a volume without deltas has none");
-        }
+        self.layout.set_in(chunk, index, place);
     }
 
     /// The chunks of the checkpoint from which recovery starts. Ids below `least` are always given out.
@@ -190,13 +224,13 @@ impl Mat {
         let mut state = self.state.lock();
         // Nobody has an id that is in no chunk. So a new node makes the table no longer than it may be, whatever the
         // checkpoint says has been given out.
-        state.next_node = state.next_node.min(self.per_chunk * chunks.len() as u64).max(least);
+        state.next_node = state.next_node.min(self.layout.per_chunk * chunks.len() as u64).max(least);
         state.chunks = chunks;
     }
 
     /// Places in a chunk.
     pub(crate) fn per_chunk(&self) -> u64 {
-        self.per_chunk
+        self.layout.per_chunk()
     }
 
     pub(crate) fn find(&self, id: NodeId) -> Found {
@@ -204,7 +238,7 @@ impl Mat {
         if let Some(changed) = state.running.get(&id).or_else(|| state.saving.get(&id)) {
             return Found::At(changed.place);
         }
-        Found::InChunk(id.0 / self.per_chunk)
+        Found::InChunk(id.0 / self.layout.per_chunk)
     }
 
     /// The same in the epoch that is being saved.
@@ -213,7 +247,7 @@ impl Mat {
         state
             .saving
             .get(&id)
-            .map_or(Found::InChunk(id.0 / self.per_chunk), |changed| Found::At(changed.place))
+            .map_or(Found::InChunk(id.0 / self.layout.per_chunk), |changed| Found::At(changed.place))
     }
 
     /// Where a chunk lies; no address when there is none.
@@ -285,7 +319,7 @@ impl Mat {
         if !state.free.is_empty() || !state.saving.is_empty() || !state.running.is_empty() {
             return None;
         }
-        let full = self.per_chunk as u32;
+        let full = self.layout.per_chunk as u32;
         while state.searched < state.chunks.len() {
             let number = state.searched;
             state.searched += 1;
@@ -304,8 +338,9 @@ impl Mat {
             return;
         }
         let next = state.next_node;
-        let first = number * self.per_chunk;
-        let unused = (0..self.per_chunk as usize).filter(|&index| self.place_in(chunk, index).is_nowhere());
+        let first = number * self.layout.per_chunk;
+        let unused =
+            (0..self.layout.per_chunk as usize).filter(|&index| self.place_in(chunk, index).is_nowhere());
         let ids = unused.map(|index| NodeId(first + index as u64)).filter(|id| id.0 != 0 && id.0 < next);
         state.free.extend(ids);
     }

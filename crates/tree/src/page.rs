@@ -33,9 +33,9 @@ const LINE: usize = 64;
 /// The largest page: a slot tells where its cell is.
 const BYTES_MAX: usize = 1 << 16;
 
-/// A page in memory.
+/// A node in memory.
 #[derive(Clone)]
-pub(crate) struct Page {
+pub struct Page {
     bytes: PageBuffer,
     /// As in the header, which is in memory that a search need not go to.
     group: Group,
@@ -76,9 +76,9 @@ impl Page {
         Page { bytes, group, level, used: 0, prefix: SmallVec::new(), heads: Vec::new() }
     }
 
-    /// A node that was read; the header has been checked already. `None` when its inside is not that
-    /// of a node.
-    pub(crate) fn load(bytes: PageBuffer) -> Option<Self> {
+    /// A node from a page that was read and whose header has been verified. `None` if its contents are not those of a
+    /// node.
+    pub fn load(bytes: PageBuffer) -> Option<Self> {
         let (header, _) = take::<PageHeader>(&bytes)?;
         let (group, level) = (Group(header.group.get()), header.level);
         let mut page = Page { bytes, group, level, used: 0, prefix: SmallVec::new(), heads: Vec::new() };
@@ -174,16 +174,18 @@ impl Page {
         self.count().checked_sub(1).is_some_and(|last| self.key(last).first() == Some(&PREPAID.0))
     }
 
-    pub(crate) fn level(&self) -> u8 {
+    /// How far it is above the leaves.
+    pub fn level(&self) -> u8 {
         self.level
     }
 
-    pub(crate) fn group(&self) -> Group {
+    /// The group in whose tree it is.
+    pub fn group(&self) -> Group {
         self.group
     }
 
     /// Number of entries.
-    pub(crate) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         usize::from(u16::from_le_bytes([self.bytes[56], self.bytes[57]]))
     }
 
@@ -219,24 +221,24 @@ impl Page {
     }
 
     /// The key of an entry.
-    pub(crate) fn key(&self, index: usize) -> &[u8] {
+    pub fn key(&self, index: usize) -> &[u8] {
         let (at, key, _) = self.cell(index);
         &self.bytes[at..at + key]
     }
 
     /// The value of an entry.
-    pub(crate) fn value(&self, index: usize) -> &[u8] {
+    pub fn value(&self, index: usize) -> &[u8] {
         let (at, key, value) = self.cell(index);
         &self.bytes[at + key..at + key + value]
     }
 
     /// The child of an entry of an inner node.
-    pub(crate) fn child(&self, index: usize) -> NodeId {
+    pub fn child(&self, index: usize) -> NodeId {
         NodeId(u64::from_le_bytes(self.value(index).try_into().expect("checked when loaded")))
     }
 
     /// The entry with this key, or where it would be.
-    pub(crate) fn search(&self, key: &[u8]) -> Result<usize, usize> {
+    pub fn search(&self, key: &[u8]) -> Result<usize, usize> {
         let (mut low, mut high) = self.likely(key);
         while low < high {
             let middle = (low + high) / 2;

@@ -6,7 +6,7 @@
 
 use zone::{Address, PageBuffer};
 
-use crate::check::{Finding, FindingKind, is_of_one_place};
+use crate::check::{Finding, FindingKind};
 use crate::core::Core;
 use crate::format::PageKind;
 use crate::mat::{Found, Place};
@@ -172,7 +172,7 @@ fn wrong<T>(read: Result<T>) -> Result<Option<String>> {
     match read {
         Ok(_) => Ok(None),
         Err(StoreError::Corrupt(what)) => Ok(Some(what)),
-        Err(StoreError::Device(error)) if is_of_one_place(&error) => Ok(Some(error.to_string())),
+        Err(StoreError::Device(error)) if !error.is_of_whole_device() => Ok(Some(error.to_string())),
         Err(error) => Err(error),
     }
 }

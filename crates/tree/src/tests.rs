@@ -24,7 +24,6 @@ mod missing;
 mod ordinary;
 mod reclaim;
 mod refused;
-mod salvage;
 mod successor;
 mod taken;
 mod witness;

@@ -19,7 +19,7 @@ pub const PREPAID: Table = Table(1);
 
 /// The name of a node; the MAT says where it lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct NodeId(pub(crate) u64);
+pub struct NodeId(pub u64);
 
 /// A cut in the order of transactions; counts up at each checkpoint and each seal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

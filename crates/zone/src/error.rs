@@ -92,4 +92,9 @@ impl DeviceError {
                 | DeviceError::Io { .. }
         )
     }
+
+    /// Whether the device as a whole has failed, so that no other zone can be read or written either.
+    pub fn is_of_whole_device(&self) -> bool {
+        matches!(self, DeviceError::PowerLost | DeviceError::Unusable(_) | DeviceError::HostFull { .. })
+    }
 }

@@ -20,7 +20,7 @@ struct Beside {
     why: &'static str,
 }
 
-const BESIDE: [Beside; 2] = [
+const BESIDE: [Beside; 3] = [
     Beside {
         name: "polder-emulated",
         last: "polder-zone",
@@ -34,6 +34,13 @@ const BESIDE: [Beside; 2] = [
         users: &["polder"],
         is_for_tests: false,
         why: "a volume does not need it",
+    },
+    Beside {
+        name: "polder-salvage",
+        last: "polder-fs",
+        users: &["polder"],
+        is_for_tests: true,
+        why: "a mount does not need it",
     },
 ];
 

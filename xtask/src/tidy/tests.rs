@@ -296,6 +296,19 @@ mod graph_rule {
     }
 
     #[test]
+    fn salvage_is_for_the_command_and_for_tests_above_it() {
+        assert!(of_kind("polder", "polder-salvage", Value::Null).is_empty());
+        for name in ["polder-fs", "polder-fuse", "polder-sim"] {
+            let uses = of_kind(name, "polder-salvage", Value::Null);
+            assert!(uses[0].contains("a mount does not need it"), "{name}");
+            assert!(of(name, "polder-salvage").is_empty(), "the tests of {name}");
+        }
+        assert!(of("polder-extent", "polder-salvage")[0].contains("a mount does not need it"));
+        assert!(of("polder-salvage", "polder-fs").is_empty());
+        assert!(of("polder-salvage", "polder-fuse")[0].contains("to its right"));
+    }
+
+    #[test]
     fn crates_without_a_place_and_users_of_consumers_are_found() {
         assert!(of("polder-new", "thiserror")[0].contains("no place in the graph"));
         assert!(of("polder-fs", "polder-sim")[0].contains("used by nobody"));

@@ -6,7 +6,6 @@ mod every;
 mod faults;
 mod findings;
 mod ordinary;
-mod salvage;
 mod shared;
 mod space;
 

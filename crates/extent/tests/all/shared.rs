@@ -1,7 +1,6 @@
 //! Objects that share blocks, used as files would use them.
 
-use extent::{MapLock, SalvagedData};
-use tree::Salvaged;
+use extent::MapLock;
 
 use super::*;
 
@@ -283,34 +282,4 @@ fn files_that_share_blocks_keep_their_own() {
         }
     }
     assert!(moved > 0, "blocks that are shared are moved");
-}
-
-/// What a file shares with another lies at other blocks of its own: salvaged at those of the other, it would be a file of
-/// the right length with everything in the wrong place.
-#[test]
-fn what_is_shared_is_salvaged_where_it_is_in_each_of_the_files() {
-    let mut files = Files::new(Spec::power_of_two());
-    let (size, mut rng) = (files.volume.block_size() as usize, Rng::with_seed(5));
-    files.write(1, 0, &noise(&mut rng, 60 * size));
-    files.write(1, 65 * size, b"a few bytes");
-    files.write(2, 0, &noise(&mut rng, 2 * size));
-    files.clone((1, 11, 66), 2, 100);
-    // The number that has the data, though the file has another one by now.
-    let mut tx = Tx::new();
-    let lost = files.volume.extents.lose_block(&mut tx, Object(1), 40).unwrap();
-    files.commit(tx, lost);
-    files.volume.store.checkpoint().unwrap();
-    let tables = Salvaged::scan(files.volume.device.clone(), &mut |_, _| ()).unwrap();
-    let (data, (object, bytes)) = (SalvagedData::new(Arc::new(tables)), &files.files[&2]);
-    let mut blocks = BTreeMap::new();
-    let mut each = |block, bytes: &[u8]| drop(blocks.insert(block, bytes.to_vec()));
-    let told = data.read(Object(*object), &mut each).unwrap();
-    assert_eq!((told.lost, told.uncertain), (std::iter::once(129..130).collect(), Vec::new()));
-    let expected: Vec<u64> = (0..2).chain(100..129).chain(130..149).chain([154]).collect();
-    assert_eq!(blocks.keys().copied().collect::<Vec<_>>(), expected);
-    for (block, found) in blocks {
-        let mut there = bytes[block as usize * size..].to_vec();
-        there.resize(size, 0);
-        assert!(found == there, "block {block}");
-    }
 }

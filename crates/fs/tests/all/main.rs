@@ -26,7 +26,6 @@ mod permissions;
 mod renames;
 mod repair;
 mod runtime;
-mod salvage;
 mod scattered;
 mod support;
 mod throttled;

@@ -26,9 +26,9 @@ fn salvage_contents(meter: &mut Meter, volume: Volume) -> Volume {
     let Volume { device, clock, fs } = volume;
     drop(fs);
     device.reopen();
-    let salvage = fs::Salvage::open(device.clone(), &mut |_, _| ()).unwrap();
+    let salvage = salvage::Salvage::open(device.clone(), &mut |_, _| ()).unwrap();
     meter.measure("salvage", || {
-        let mut each = |item: &fs::SalvagedItem, _: &fs::SalvagedNames| {
+        let mut each = |item: &salvage::Item, _: &salvage::Paths| {
             assert_eq!(salvage.contents(item, &mut |_, _| ())?, []);
             Ok::<(), fs::FsError>(())
         };

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use fs::{
-    Caller, Changes, FsError, Handle, InodeNo, Kind, RenameFlags, Salvage, SalvagedItem, SalvagedNames,
-};
+use fs::{Caller, Changes, FsError, Handle, InodeNo, Kind, RenameFlags};
+use salvage::{Item, Paths, Salvage};
 
 use super::{Meter, compare, kill, mount, name, remount, volume};
 use crate::support::{READ, Volume};
@@ -25,7 +24,7 @@ fn remount_check_salvage(meter: &mut Meter, volume: Volume) -> Volume {
         device.reopen();
         let salvage = Salvage::open(device.clone(), &mut |_, _| ()).unwrap();
         meter.measure("salvage", || {
-            let mut each = |_: &SalvagedItem, _: &SalvagedNames| Ok::<(), FsError>(());
+            let mut each = |_: &Item, _: &Paths| Ok::<(), FsError>(());
             assert_eq!(salvage.walk(&mut each).unwrap().0, []);
         });
         device.reopen();

@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use emulated::{CrashPlan, Emulated, Spec};
 use extent::format::{FOOTER_MAGIC, SUMMARY_MAGIC};
-use fs::{Finding, Fs, FsError, InodeNo, MountOptions, Repaired, Salvage, SalvagedItem};
+use fs::{Finding, Fs, FsError, InodeNo, MountOptions, Repaired};
 use rt::random::Rng;
 use rt::{ManualClock, Timestamp};
+use salvage::{Item, Paths, Salvage};
 use zone::{Blocks, Device, Role, ZoneId};
 
 use super::damage::Damage;
@@ -132,7 +133,7 @@ fn assert_saved(device: &Arc<Emulated>, inodes: usize, story: &str) {
     let salvage =
         Salvage::open(device.clone(), &mut |_, _| ()).unwrap_or_else(|why| panic!("{story}: {why}"));
     let mut saved = BTreeSet::new();
-    let each = &mut |item: &SalvagedItem, _: &fs::SalvagedNames| {
+    let each = &mut |item: &Item, _: &Paths| {
         saved.insert(item.inode);
         Ok::<_, FsError>(())
     };

@@ -197,16 +197,16 @@ fn the_name_of_data_without_an_inode_stays() {
     let kinds: Vec<_> = left.iter().map(Finding::kind).collect();
     assert_eq!(kinds, ["no-inode", "attribute-without-inode", "data-without-file"]);
     volume.fs.unmount().unwrap();
-    let salvage = fs::Salvage::open(volume.device.clone(), &mut |_, _| ()).unwrap();
+    let salvage = salvage::Salvage::open(volume.device.clone(), &mut |_, _| ()).unwrap();
     let mut found = Vec::new();
-    let each = &mut |item: &fs::SalvagedItem, names: &fs::SalvagedNames| {
+    let each = &mut |item: &salvage::Item, paths: &salvage::Paths| {
         if item.inode == f {
             let mut bytes = vec![0; 50_000];
             salvage.contents(item, &mut |at, some| {
                 let (at, end) = (at as usize, (at as usize + some.len()).min(50_000));
                 bytes[at..end].copy_from_slice(&some[..end - at]);
             })?;
-            found.push((names.path(item.inode), item.xattrs.clone(), bytes));
+            found.push((paths.path(item.inode), item.xattrs.clone(), bytes));
         }
         Ok::<_, fs::FsError>(())
     };

@@ -1,53 +1,50 @@
-//! What the metadata zones hold: every page that is whole, by what it says it is.
+//! Every page in the metadata zones whose checksum is right, by what it states about itself.
 //!
-//! Trusts nothing but checksums and the volume's id in headers and pages (I-TREE-2). Only zones whose header
-//! says that they hold metadata are read, and zones without a header in which pages stand: users' bytes, which
-//! could look like pages, are in zones of data. Memory: about 50 bytes for each page.
+//! Nothing is trusted but checksums and the volume's id in headers and pages (I-TREE-2). Only zones are read whose header
+//! has the role metadata, and zones without a header that contain mostly pages. Other zones contain users' bytes, which
+//! could look like pages. Memory: about 50 bytes for each page.
 
 use std::collections::{BTreeMap, HashMap};
 
+use tree::decode::{PageHeader, PageKind, delta_headers, page_header};
+use tree::{Result, StoreError};
 use zone::format::{ZoneIdentity, decode_header};
-use zone::{Address, Blocks, Device, FsId, Life, Role, ZoneId, ZoneInfo, ZoneState};
-
-use crate::check::is_of_one_place;
-use crate::delta;
-use crate::format::{PageHeader, PageKind, decode_page};
-use crate::types::{Result, StoreError};
+use zone::{Address, Blocks, Device, FsId, Role, ZoneId, ZoneInfo, ZoneState};
 
 /// Sizes that a page can have.
 const PAGE_SIZES: [usize; 5] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
 /// Bytes read at once.
 const READ_AT_ONCE: usize = 1 << 20;
 
-/// A page, or a leaf's changes in one.
+/// A page, or the delta records of a leaf in a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Copy {
-    pub(super) at: Address,
-    pub(super) epoch: u64,
-    pub(super) lsn: u64,
-    pub(super) group: u16,
-    pub(super) level: u8,
-    /// Of changes: the LSN of the page that they are to.
-    pub(super) base: u64,
+pub(crate) struct PageCopy {
+    pub(crate) at: Address,
+    pub(crate) epoch: u64,
+    pub(crate) lsn: u64,
+    pub(crate) group: u16,
+    pub(crate) level: u8,
+    /// Of delta records: the LSN of the base page.
+    pub(crate) base: u64,
 }
 
-impl Copy {
-    /// Of two copies of one thing the one with the greater age is newer.
-    pub(super) fn age(&self) -> (u64, u64) {
+impl PageCopy {
+    /// Of two copies of the same page, the one with the greater age is newer.
+    pub(crate) fn age(&self) -> (u64, u64) {
         (self.epoch, self.lsn)
     }
 }
 
-/// A zone as it was found.
+/// A zone as the device reports it, and its header.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct FoundZone {
-    pub(super) info: ZoneInfo,
-    pub(super) identity: Option<ZoneIdentity>,
+pub(crate) struct FoundZone {
+    pub(crate) info: ZoneInfo,
+    pub(crate) identity: Option<ZoneIdentity>,
 }
 
 impl FoundZone {
-    /// Where what was written ends, as far as that is known.
-    pub(super) fn end(&self) -> Blocks {
+    /// The end of the written blocks, as far as that is known.
+    pub(crate) fn end(&self) -> Blocks {
         match self.info.state {
             ZoneState::Empty | ZoneState::Offline => 0,
             state if state.has_pointer() => self.info.pointer,
@@ -56,25 +53,25 @@ impl FoundZone {
     }
 }
 
-/// Everything that was found.
+/// The pages of a volume.
 #[derive(Default)]
-pub(super) struct Scan {
-    pub(super) zones: Vec<FoundZone>,
-    pub(super) fs_id: FsId,
-    pub(super) page_size: usize,
-    pub(super) nodes: HashMap<u64, Vec<Copy>>,
-    pub(super) deltas: HashMap<u64, Vec<Copy>>,
+pub(crate) struct Scan {
+    pub(crate) zones: Vec<FoundZone>,
+    pub(crate) fs_id: FsId,
+    pub(crate) page_size: usize,
+    pub(crate) nodes: HashMap<u64, Vec<PageCopy>>,
+    pub(crate) deltas: HashMap<u64, Vec<PageCopy>>,
     /// Chunks and directories, by kind and number.
-    pub(super) tables: BTreeMap<(u8, u64), Vec<Copy>>,
-    /// Pages that are not what was written, or were never whole.
-    pub(super) damaged: Vec<(ZoneId, Blocks)>,
-    pub(super) pages: u64,
+    pub(crate) tables: BTreeMap<(u8, u64), Vec<PageCopy>>,
+    /// Positions of damaged pages, and of pages that were never written completely.
+    pub(crate) damaged: Vec<(ZoneId, Blocks)>,
+    pub(crate) pages: u64,
     /// Blocks of a page.
-    pub(super) page_blocks: Blocks,
+    pub(crate) page_blocks: Blocks,
 }
 
 /// Reads all headers.
-pub(super) fn zones(device: &dyn Device) -> Result<Vec<FoundZone>> {
+pub(crate) fn zones(device: &dyn Device) -> Result<Vec<FoundZone>> {
     let mut block = vec![0; device.geometry().block_size as usize];
     let infos = device.report()?.into_iter().enumerate();
     let found = infos.map(|(index, info)| {
@@ -88,11 +85,11 @@ pub(super) fn zones(device: &dyn Device) -> Result<Vec<FoundZone>> {
     found.collect()
 }
 
-/// The volume whose log and metadata are there, if it is one; else the one that most headers speak of.
+/// The volume of which there are log and metadata zones, if there is exactly one; else the one with most headers.
 ///
-/// A disk may hold more zones of a volume that was there before than of the one that was made over it. Making a volume
-/// writes a header of it to each zone that may be the log's, so what is left of an older one has no log.
-pub(super) fn volume(zones: &[FoundZone]) -> Option<FsId> {
+/// A disk may have more zones of an older volume than of the one that was made over it. mkfs writes headers to all zones
+/// that can become log zones, so the older volume has no log any more.
+pub(crate) fn volume(zones: &[FoundZone]) -> Option<FsId> {
     let identities = || zones.iter().filter_map(|zone| zone.identity);
     let has = |role: Role, fs_id: FsId| identities().any(|id| id.role == role && id.fs_id == fs_id);
     let mut votes: BTreeMap<FsId, u32> = BTreeMap::new();
@@ -105,18 +102,18 @@ pub(super) fn volume(zones: &[FoundZone]) -> Option<FsId> {
     }
 }
 
-/// Reads blocks; false when these cannot be read. An error when the device as a whole has failed.
-pub(super) fn read(device: &dyn Device, zone: ZoneId, block: Blocks, into: &mut [u8]) -> Result<bool> {
+/// Reads blocks. False if these cannot be read; an error if the device as a whole has failed.
+pub(crate) fn read(device: &dyn Device, zone: ZoneId, block: Blocks, into: &mut [u8]) -> Result<bool> {
     match device.read(zone, block, into) {
         Ok(()) => Ok(true),
-        Err(error) if is_of_one_place(&error) => Ok(false),
+        Err(error) if !error.is_of_whole_device() => Ok(false),
         Err(error) => Err(StoreError::Device(error)),
     }
 }
 
 impl Scan {
-    /// Reads all metadata; `progress` is told zones done and zones in all.
-    pub(super) fn new(device: &dyn Device, progress: &mut dyn FnMut(u64, u64)) -> Result<Scan> {
+    /// Reads all metadata zones. `progress` is called with the number of those that were read, and that of all.
+    pub(crate) fn new(device: &dyn Device, progress: &mut dyn FnMut(u64, u64)) -> Result<Scan> {
         let zones = zones(device)?;
         let Some(fs_id) = volume(&zones) else {
             return Err(StoreError::NoVolume(
@@ -136,13 +133,13 @@ impl Scan {
         Ok(scan)
     }
 
-    /// Whether a zone without a header is one of metadata: what is in it are pages, for the most part.
+    /// Whether a zone without a header is a metadata zone: most of its blocks belong to pages.
     fn is_metadata(&self, device: &dyn Device, zone: ZoneId) -> Result<bool> {
         let (mut page, mut block) = (vec![0; self.page_size], 1);
         let (mut whole, mut other) = (0u64, 0u64);
         while block + self.page_blocks <= self.zones[zone.0 as usize].end() {
             let is_read = read(device, zone, block, &mut page)?;
-            match is_read && decode_page(&page, self.fs_id).is_some() {
+            match is_read && page_header(&page, self.fs_id).is_some() {
                 true => whole += 1,
                 false => other += u64::from(!is_read || page.iter().any(|byte| *byte != 0)),
             }
@@ -151,7 +148,7 @@ impl Scan {
         Ok(whole > other)
     }
 
-    /// Zones of metadata, and those of which nothing is known.
+    /// Metadata zones, and zones without a header.
     fn candidates(&self) -> Vec<ZoneId> {
         let is_one = |zone: &FoundZone| match zone.identity {
             Some(identity) => identity.fs_id == self.fs_id && identity.role == Role::Metadata,
@@ -161,7 +158,7 @@ impl Scan {
         numbered.map(|(index, _)| ZoneId(index as u32)).collect()
     }
 
-    /// The size for which a page is whole.
+    /// The page size for which some page has the right checksum.
     fn find_page_size(&self, device: &dyn Device, candidates: &[ZoneId]) -> Result<usize> {
         let block_size = device.geometry().block_size as usize;
         for &zone in candidates {
@@ -170,7 +167,7 @@ impl Scan {
                 let (mut page, step) = (vec![0; size], (size / block_size) as Blocks);
                 let mut block = 1;
                 while block + step <= end {
-                    if read(device, zone, block, &mut page)? && decode_page(&page, self.fs_id).is_some() {
+                    if read(device, zone, block, &mut page)? && page_header(&page, self.fs_id).is_some() {
                         return Ok(size);
                     }
                     block += step;
@@ -180,7 +177,7 @@ impl Scan {
         Err(StoreError::NoVolume("no page of metadata can be read: no names can be saved".into()))
     }
 
-    /// Notes every page of a zone.
+    /// Adds every page of a zone.
     fn zone(&mut self, device: &dyn Device, zone: ZoneId) -> Result<()> {
         let (found, step) = (self.zones[zone.0 as usize], self.page_blocks);
         let mut life = found.identity.map(|identity| identity.life);
@@ -193,21 +190,20 @@ impl Scan {
             let at_once = read(device, zone, block, bytes)?;
             for page in bytes.chunks_mut(self.page_size) {
                 let is_read = at_once || read(device, zone, block, page)?;
-                let header = is_read.then(|| decode_page(page, self.fs_id)).flatten();
-                // The pages of a zone without a header say which life it is in; they all do.
-                let header = header
-                    .filter(|header| *life.get_or_insert(Life(header.life.get())) == Life(header.life.get()));
+                let header = is_read.then(|| page_header(page, self.fs_id)).flatten();
+                // The first page of a zone without a header tells the zone's life.
+                let header = header.filter(|header| *life.get_or_insert(header.life) == header.life);
                 match header {
                     Some(header) => {
                         whole += 1;
-                        self.page(Address::new(zone, block, Life(header.life.get())), &header, page);
+                        self.page(Address::new(zone, block, header.life), &header, page);
                     }
                     None => unknown.push((block, is_read && page.iter().all(|byte| *byte == 0))),
                 }
                 block += step;
             }
         }
-        // Where there is no pointer, what was never written ends the zone.
+        // In a zone without a write pointer, the blanks at the end were never written.
         if !found.info.state.has_pointer() {
             while unknown.last().is_some_and(|(at, is_blank)| *is_blank && at + step >= block) {
                 block -= step;
@@ -220,49 +216,37 @@ impl Scan {
     }
 
     fn page(&mut self, at: Address, header: &PageHeader, page: &[u8]) {
-        let copy = Copy {
-            at,
-            epoch: header.epoch.get(),
-            lsn: header.lsn.get(),
-            group: header.group.get(),
-            level: header.level,
-            base: 0,
-        };
-        if header.kind == PageKind::Node as u8 {
-            self.nodes.entry(header.id.get()).or_default().push(copy);
-        } else if header.kind == PageKind::Deltas as u8 {
-            for delta in delta::all(page).unwrap_or_default() {
-                let header = delta.header;
-                let copy = Copy {
-                    epoch: header.epoch.get(),
-                    lsn: header.lsn.get(),
-                    group: header.group.get(),
-                    base: header.base.get(),
-                    ..copy
-                };
-                self.deltas.entry(header.node.get()).or_default().push(copy);
+        let &PageHeader { kind, id, epoch, lsn, group, level, .. } = header;
+        let copy = PageCopy { at, epoch, lsn: lsn.0, group: group.0, level, base: 0 };
+        if kind == PageKind::Node as u8 {
+            self.nodes.entry(id).or_default().push(copy);
+        } else if kind == PageKind::Deltas as u8 {
+            for delta in delta_headers(page) {
+                let (epoch, lsn, group) = (delta.epoch, delta.lsn.0, delta.group.0);
+                let copy = PageCopy { epoch, lsn, group, base: delta.base.0, ..copy };
+                self.deltas.entry(delta.node.0).or_default().push(copy);
             }
         } else {
-            self.tables.entry((header.kind, header.id.get())).or_default().push(copy);
+            self.tables.entry((kind, id)).or_default().push(copy);
         }
     }
 
     /// The copies of a chunk or directory page.
-    pub(super) fn table(&self, kind: PageKind, number: u64) -> &[Copy] {
+    pub(crate) fn table(&self, kind: PageKind, number: u64) -> &[PageCopy] {
         self.tables.get(&(kind as u8, number)).map_or(&[], Vec::as_slice)
     }
 
     /// All copies of a kind.
-    pub(super) fn all(&self, kind: PageKind) -> impl Iterator<Item = (u64, &Copy)> {
+    pub(crate) fn all(&self, kind: PageKind) -> impl Iterator<Item = (u64, &PageCopy)> {
         let of_kind = self.tables.range((kind as u8, 0)..=(kind as u8, u64::MAX));
         of_kind.flat_map(|((_, number), copies)| copies.iter().map(move |copy| (*number, copy)))
     }
 
-    /// Whether something that was written later than this page may be among what is damaged.
+    /// Whether a page that was written after this one may be among the damaged ones.
     ///
-    /// One metadata zone is written at a time. So only what follows the page in its zone can be later as long
-    /// as that zone has room; and when it has none, zones that end in something earlier are earlier.
-    pub(super) fn may_hide_later(&self, page: &Copy) -> bool {
+    /// One metadata zone is written at a time. So while the zone of this page is not full, only pages behind this one are
+    /// later. Once it is full, a damaged page in another zone is earlier only if an earlier page follows it there.
+    pub(crate) fn may_hide_later(&self, page: &PageCopy) -> bool {
         let own = &self.zones[page.at.zone().0 as usize];
         let has_room =
             own.info.state.has_pointer() && own.info.pointer + self.page_blocks <= own.info.capacity;
@@ -272,9 +256,9 @@ impl Scan {
         })
     }
 
-    /// Whether a table that is not later than `page` stands behind a place in a zone.
-    fn ends_earlier(&self, zone: ZoneId, block: Blocks, page: &Copy) -> bool {
-        let behind = |copy: &Copy| copy.at.zone() == zone && copy.at.block() > block;
+    /// Whether a chunk or directory that is not later than `page` follows a position in a zone.
+    fn ends_earlier(&self, zone: ZoneId, block: Blocks, page: &PageCopy) -> bool {
+        let behind = |copy: &PageCopy| copy.at.zone() == zone && copy.at.block() > block;
         self.tables.values().flatten().any(|copy| behind(copy) && copy.age() <= page.age())
     }
 }

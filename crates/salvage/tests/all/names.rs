@@ -1,11 +1,12 @@
-//! Names and contents of a volume whose log is gone, whole but for that or not.
+//! Names and contents of a volume whose log is lost, and that is otherwise undamaged or not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use emulated::{Emulated, Spec};
-use fs::{Caller, FallocateMode, FsError, InodeNo, Kind, Salvage, Trouble, Unsaved};
+use fs::{Caller, FallocateMode, FsError, InodeNo, Kind};
 use rt::random::Rng;
+use salvage::{Salvage, Trouble, Unsaved};
 use zone::format::decode_header;
 use zone::{Blocks, Device, Role, ZoneId, ZoneState};
 
@@ -13,7 +14,7 @@ use crate::support::{Volume, pattern};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 
-/// What there is to be saved under a name.
+/// The contents of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Saved {
     inode: InodeNo,
@@ -26,7 +27,7 @@ struct Saved {
 
 type Tree = BTreeMap<String, Saved>;
 
-/// A volume with everything that a file can be, used for a while.
+/// A volume with files of every kind, after some use.
 fn used(seed: u64) -> Volume {
     let volume = Volume::on(Spec::new(4096, 40, 256));
     let (root, mut rng) = (Caller::root(), Rng::with_seed(seed));
@@ -69,7 +70,7 @@ fn used(seed: u64) -> Volume {
             volume.fs.store().checkpoint().unwrap();
         }
     }
-    // So much is written over that zones are collected.
+    // Overwrites until garbage collection has moved blocks.
     let large = volume.file(ROOT, "large");
     for round in 0..=u8::MAX {
         if volume.fs.extents().gc_stats().zones_evacuated > 0 {
@@ -78,13 +79,13 @@ fn used(seed: u64) -> Volume {
         volume.write(&large, 0, &pattern(round, 2_000_000));
         volume.write(&large, 3_000_000, &pattern(round, 700_000));
         volume.settle();
-        // Zones that die as a whole need not be.
+        // It moves nothing out of zones in which all blocks are dead.
         volume.fs.collect_garbage().unwrap();
     }
     volume
 }
 
-/// What the volume itself says.
+/// The names of a mounted volume.
 fn tree_of(volume: &Volume) -> Tree {
     let (root, fs) = (Caller::root(), &volume.fs);
     let mut tree = Tree::new();
@@ -116,10 +117,10 @@ fn tree_of(volume: &Volume) -> Tree {
     tree
 }
 
-/// What is saved, and what is told of it.
+/// What salvage saves and reports, and whether it found the newest checkpoint.
 fn salvaged(device: &Arc<Emulated>) -> (Tree, Vec<Trouble>, bool) {
     let salvage = Salvage::open(device.clone(), &mut |_, _| ()).unwrap();
-    let (mut tree, mut told) = (Tree::new(), Vec::new());
+    let (mut tree, mut reports) = (Tree::new(), Vec::new());
     let (troubles, _) = salvage
         .walk::<FsError>(&mut |item, names| {
             let path = names.path_in(item.parent, &item.name);
@@ -142,7 +143,7 @@ fn salvaged(device: &Arc<Emulated>) -> (Tree, Vec<Trouble>, bool) {
                 })?;
                 let place = names.path_in(item.parent, &item.name);
                 let trouble = |what| Trouble { path: place.clone(), inode: item.inode, what };
-                told.extend(what.into_iter().map(trouble));
+                reports.extend(what.into_iter().map(trouble));
             }
             let saved = Saved {
                 inode: item.inode,
@@ -162,11 +163,11 @@ fn salvaged(device: &Arc<Emulated>) -> (Tree, Vec<Trouble>, bool) {
             Ok(())
         })
         .unwrap();
-    told.extend(troubles);
-    (tree, told, salvage.tables().is_newest())
+    reports.extend(troubles);
+    (tree, reports, salvage.tables().is_newest())
 }
 
-/// Blocks of a zone's role that begin like this, each with those that follow it.
+/// Blocks in zones of a role that begin with these bytes, each with those that follow it.
 fn blocks(
     device: &Emulated,
     wanted: Role,
@@ -197,7 +198,7 @@ fn metadata(device: &Emulated) -> Vec<(ZoneId, Blocks)> {
     blocks(device, Role::Metadata, (4, b"PPAG"), 4)
 }
 
-/// Every block of a file.
+/// All blocks of files.
 fn data(volume: &Volume, tree: &Tree) -> Vec<(ZoneId, Blocks)> {
     let inodes: BTreeSet<u64> = tree.values().map(|saved| saved.inode.0).collect();
     let extents = inodes.into_iter().flat_map(|inode| {
@@ -216,7 +217,7 @@ fn wipe_log(device: &Emulated) {
 }
 
 #[test]
-fn everything_is_saved_without_the_log() {
+fn all_files_are_saved_without_the_log() {
     for seed in 0..3 {
         let volume = used(seed);
         let expected = tree_of(&volume);
@@ -226,8 +227,8 @@ fn everything_is_saved_without_the_log() {
         assert!(volume.fs.extents().gc_stats().zones_evacuated > 0);
         wipe_log(&volume.device);
         let commands = volume.device.commands();
-        let (found, told, is_newest) = salvaged(&volume.device);
-        assert!(is_newest && told.is_empty(), "{told:?}");
+        let (found, reports, is_newest) = salvaged(&volume.device);
+        assert!(is_newest && reports.is_empty(), "{reports:?}");
         for (path, saved) in &expected {
             assert!(found.get(path) == Some(saved), "seed {seed}: {path}");
         }
@@ -236,11 +237,11 @@ fn everything_is_saved_without_the_log() {
     }
 }
 
-/// After the last checkpoint files were changed, deleted, and moved by garbage collection; only the journal knew.
-/// What had not been touched is saved from where it is now, unless that is a zone that is not full and so does not say yet
-/// whose blocks it holds; what had is saved as it was, or said to be another.
+/// After the last checkpoint, files are changed, deleted, and moved by garbage collection; only the journal has that.
+/// Unchanged files are saved from their new places, unless their zone is not full and therefore has no complete reverse
+/// map. Changed files are saved as they were at the checkpoint, or reported as uncertain.
 #[test]
-fn what_was_moved_since_the_checkpoint_is_found_again() {
+fn blocks_that_gc_moved_after_the_checkpoint_are_found() {
     let volume = used(7);
     volume.fs.store().checkpoint().unwrap();
     let expected = tree_of(&volume);
@@ -248,7 +249,7 @@ fn what_was_moved_since_the_checkpoint_is_found_again() {
     let (before, large) = (moved_by_now(&volume), volume.open(expected["/large"].inode));
     let checkpoints = volume.fs.store().stats().checkpoints;
     let mut rounds = 0;
-    // Some of what dies leaves neighbours.
+    // Some zones with dead blocks have live ones too.
     while moved_by_now(&volume).difference(&before).count() < 10 {
         volume.write(&large, rounds % 5 * 200_000, &pattern(77, 100_000));
         volume.fs.extents().step().unwrap();
@@ -265,11 +266,11 @@ fn what_was_moved_since_the_checkpoint_is_found_again() {
     let Volume { device, fs, .. } = volume;
     drop((large, new, fs));
     wipe_log(&device);
-    let (found, told, is_newest) = salvaged(&device);
+    let (found, reports, is_newest) = salvaged(&device);
     assert!(is_newest);
     let other: BTreeSet<String> =
-        told.iter().map(|trouble| format!("/{}", String::from_utf8_lossy(&trouble.path))).collect();
-    assert!(other.contains("/large") && other.is_subset(&changed), "{told:?}");
+        reports.iter().map(|trouble| format!("/{}", String::from_utf8_lossy(&trouble.path))).collect();
+    assert!(other.contains("/large") && other.is_subset(&changed), "{reports:?}");
     for (path, saved) in expected.iter().filter(|(path, _)| !changed.contains(*path)) {
         assert!(found.get(path) == Some(saved), "{path}");
     }
@@ -280,13 +281,13 @@ fn full_zones(volume: &Volume, role: Role) -> BTreeSet<ZoneId> {
     zones.filter(|zone| volume.device.report_zone(*zone).unwrap().state == ZoneState::Full).collect()
 }
 
-/// Zones that take more.
+/// Zones that are not full.
 fn open_zones(volume: &Volume) -> BTreeSet<ZoneId> {
     let states = volume.device.report().unwrap().into_iter().enumerate();
     states.filter(|(_, info)| info.state != ZoneState::Full).map(|(index, _)| ZoneId(index as u32)).collect()
 }
 
-/// Files that have a block in one of these.
+/// Files that have a block in one of these zones.
 fn paths_in(volume: &Volume, tree: &Tree, zones: BTreeSet<ZoneId>) -> BTreeSet<String> {
     let lies_there = |saved: &Saved| {
         let one = Tree::from([(String::new(), saved.clone())]);
@@ -295,11 +296,11 @@ fn paths_in(volume: &Volume, tree: &Tree, zones: BTreeSet<ZoneId>) -> BTreeSet<S
     tree.iter().filter(|(_, saved)| lies_there(saved)).map(|(path, _)| path.clone()).collect()
 }
 
-/// Whether what was saved under a name is told to be uncertain in a way that allows this.
-fn is_told(told: &[Trouble], path: &str, saved: &Saved, found: Option<&Saved>) -> bool {
-    let of_path = || told.iter().filter(|trouble| trouble.path == path.trim_start_matches('/').as_bytes());
+/// Whether the reports about a name allow what was saved under it.
+fn is_reported(reports: &[Trouble], path: &str, saved: &Saved, found: Option<&Saved>) -> bool {
+    let of_path = || reports.iter().filter(|trouble| trouble.path == path.trim_start_matches('/').as_bytes());
     let Some(found) = found else {
-        // A directory above it, or all of them up there, must say that something is missing.
+        // One of the directories above it must be reported as incomplete.
         let mut above = path;
         while let Some((parent, _)) = above.rsplit_once('/') {
             let named = parent.trim_start_matches('/').as_bytes();
@@ -307,7 +308,7 @@ fn is_told(told: &[Trouble], path: &str, saved: &Saved, found: Option<&Saved>) -
                 trouble.path == named
                     && matches!(trouble.what, Unsaved::Entries { .. } | Unsaved::NoInode | Unsaved::Older)
             };
-            if told.iter().any(says) {
+            if reports.iter().any(says) {
                 return true;
             }
             above = parent;
@@ -338,7 +339,7 @@ fn is_told(told: &[Trouble], path: &str, saved: &Saved, found: Option<&Saved>) -
             .all(|(at, _)| ranges.iter().any(|range| range.contains(&(at as u64))))
 }
 
-/// In what one differs from the other, in few words.
+/// How one differs from the other.
 fn differs(saved: &Saved, found: Option<&Saved>) -> String {
     let Some(found) = found else { return "missing".to_owned() };
     let mut bytes = saved.contents.iter().zip(&found.contents);
@@ -348,9 +349,9 @@ fn differs(saved: &Saved, found: Option<&Saved>) -> String {
     format!("{:?} instead of {:?}, of {lengths:?} bytes, from {first:?}", of(found), of(saved))
 }
 
-/// Any blocks are destroyed, and the log. What is saved is right, or said not to be.
+/// Random blocks are destroyed beside the log. Each file that is saved is right, or reported as uncertain.
 #[test]
-fn what_is_saved_of_a_damaged_volume_is_right_or_told() {
+fn files_of_a_damaged_volume_are_right_or_reported() {
     let volume = used(1);
     let expected = tree_of(&volume);
     volume.fs.unmount().unwrap();
@@ -375,32 +376,39 @@ fn what_is_saved_of_a_damaged_volume_is_right_or_told() {
         };
         let damaged = salvage.tables().counts().pages_damaged;
         drop(salvage);
-        let (found, told, is_newest) = salvaged(&device);
+        let (found, reports, is_newest) = salvaged(&device);
         newest += u32::from(is_newest);
-        // That everything may be older is said of the volume as a whole, and never without a reason.
-        assert!(is_newest || damaged > 0, "seed {seed}: nothing is damaged, and everything said to be older");
+        // That a later checkpoint may be lost is reported for the volume as a whole, and never without damage.
+        assert!(
+            is_newest || damaged > 0,
+            "seed {seed}: nothing is damaged, and all files are reported as older"
+        );
         let exact = expected.iter().filter(|(path, saved)| found.get(*path) == Some(saved)).count();
         assert!(exact * 2 > expected.len(), "seed {seed}: only {exact} of {} are right", expected.len());
         for (path, saved) in &expected {
             match found.get(path) {
                 Some(there) if there == saved => right += 1,
                 there => {
-                    let is_told = !is_newest || is_told(&told, path, saved, there);
-                    assert!(is_told, "seed {seed}: {path} is {}, and nobody says so", differs(saved, there));
+                    let is_reported = !is_newest || is_reported(&reports, path, saved, there);
+                    assert!(
+                        is_reported,
+                        "seed {seed}: {path} is {}, and this is not reported",
+                        differs(saved, there)
+                    );
                     (other, missing) =
                         (other + u32::from(there.is_some()), missing + u32::from(there.is_none()));
                 }
             }
         }
-        // Nothing is made up: what is not expected stands where it is said to be doubtful.
+        // Nothing is invented: an unexpected file is in a place that is reported as uncertain.
         for path in found.keys().filter(|path| !expected.contains_key(*path)) {
             let bare = path.trim_start_matches('/');
             let is_doubtful = bare.starts_with("lost+found")
-                || told.iter().any(|trouble| bare.as_bytes().starts_with(&trouble.path));
+                || reports.iter().any(|trouble| bare.as_bytes().starts_with(&trouble.path));
             assert!(!is_newest || is_doubtful, "seed {seed}: {path} was never there");
         }
     }
     println!("{right} right, {other} other, {missing} missing, newest in {newest} of 40, {refused} refused");
-    assert!(refused < 5, "{refused} of 40 were not looked at");
+    assert!(refused < 5, "{refused} of 40 were refused");
     assert!(right > 7_000 && other > 10 && missing > 0 && newest > 12, "{right} {other} {missing} {newest}");
 }
