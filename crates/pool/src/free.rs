@@ -25,6 +25,9 @@ impl Links {
     const NOWHERE: Links = Links { before: NONE, after: NONE };
 }
 
+/// Bytes that the list takes for each zone.
+pub(crate) const BYTES_PER_ZONE: usize = size_of::<Links>();
+
 /// What the list needs to know of a free zone. It does not change while the zone is in the list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FreeZone {
@@ -64,10 +67,11 @@ pub(crate) struct FreeList {
     by_capacity: BTreeMap<Blocks, u32>,
     /// Zones from this one on are conventional: they are full after every mount.
     sequential: u32,
+    page_blocks: Blocks,
 }
 
 impl FreeList {
-    pub(crate) fn new(zones: usize, sequential: u32) -> Self {
+    pub(crate) fn new(zones: usize, sequential: u32, page_blocks: Blocks) -> Self {
         FreeList {
             lists: BTreeMap::new(),
             links: vec![Links::NOWHERE; zones],
@@ -75,6 +79,7 @@ impl FreeList {
             ordinary: 0,
             by_capacity: BTreeMap::new(),
             sequential,
+            page_blocks,
         }
     }
 
@@ -82,12 +87,12 @@ impl FreeList {
         self.count
     }
 
-    /// How many of the free zones hold this number of blocks behind their headers, the largest first. If all of them do not
-    /// suffice, the rest is counted in zones of `of_zone` blocks.
+    /// How many of the free zones hold this number of blocks in whole pages behind their headers, the largest first. If all
+    /// of them do not suffice, the rest is counted in zones of `of_zone` blocks.
     pub(crate) fn holding(&self, blocks: u64, of_zone: u64) -> u32 {
         let (mut rest, mut zones) = (blocks, 0);
         for (&capacity, &count) in self.by_capacity.iter().rev() {
-            let (count, each) = (u64::from(count), u64::from(capacity - 1));
+            let (count, each) = (u64::from(count), self.in_pages(capacity));
             let wanted = rest.div_ceil(each);
             if wanted <= count {
                 return (zones + wanted) as u32;
@@ -98,10 +103,14 @@ impl FreeList {
         (zones + rest.div_ceil(of_zone)) as u32
     }
 
-    /// Blocks that free zones hold behind their headers, in whole pages.
-    pub(crate) fn headroom(&self, page_blocks: Blocks) -> u64 {
-        let each = |capacity: Blocks| u64::from((capacity - 1) / page_blocks * page_blocks);
-        self.by_capacity.iter().map(|(&capacity, &count)| each(capacity) * u64::from(count)).sum()
+    /// Blocks that free zones hold in whole pages behind their headers.
+    pub(crate) fn headroom(&self) -> u64 {
+        let of = |(&capacity, &count): (&Blocks, &u32)| self.in_pages(capacity) * u64::from(count);
+        self.by_capacity.iter().map(of).sum()
+    }
+
+    fn in_pages(&self, capacity: Blocks) -> u64 {
+        u64::from((capacity - 1) / self.page_blocks * self.page_blocks)
     }
 
     /// The number of zones that data and metadata take first.

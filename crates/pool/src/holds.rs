@@ -36,7 +36,7 @@ impl Hold {
         is_read || is_pending
     }
 
-    /// Pages in the zone that overlays and directories name.
+    /// Pages, delta records and base pages that overlays and directories name.
     pub(crate) fn named(&self) -> u32 {
         self.pages + self.deltas + self.bases
     }

@@ -4,8 +4,8 @@
 //! mounted: their usage, pending blocks, readers, and pages that running epochs name. It knows roles, lives, capacities and
 //! counts of live blocks. It knows no node, no object and no byte on the device: `tree` encodes the rows.
 //!
-//! One mutex guards everything. It is a leaf: under it, no I/O is done and no other lock is taken, except leaf locks of
-//! reservations ([`Reserved`]). All changes of a transaction, and the reservations that it spends, take effect under one
+//! One mutex guards everything. Under it, no I/O is done, and only leaf locks are taken: those of reservations
+//! ([`Reserved`]), and of a caller that looks at the whole table. All changes of a transaction, and the reservations that it spends, take effect under one
 //! hold of this mutex. So a reader of the whole table ([`Moment`]) never sees half of a transaction.
 //!
 //! The rules for resets are I-ZONE-4 in `docs/design.md`, section 6. `docs/internals/space.md` has the diagram of the
@@ -26,7 +26,7 @@ mod types;
 mod victims;
 
 pub use metadata::MetadataZone;
-pub use pool::{Pool, Shape};
+pub use pool::{OwnedPool, Pool, Shape};
 pub use rows::UserCounters;
 pub use shares::{GC_MINIMUM, MetadataReserve};
 pub use state::{Moment, Usage, ZoneNow};

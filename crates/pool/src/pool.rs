@@ -3,13 +3,15 @@
 mod blocks;
 mod saved;
 
+use std::ops::Deref;
+
 use rt::sync::{Condvar, Mutex};
 use zone::{Blocks, Life, Role, ZoneId, ZoneInfo};
 
 use crate::rows::Rows;
 use crate::shares::{GC_MINIMUM, MetadataReserve, Shares};
 use crate::state::{Moment, State, Usage};
-use crate::types::{Lsn, ZoneEntry, smallest_of_use};
+use crate::types::{Lsn, ZoneEntry};
 
 /// What the pool has to know of the volume.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +26,7 @@ pub struct Shape {
     pub sequential: u32,
 }
 
-/// The zones of a volume.
+/// The zones of a volume, for all that use them: questions, and the few changes that every writer makes.
 pub struct Pool {
     state: Mutex<State>,
     /// With `state`: a reset is over.
@@ -33,16 +35,18 @@ pub struct Pool {
     reserve: MetadataReserve,
 }
 
-impl Pool {
-    /// All zones are closed at first. `report` is what the device reports of them.
-    pub fn new(rows: Vec<ZoneEntry>, report: &[ZoneInfo], shape: Shape, reserve: MetadataReserve) -> Pool {
-        let rows = Rows::new(rows, shape.rows_per_chunk);
-        let state = State::new(rows, report, shape.sequential, shape.page_blocks, Shares::new(reserve));
-        Pool { state: Mutex::new(state), reset_over: Condvar::new(), shape, reserve }
+/// The zones of a volume in the hands of the store, which alone takes zones, resets them, and changes their rows.
+pub struct OwnedPool(Pool);
+
+impl Deref for OwnedPool {
+    type Target = Pool;
+
+    fn deref(&self) -> &Pool {
+        &self.0
     }
+}
 
-    // ---- questions ---------------------------------------------------------------------------
-
+impl Pool {
     /// The number of zones.
     pub fn count(&self) -> u32 {
         self.state.lock().rows.count()
@@ -75,7 +79,7 @@ impl Pool {
 
     /// Whether a zone has room for a header and a page. Others are never opened, and hold nothing.
     pub fn is_of_use(&self, zone: ZoneId) -> bool {
-        self.capacity(zone) >= smallest_of_use(self.shape.page_blocks)
+        self.state.lock().is_of_use(zone)
     }
 
     /// Whether a zone is being opened or written.
@@ -100,7 +104,7 @@ impl Pool {
 
     /// Blocks of pages that free zones hold.
     pub fn free_headroom(&self) -> u64 {
-        self.state.lock().free().headroom(self.shape.page_blocks)
+        self.state.lock().free().headroom()
     }
 
     /// Zones that are free, dead zones of data, and zones that are being reset: all at one moment.
@@ -129,18 +133,6 @@ impl Pool {
     /// the mutex: it takes only leaf locks and never calls the pool. The first call walks over the table.
     pub fn at_one_moment<T>(&self, see: impl FnOnce(Moment<'_>) -> T) -> T {
         see(self.state.lock().moment())
-    }
-
-    // ---- roles -------------------------------------------------------------------------------
-
-    /// Takes a free zone for this role, if the role may have one; also says whether the zone is empty.
-    pub fn take(&self, role: Role) -> Option<(ZoneId, bool)> {
-        self.state.lock().take(role)
-    }
-
-    /// Takes the free zone with this number; false if it is not free.
-    pub fn take_zone(&self, zone: ZoneId) -> bool {
-        self.state.lock().take_zone(zone)
     }
 
     /// Whether [`Pool::take`] would find a zone for this role now.
@@ -190,17 +182,6 @@ impl Pool {
         self.state.lock().shares.open_headroom()
     }
 
-    /// Sets the blocks that the open metadata zone still takes. They are a part of the reserve.
-    pub fn set_open_headroom(&self, blocks: Blocks) {
-        self.state.lock().shares.set_open_headroom(blocks);
-    }
-
-    /// Announces that metadata will write this number of blocks; false, and nothing changes, if they are not free. The
-    /// announcement ends when metadata has opened zones for it, or with the next one.
-    pub fn announce(&self, blocks: u64) -> bool {
-        self.state.lock().announce(blocks)
-    }
-
     /// Whether GC of metadata, or a checkpoint, counts on zones that are free.
     pub fn is_announced(&self) -> bool {
         self.state.lock().shares.is_announced()
@@ -209,12 +190,6 @@ impl Pool {
     /// Zones that user writes leave to metadata beside the reserve.
     pub fn metadata_target(&self) -> u32 {
         self.state.lock().shares.target()
-    }
-
-    /// Raises the target of metadata until it has this number of zones in all, but by `more` at most, and not at all if data
-    /// has no zone left to open; returns by how many.
-    pub fn raise_metadata_target(&self, zones: u32, more: u32) -> u32 {
-        self.state.lock().raise_target(zones, more)
     }
 
     /// Lowers the target of metadata by a zone, which data may take then; false if it is 0. It counts as a reset that is
@@ -242,6 +217,76 @@ impl Pool {
         self.state.lock().shares.is_one_taken()
     }
 
+    /// Nobody writes an open zone any more: it may become a victim, and it is reset when it is dead.
+    pub fn close(&self, zone: ZoneId) {
+        let mut state = self.state.lock();
+        if state.usage(zone) == Usage::Open {
+            state.set_usage(zone, Usage::Closed);
+        }
+    }
+
+    /// Closed data zones without pending blocks, each with its live blocks; the one with most dead blocks first. Dead zones
+    /// are not among them.
+    pub fn victims(&self, limit: usize) -> Vec<(ZoneId, Blocks)> {
+        let state = self.state.lock();
+        let is_idle = |&(_, zone): &(Blocks, ZoneId)| state.holds.of(zone).pending == 0;
+        let victims = state.victims.live().filter(is_idle).take(limit);
+        victims.map(|(rank, zone)| (zone, state.live_of_rank(rank, zone))).collect()
+    }
+
+    /// The number of dead data zones: they are free once they have been reset.
+    pub fn dead_count(&self) -> u32 {
+        self.state.lock().victims.dead_count()
+    }
+
+    /// The number of resets that are over.
+    pub fn resets_over(&self) -> u64 {
+        self.state.lock().resets.over()
+    }
+}
+
+impl OwnedPool {
+    /// All zones are closed at first. `report` is what the device reports of them.
+    pub fn new(
+        rows: Vec<ZoneEntry>,
+        report: &[ZoneInfo],
+        shape: Shape,
+        reserve: MetadataReserve,
+    ) -> OwnedPool {
+        let rows = Rows::new(rows, shape.rows_per_chunk);
+        let state = State::new(rows, report, shape.sequential, shape.page_blocks, Shares::new(reserve));
+        OwnedPool(Pool { state: Mutex::new(state), reset_over: Condvar::new(), shape, reserve })
+    }
+
+    // ---- roles -------------------------------------------------------------------------------
+
+    /// Takes a free zone for this role, if the role may have one; also says whether the zone is empty.
+    pub fn take(&self, role: Role) -> Option<(ZoneId, bool)> {
+        self.state.lock().take(role)
+    }
+
+    /// Takes the free zone with this number; false if it is not free.
+    pub fn take_zone(&self, zone: ZoneId) -> bool {
+        self.state.lock().take_zone(zone)
+    }
+
+    /// Sets the blocks that the open metadata zone still takes. They are a part of the reserve.
+    pub fn set_open_headroom(&self, blocks: Blocks) {
+        self.state.lock().shares.set_open_headroom(blocks);
+    }
+
+    /// Announces that metadata will write this number of blocks; false, and nothing changes, if they are not free. The
+    /// announcement ends when metadata has opened zones for it, or with the next one.
+    pub fn announce(&self, blocks: u64) -> bool {
+        self.state.lock().announce(blocks)
+    }
+
+    /// Raises the target of metadata until it has this number of zones in all, but by `more` at most, and not at all if data
+    /// has no zone left to open; returns by how many.
+    pub fn raise_metadata_target(&self, zones: u32, more: u32) -> u32 {
+        self.state.lock().raise_target(zones, more)
+    }
+
     /// A metadata or log zone begins a life: a part of the checkpoint that is being written, if there is one.
     pub fn open_for_store(&self, zone: ZoneId, life: Life, role: Role, capacity: Blocks) {
         self.state.lock().open_for_store(zone, life, role, capacity);
@@ -252,14 +297,6 @@ impl Pool {
     /// Gives a zone its usage after recovery, or when the previous one ends.
     pub fn set_usage(&self, zone: ZoneId, usage: Usage) {
         self.state.lock().set_usage(zone, usage);
-    }
-
-    /// Nobody writes an open zone any more: it may become a victim, and it is reset when it is dead.
-    pub fn close(&self, zone: ZoneId) {
-        let mut state = self.state.lock();
-        if state.usage(zone) == Usage::Open {
-            state.set_usage(zone, Usage::Closed);
-        }
     }
 
     /// The device reports a zone anew. Its usage stays the same.
@@ -277,15 +314,6 @@ impl Pool {
     /// The zone is dead and has been reset.
     pub fn freed(&self, zone: ZoneId, info: ZoneInfo) {
         self.state.lock().freed(zone, info);
-    }
-
-    /// Closed data zones without pending blocks, each with its live blocks; the one with most dead blocks first. Dead zones
-    /// are not among them.
-    pub fn victims(&self, limit: usize) -> Vec<(ZoneId, Blocks)> {
-        let state = self.state.lock();
-        let is_idle = |&(_, zone): &(Blocks, ZoneId)| state.holds.of(zone).pending == 0;
-        let victims = state.victims.live().filter(is_idle).take(limit);
-        victims.map(|(rank, zone)| (zone, state.live_of_rank(rank, zone))).collect()
     }
 
     // ---- resets ------------------------------------------------------------------------------
@@ -309,11 +337,6 @@ impl Pool {
             }
         }
         (ready, waiting)
-    }
-
-    /// The number of dead data zones: they are free once they have been reset.
-    pub fn dead_count(&self) -> u32 {
-        self.state.lock().victims.dead_count()
     }
 
     /// Begins the reset of a data zone that this record has emptied; false if another record changed it since, though it
@@ -345,11 +368,6 @@ impl Pool {
     pub fn end_reset(&self) {
         self.state.lock().resets.end();
         self.reset_over.notify_all();
-    }
-
-    /// The number of resets that are over.
-    pub fn resets_over(&self) -> u64 {
-        self.state.lock().resets.over()
     }
 
     /// Waits until more resets are over than `since`; false if none is running, and none has ended since.

@@ -8,8 +8,8 @@ pub(crate) struct Resets {
 }
 
 impl Resets {
-    pub(crate) fn begin(&mut self, count: u32) {
-        self.running += count;
+    pub(crate) fn begin(&mut self) {
+        self.running += 1;
     }
 
     pub(crate) fn end(&mut self) {

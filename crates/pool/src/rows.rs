@@ -88,7 +88,7 @@ impl Rows {
 
     /// A row as a chunk on the device has it.
     pub(crate) fn load(&mut self, zone: ZoneId, row: ZoneEntry) {
-        assert!(self.at_cut.is_none(), "rows are loaded before the first cut");
+        assert!(self.at_cut.is_none(), "rows are loaded while no checkpoint is written");
         self.rows[zone.0 as usize] = row;
     }
 

@@ -19,7 +19,7 @@ pub const GC_MINIMUM: u32 = 1;
 pub struct MetadataReserve {
     /// Blocks that two epochs write.
     pub blocks: u64,
-    /// Blocks that a zone holds behind its header.
+    /// Blocks that a zone holds in whole pages behind its header.
     pub of_zone: u64,
 }
 

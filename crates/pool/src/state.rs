@@ -2,7 +2,7 @@
 
 use zone::{Address, Blocks, Life, Role, ZoneId, ZoneInfo};
 
-use crate::free::{FreeList, FreeZone};
+use crate::free::{BYTES_PER_ZONE, FreeList, FreeZone};
 use crate::holds::Holds;
 use crate::metadata::MetadataZones;
 use crate::resets::Resets;
@@ -44,7 +44,7 @@ struct Run {
 }
 
 /// What a zone takes while it is not in use, links in the free list included: a volume may have millions.
-const _: () = assert!(size_of::<ZoneEntry>() + size_of::<Run>() + 8 <= 64);
+const _: () = assert!(size_of::<ZoneEntry>() + size_of::<Run>() + BYTES_PER_ZONE <= 64);
 
 /// The table.
 pub(crate) struct State {
@@ -130,7 +130,7 @@ impl State {
             victims: Victims::default(),
             shares,
             resets: Resets::default(),
-            free: FreeList::new(report.len(), sequential),
+            free: FreeList::new(report.len(), sequential, page_blocks),
             run: report.iter().map(run).collect(),
             zone_blocks_min: smallest_of_use(page_blocks),
             largest,
@@ -148,6 +148,11 @@ impl State {
 
     pub(crate) fn info(&self, zone: ZoneId) -> ZoneInfo {
         self.run[zone.0 as usize].info
+    }
+
+    /// Whether a zone has room for a header and a page.
+    pub(crate) fn is_of_use(&self, zone: ZoneId) -> bool {
+        self.info(zone).capacity >= self.zone_blocks_min
     }
 
     pub(crate) fn changed_by(&self, zone: ZoneId) -> Lsn {
@@ -237,7 +242,7 @@ impl State {
         ZoneNow {
             entry,
             info,
-            is_of_use: info.capacity >= self.zone_blocks_min,
+            is_of_use: self.is_of_use(zone),
             is_free: entry.role == Role::Free && zone.0 >= LOG_ZONES && can_be_opened,
             is_retired: usage == Usage::Retired,
         }
@@ -351,7 +356,8 @@ impl State {
         let Some(row) = self.rows.find(zone) else { return false };
         let live = i64::from(row.live) + blocks;
         let Ok(deltas) = u32::try_from(i64::from(row.deltas) + deltas) else { return false };
-        let is_possible = (0..=i64::from(self.info(zone).capacity)).contains(&live);
+        let is_metadata = row.role == Role::Metadata;
+        let is_possible = is_metadata && (0..=i64::from(self.info(zone).capacity)).contains(&live);
         if !self.rows.counts_agree(zone) || !is_possible {
             return false;
         }
@@ -441,7 +447,6 @@ impl State {
 
     /// Begins the reset of a closed zone.
     pub(crate) fn begin_reset(&mut self, zone: ZoneId) {
-        self.resets.begin(1);
         assert_eq!(self.usage(zone), Usage::Closed, "zone {} is closed before it is reset", zone.0);
         assert!(!self.rows.get(zone).holds_anything(), "zone {} is dead before it is reset", zone.0);
         if self.is_victim(zone) {
@@ -449,6 +454,7 @@ impl State {
             self.turnover += 1;
         }
         self.with_part(zone, |state| state.run[zone.0 as usize].usage = Usage::Resetting);
+        self.resets.begin();
     }
 
     /// The reset of a zone has succeeded, and the device reports it anew.
@@ -489,8 +495,7 @@ impl State {
         let (live, lacks) = (self.rows.get(zone).live, self.lacks(zone));
         self.victims.remove(zone, live, lacks);
         self.leave_free_list(zone);
-        let is_of_use = self.info(zone).capacity >= self.zone_blocks_min;
-        let is_retired = matches!(usage, Usage::Free { .. }) && !is_of_use;
+        let is_retired = matches!(usage, Usage::Free { .. }) && !self.is_of_use(zone);
         self.run[zone.0 as usize].usage = if is_retired { Usage::Retired } else { usage };
         if self.is_listed(zone) {
             self.free.push(self.free_zone(zone));

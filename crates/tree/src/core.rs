@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 
-use pool::{Lsn, Moment, Pool};
+use pool::{Lsn, Moment, OwnedPool};
 use rt::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use rt::sync::{Mutex, RwLock};
 use zone::{Address, Device, FsId, Lease, Leases, PageBuffer, Pages, Promise};
@@ -89,7 +89,7 @@ pub(crate) struct Core {
     pub(crate) info: VolumeInfo,
     pub(crate) device: Arc<dyn Device>,
     pub(crate) leases: Arc<Leases>,
-    pub(crate) pool: Arc<Pool>,
+    pub(crate) pool: Arc<OwnedPool>,
     pub(crate) log: Log,
     pub(crate) mat: Mat,
     pub(crate) cache: Cache,

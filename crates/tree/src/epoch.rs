@@ -5,7 +5,7 @@
 //! * **Memory.** A dirty node stays in the cache until it is written; after a crash replay has in memory all nodes
 //!   that two epochs have changed. Bounds on *nodes*.
 //! * **Room.** What is dirty has to be written, also when no zone is free any more but those kept for it
-//!   ([`crate::kept`]), and after a crash what was written early is dirty again. A bound on *pages that will be
+//!   ([`pool::MetadataReserve`]), and after a crash what was written early is dirty again. A bound on *pages that will be
 //!   written*: a node that is written whole takes one, and a leaf that is written as its changes (`delta`) what they
 //!   take and a fifth more.
 //! * **Replay.** A bound on the records' bytes.
@@ -214,7 +214,7 @@ impl Limits {
     /// What only metadata may take: room for what two epochs write, chunks too, and a zone to clean into.
     pub(crate) fn kept_for_metadata(&self, geometry: &Geometry, page_size: usize) -> MetadataReserve {
         let blocks = blocks_of_two_epochs(self.epoch_pages, self.zone_table_beyond, geometry, page_size);
-        MetadataReserve { blocks, of_zone: u64::from(geometry.zone_blocks - 1) }
+        MetadataReserve { blocks, of_zone: blocks_of_zone(geometry, page_size) }
     }
 }
 
@@ -230,10 +230,16 @@ fn blocks_of_two_epochs(
     (pages as u64 * page_size as u64).div_ceil(u64::from(geometry.block_size))
 }
 
+/// Blocks that metadata can write to a zone: whole pages behind the header.
+fn blocks_of_zone(geometry: &Geometry, page_size: usize) -> u64 {
+    let page_blocks = (page_size as u32).div_ceil(geometry.block_size);
+    u64::from((geometry.zone_blocks - 1) / page_blocks * page_blocks)
+}
+
 /// The length of an epoch for which the reserve has one zone fewer than for the longest one, if that is not much shorter:
 /// the reserve has room for two epochs in whole zones, and the rest of the last zone would be of no use.
 fn in_whole_zones(longest: usize, zone_table: usize, geometry: &Geometry, page_size: usize) -> usize {
-    let of_zone = u64::from(geometry.zone_blocks - 1);
+    let of_zone = blocks_of_zone(geometry, page_size);
     let zones = |pages: usize| {
         let beyond = zone_table.saturating_sub(pages / ZONE_TABLE_SHARE);
         blocks_of_two_epochs(pages, beyond, geometry, page_size).div_ceil(of_zone)

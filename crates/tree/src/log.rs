@@ -19,7 +19,7 @@ mod switch;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use pool::{Lsn, Pool};
+use pool::{Lsn, OwnedPool};
 use rt::sync::Mutex;
 use rt::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use zerocopy::IntoBytes;
@@ -160,7 +160,7 @@ pub(crate) struct Log {
     fs_id: FsId,
     device: Arc<dyn Device>,
     leases: Arc<Leases>,
-    pool: Arc<Pool>,
+    pool: Arc<OwnedPool>,
     state: Mutex<State>,
     io: Mutex<Io>,
     durable: AtomicU64,
@@ -198,7 +198,7 @@ pub(crate) struct Start {
 
 impl Log {
     /// A log that nothing can be appended to yet.
-    pub(crate) fn new(fs_id: FsId, leases: Arc<Leases>, pool: Arc<Pool>) -> Self {
+    pub(crate) fn new(fs_id: FsId, leases: Arc<Leases>, pool: Arc<OwnedPool>) -> Self {
         let device = Arc::clone(leases.device());
         let state = State {
             next: 1,

@@ -12,7 +12,7 @@
 
 mod look;
 
-use pool::{GC_MINIMUM, LOG_ZONES, Lsn, MetadataZone, Moment, Pool, Usage, smallest_of_use};
+use pool::{GC_MINIMUM, LOG_ZONES, Lsn, MetadataZone, Moment, OwnedPool, Usage, smallest_of_use};
 use rt::sync::atomic::{AtomicI64, Ordering};
 use zone::{Address, Blocks, Cause, Device, DeviceError, FsId, Lease, Life, Role, ZoneId, ZoneState};
 
@@ -50,7 +50,7 @@ pub(crate) enum Need {
 
 /// The life that begins when this zone is opened: greater than the ZIT's and than the one its header
 /// shows, which a crash may have left behind.
-pub(crate) fn next_life(device: &dyn Device, fs_id: FsId, pool: &Pool, zone: ZoneId) -> Result<Life> {
+pub(crate) fn next_life(device: &dyn Device, fs_id: FsId, pool: &OwnedPool, zone: ZoneId) -> Result<Life> {
     let known = pool.entry(zone).life;
     if device.report_zone(zone)?.state == ZoneState::Empty {
         return Ok(known.next());
@@ -79,7 +79,7 @@ fn read_if_there_is(device: &dyn Device, at: Address, into: &mut [u8]) -> Result
 }
 
 /// Tells those who wait for a reset that it is over.
-struct ResetOver<'z>(&'z Pool);
+struct ResetOver<'z>(&'z OwnedPool);
 
 impl Drop for ResetOver<'_> {
     fn drop(&mut self) {

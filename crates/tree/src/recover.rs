@@ -17,7 +17,7 @@ mod missing;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pool::{LOG_ZONES, LOG_ZONES_WITHIN, Lsn, Pool, Shape, Usage, ZoneEntry};
+use pool::{LOG_ZONES, LOG_ZONES_WITHIN, Lsn, OwnedPool, Shape, Usage, ZoneEntry};
 use rt::sync::atomic::Ordering;
 use rt::sync::{Mutex, RwLock};
 use zerocopy::FromBytes;
@@ -398,7 +398,7 @@ pub(crate) fn assemble(
         deltas_per_page: IN_PAGE_AT_LEAST,
         sequential: device.geometry().sequential(),
     };
-    let pool = Arc::new(Pool::new(entries, report, shape, kept));
+    let pool = Arc::new(OwnedPool::new(entries, report, shape, kept));
     let leases = Leases::new(Arc::clone(&device), info.fs_id, Arc::new(Traffic::default()));
     let saving = Saving {
         lease: None,
@@ -719,7 +719,7 @@ impl Core {
             let (entry, info) = (self.pool.entry(zone), self.pool.info(zone));
             let in_log = contents.zones.iter().any(|(identity, _)| identity.zone == zone);
             let waits = entry.role.holds_data() && self.pool.changed_by(zone) > known;
-            let holds = entry.holds_anything() || self.pool.named_pages(zone) > 0 || waits;
+            let holds = entry.holds_anything() || self.pool.named_copies(zone) > 0 || waits;
             let usage = match info.state {
                 _ if in_log => Usage::Open,
                 ZoneState::Offline => Usage::Retired,

@@ -2,7 +2,7 @@
 
 use zone::{Address, Blocks, ZoneId};
 
-use super::Pool;
+use super::{OwnedPool, Pool};
 use crate::metadata::MetadataZone;
 use crate::state::{State, Usage};
 use crate::types::NodeCopy;
@@ -20,7 +20,9 @@ impl Pool {
             hold.pending -= blocks;
         });
     }
+}
 
+impl OwnedPool {
     /// A reader enters, if the zone is still in this life. The zone is not reset until the reader leaves.
     pub fn enter(&self, at: Address) -> bool {
         let mut state = self.state.lock();
@@ -70,8 +72,8 @@ impl Pool {
         }
     }
 
-    /// Pages in a zone that overlays and directories name.
-    pub fn named_pages(&self, zone: ZoneId) -> u32 {
+    /// Pages, delta records and base pages in a zone that overlays and directories name.
+    pub fn named_copies(&self, zone: ZoneId) -> u32 {
         self.state.lock().holds.of(zone).named()
     }
 
@@ -120,12 +122,12 @@ impl Pool {
         state.metadata.all().filter_map(measured).collect()
     }
 
-    /// Closed metadata zones with live delta records that were not counted yet. If a page held `in_page` delta records,
-    /// `is_of_use` would have to hold of the capacity and of the least number of live blocks.
+    /// Closed metadata zones with live delta records that were not counted yet, and for which `is_worth_it` holds: it gets
+    /// the capacity, and the live blocks if a page holds `in_page` delta records.
     pub fn with_uncounted_deltas(
         &self,
         in_page: u64,
-        is_of_use: impl Fn(Blocks, Blocks) -> bool,
+        is_worth_it: impl Fn(Blocks, Blocks) -> bool,
     ) -> Vec<ZoneId> {
         let state = self.state.lock();
         let is_one = |zone: &ZoneId| {
@@ -134,7 +136,7 @@ impl Pool {
             state.usage(*zone) == Usage::Closed
                 && deltas > 0
                 && live < u64::from(capacity)
-                && is_of_use(capacity, live as Blocks)
+                && is_worth_it(capacity, live as Blocks)
                 && state.metadata.delta_pages(*zone, state.rows.get(*zone).life).is_none()
         };
         state.metadata.all().filter(is_one).collect()

@@ -5,11 +5,18 @@ use std::sync::Arc;
 
 use zone::{Address, Life, ZoneId};
 
-use super::Pool;
+use super::{OwnedPool, Pool};
 use crate::rows::UserCounters;
 use crate::types::{Change, Lsn, Reserved, ZoneEntry};
 
 impl Pool {
+    /// One of the user's counters.
+    pub fn counter(&self, counter: u8) -> i64 {
+        self.state.lock().rows.counters()[usize::from(counter)]
+    }
+}
+
+impl OwnedPool {
     // ---- transactions ------------------------------------------------------------------------
 
     /// Applies the changes of a transaction, and spends what was reserved for it, at one moment. The caller holds the lock
@@ -65,11 +72,6 @@ impl Pool {
             }
         }
         true
-    }
-
-    /// One of the user's counters.
-    pub fn counter(&self, counter: u8) -> i64 {
-        self.state.lock().rows.counters()[usize::from(counter)]
     }
 
     // ---- checkpoints -------------------------------------------------------------------------

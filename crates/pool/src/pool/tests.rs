@@ -7,9 +7,9 @@ use crate::types::Change;
 const SHAPE: Shape = Shape { rows_per_chunk: 1, page_blocks: 4, deltas_per_page: 7, sequential: u32::MAX };
 
 /// Twelve zones of which the table does not know yet whether they are free.
-fn twelve_empty(kept: MetadataReserve) -> Pool {
+fn twelve_empty(kept: MetadataReserve) -> OwnedPool {
     let info = ZoneInfo { state: ZoneState::Empty, capacity: 64, pointer: 0 };
-    Pool::new(vec![ZoneEntry::default(); 12], &[info; 12], SHAPE, kept)
+    OwnedPool::new(vec![ZoneEntry::default(); 12], &[info; 12], SHAPE, kept)
 }
 
 /// The checkpoint that a replay begins with may have been taken while a zone held metadata; the records
@@ -22,7 +22,7 @@ fn a_zone_that_a_replay_makes_one_of_data_is_no_dead_metadata() {
     let held = ZoneEntry { life: Life(1), role: Role::Metadata, live: 0, deltas: 0, user: [0; 16] };
     let info = ZoneInfo { state: ZoneState::Full, capacity: 64, pointer: 64 };
     let kept = MetadataReserve { blocks: 0, of_zone: 1 };
-    let zones = Pool::new(vec![ZoneEntry::default()], &[info], SHAPE, kept);
+    let zones = OwnedPool::new(vec![ZoneEntry::default()], &[info], SHAPE, kept);
     zones.load(zone, held);
     zones.apply([Change::Opened { zone, life, role: Role::Data }].into_iter(), Lsn(7), &[]);
     zones.set_usage(zone, Usage::Closed);
@@ -38,7 +38,8 @@ fn a_zone_without_room_for_a_page_is_never_free() {
     for (page_blocks, least) in [(4, 8), (8, 9), (16, 17)] {
         let capacities = [64, 64, 64, 64, least, least - 1];
         let report = capacities.map(info);
-        let zones = Pool::new(vec![ZoneEntry::default(); 6], &report, Shape { page_blocks, ..SHAPE }, kept);
+        let zones =
+            OwnedPool::new(vec![ZoneEntry::default(); 6], &report, Shape { page_blocks, ..SHAPE }, kept);
         (0..6).for_each(|zone| zones.set_usage(ZoneId(zone), Usage::Free { empty: true }));
         assert!(zones.is_free(ZoneId(4)) && !zones.is_free(ZoneId(5)), "of {least} blocks, and one less");
         let free: Vec<bool> = zones.at_one_moment(|moment| moment.zones().map(|zone| zone.is_free).collect());
@@ -60,7 +61,7 @@ fn what_is_kept_is_in_the_zones_that_are_free() {
     let info = |capacity| ZoneInfo { state: ZoneState::Empty, capacity, pointer: 0 };
     let report: Vec<ZoneInfo> = (0..20).map(|zone| info(if zone < 12 { 33 } else { 65 })).collect();
     let kept = MetadataReserve { blocks: 128, of_zone: 64 };
-    let zones = Pool::new(vec![ZoneEntry::default(); 20], &report, SHAPE, kept);
+    let zones = OwnedPool::new(vec![ZoneEntry::default(); 20], &report, SHAPE, kept);
     (0..12).for_each(|zone| zones.set_usage(ZoneId(zone), Usage::Free { empty: true }));
     assert_eq!((zones.free(), zones.metadata_reserve()), (9, 6), "small ones, six for three");
     (12..15).for_each(|zone| zones.set_usage(ZoneId(zone), Usage::Free { empty: true }));
@@ -85,7 +86,8 @@ fn data_takes_no_large_zone_without_which_too_little_is_kept() {
     let info = |capacity| ZoneInfo { state: ZoneState::Empty, capacity, pointer: 0 };
     let report: Vec<ZoneInfo> = (0..13).map(|zone| info(if zone < 12 { 33 } else { 65 })).collect();
     let kept = MetadataReserve { blocks: 192, of_zone: 64 };
-    let zones = Pool::new(vec![ZoneEntry::default(); 13], &report, Shape { sequential: 12, ..SHAPE }, kept);
+    let zones =
+        OwnedPool::new(vec![ZoneEntry::default(); 13], &report, Shape { sequential: 12, ..SHAPE }, kept);
     // The log's spare, which may be free and as small, comes last.
     for zone in [3, 4, 5, 6, 7, 8, 9, 10, 12] {
         zones.set_usage(ZoneId(zone), Usage::Free { empty: true });
@@ -105,7 +107,7 @@ fn a_free_zone_whose_reset_changes_its_capacity_is_counted_by_that() {
     let kept = MetadataReserve { blocks: 0, of_zone: 64 };
     for other in [65, 49] {
         let report = [info(65), info(65), info(65), info(other), info(65)];
-        let zones = Pool::new(vec![ZoneEntry::default(); 5], &report, SHAPE, kept);
+        let zones = OwnedPool::new(vec![ZoneEntry::default(); 5], &report, SHAPE, kept);
         (3..5).for_each(|zone| zones.set_usage(ZoneId(zone), Usage::Free { empty: false }));
         for (capacity, room) in [(49, 48), (33, 32), (1, 0)] {
             zones.freed(ZoneId(4), info(capacity));
@@ -124,7 +126,7 @@ fn a_free_zone_whose_reset_changes_its_capacity_is_counted_by_that() {
 fn sums_are_right_with_several_zones_of_no_use() {
     let info = |capacity| ZoneInfo { state: ZoneState::Empty, capacity, pointer: 0 };
     let kept = MetadataReserve { blocks: 0, of_zone: 64 };
-    let zones = Pool::new(vec![ZoneEntry::default(); 6], &[info(65); 6], SHAPE, kept);
+    let zones = OwnedPool::new(vec![ZoneEntry::default(); 6], &[info(65); 6], SHAPE, kept);
     let sums = || zones.at_one_moment(|moment| moment.sums().clone());
     assert_eq!((sums().raw, sums().by_capacity[&65].of_use), (6 * 65, 6));
     for (zone, capacity) in [(4, 3), (5, 3), (4, 2), (5, 65), (4, 65), (5, 0)] {
@@ -141,7 +143,7 @@ fn sums_are_right_with_several_zones_of_no_use() {
 fn zones_that_come_to_take_less_are_counted_by_that() {
     let info = |capacity| ZoneInfo { state: ZoneState::Empty, capacity, pointer: 0 };
     let kept = MetadataReserve { blocks: 192, of_zone: 64 };
-    let zones = Pool::new(vec![ZoneEntry::default(); 13], &[info(65); 13], SHAPE, kept);
+    let zones = OwnedPool::new(vec![ZoneEntry::default(); 13], &[info(65); 13], SHAPE, kept);
     (4..13).for_each(|zone| zones.set_usage(ZoneId(zone), Usage::Free { empty: true }));
     let before = zones.metadata_reserve();
     assert!(zones.announce(9 * 64) && before < 9);
@@ -156,7 +158,7 @@ fn zones_that_come_to_take_less_are_counted_by_that() {
 fn so_many_dead_zones_are_found_as_are_wanted() {
     let info = ZoneInfo { state: ZoneState::Full, capacity: 64, pointer: 64 };
     let kept = MetadataReserve { blocks: 0, of_zone: 1 };
-    let zones = Pool::new(vec![ZoneEntry::default(); 9], &[info; 9], SHAPE, kept);
+    let zones = OwnedPool::new(vec![ZoneEntry::default(); 9], &[info; 9], SHAPE, kept);
     for zone in (0..9).map(ZoneId) {
         let life = Life(1);
         zones.apply([Change::Opened { zone, life, role: Role::Data }].into_iter(), Lsn(1), &[]);
@@ -206,7 +208,7 @@ fn what_is_left_to_metadata_is_a_wish() {
 fn what_lives_in_zones_of_data_is_counted_along() {
     let info = ZoneInfo { state: ZoneState::Full, capacity: 64, pointer: 64 };
     let kept = MetadataReserve { blocks: 0, of_zone: 1 };
-    let zones = Pool::new(vec![ZoneEntry::default(); 4], &[info; 4], SHAPE, kept);
+    let zones = OwnedPool::new(vec![ZoneEntry::default(); 4], &[info; 4], SHAPE, kept);
     let lives = |zone: u32, lsn: u64, change: i32| {
         zones.apply([Change::Live { zone: ZoneId(zone), life: Life(1), change }].into_iter(), Lsn(lsn), &[]);
     };
@@ -243,15 +245,19 @@ fn metadata_takes_conventional_zones_last_and_data_takes_them_when_others_are_sc
     let info = ZoneInfo { state: ZoneState::Empty, capacity: 64, pointer: 0 };
     let kept = MetadataReserve { blocks: 0, of_zone: 1 };
     let zones = || {
-        let zones =
-            Pool::new(vec![ZoneEntry::default(); 12], &[info; 12], Shape { sequential: 9, ..SHAPE }, kept);
+        let zones = OwnedPool::new(
+            vec![ZoneEntry::default(); 12],
+            &[info; 12],
+            Shape { sequential: 9, ..SHAPE },
+            kept,
+        );
         // Those that are longest free are conventional, and one of the others waits to be reset.
         let order = [9, 10, 11, 3, 4, 5, 6, 7, 8].map(ZoneId);
         order.iter().for_each(|&zone| zones.set_usage(zone, Usage::Free { empty: zone.0 != 8 }));
         zones
     };
-    let taken = |zones: &Pool, role| zones.take(role).map(|(zone, _)| zone.0);
-    let all = |zones: &Pool, role| std::iter::from_fn(|| taken(zones, role)).collect::<Vec<_>>();
+    let taken = |zones: &OwnedPool, role| zones.take(role).map(|(zone, _)| zone.0);
+    let all = |zones: &OwnedPool, role| std::iter::from_fn(|| taken(zones, role)).collect::<Vec<_>>();
     assert_eq!(all(&zones(), Role::Metadata), [4, 5, 6, 7, 8, 9, 10, 11, 3]);
     let of_data = zones();
     assert_eq!(of_data.metadata_reserve(), 1);
@@ -260,10 +266,10 @@ fn metadata_takes_conventional_zones_last_and_data_takes_them_when_others_are_sc
 }
 
 /// So many closed zones of data in their first life, with so many live blocks each.
-fn closed_with(count: usize, live: i32) -> Pool {
+fn closed_with(count: usize, live: i32) -> OwnedPool {
     let info = ZoneInfo { state: ZoneState::Full, capacity: 64, pointer: 64 };
     let kept = MetadataReserve { blocks: 0, of_zone: 1 };
-    let zones = Pool::new(vec![ZoneEntry::default(); count], &vec![info; count], SHAPE, kept);
+    let zones = OwnedPool::new(vec![ZoneEntry::default(); count], &vec![info; count], SHAPE, kept);
     for zone in (0..count as u32).map(ZoneId) {
         let life = Life(1);
         zones.apply([Change::Opened { zone, life, role: Role::Data }].into_iter(), Lsn(1), &[]);
@@ -337,8 +343,8 @@ fn a_zone_that_was_lent_counts_until_one_has_come_back() {
 fn smaller_zones_are_for_data_and_are_victims_by_what_is_dead() {
     let mut infos = [ZoneInfo { state: ZoneState::Empty, capacity: 64, pointer: 0 }; 12];
     infos[11].capacity = 10;
-    let kept = MetadataReserve { blocks: 0, of_zone: 63 };
-    let zones = Pool::new(vec![ZoneEntry::default(); 12], &infos, SHAPE, kept);
+    let kept = MetadataReserve { blocks: 0, of_zone: 60 };
+    let zones = OwnedPool::new(vec![ZoneEntry::default(); 12], &infos, SHAPE, kept);
     for zone in [11, 8, 9, 10].map(ZoneId) {
         zones.set_usage(zone, Usage::Free { empty: true });
     }

@@ -104,6 +104,9 @@ fn two_epochs_fill_whole_zones() {
         };
         let (limits, _) = Limits::new(&geometry, 16 << 10, 128 << 20);
         let kept = limits.kept_for_metadata(&geometry, 16 << 10);
+        let in_zone = u64::from((geometry.zone_blocks - 1) / 4);
+        let pages = (limits.epoch_pages * 5 / 2 + 2 * limits.zone_table_beyond) as u64;
+        assert!(pages <= u64::from(kept.zones(0) - 1) * in_zone, "{pages} pages, {in_zone} in a zone");
         (limits.epoch_pages, kept.zones(0))
     };
     assert_eq!(limits(4, 4), (32, 2));
@@ -111,7 +114,9 @@ fn two_epochs_fill_whole_zones() {
     assert_eq!(limits(64, 16), (409, 2));
     assert_eq!(limits(256, 16), (409, 2));
     assert_eq!(limits(128, 8), (409, 3));
-    assert_eq!(limits(1024, 4), (511, 6));
+    assert_eq!(limits(1024, 4), (510, 6));
+    assert_eq!(limits(1000, 1).1, 20);
+    assert_eq!(limits(256, 1).1, 6);
     assert_eq!(limits(64, 64), (1024, 2));
     assert_eq!(limits(1024, 256), (1024, 2));
 }
