@@ -91,7 +91,7 @@ pub use reserve::{check_reserve, least_reserve};
 pub use reverse::read_summary;
 pub use scrub::{DataScrub, Scrubbed};
 pub use space::Space;
-pub use write::{MapLock, Written};
+pub use write::{MapLock, WriteCall, Written};
 
 /// Shards of the map locks.
 const MAP_LOCKS: usize = 256;

@@ -38,13 +38,12 @@ impl Extents {
     ///
     /// It looks at what is there only where that could be too much.
     pub fn blocks_at_once(&self, object: Object, (from, to): (u64, u64), may_refer: bool) -> Result<u64> {
-        let most = self.store.tx_bytes_max().saturating_sub(OTHER_BYTES) as u64;
+        let most = self.tx_bytes_for_blocks();
         let to = to.min(from + (most / 2 / self.bytes_of_new_block()).max(1));
-        let left = most.saturating_sub((to - from) * self.bytes_of_new_block());
-        // Of each block at worst an extent goes, and what was resident above it.
-        if !may_refer && (to - from) * 2 * GONE_BYTES as u64 <= left {
+        if !may_refer && self.are_replaced_at_once(to - from) {
             return Ok(to - from);
         }
+        let left = most.saturating_sub((to - from) * self.bytes_of_new_block());
         let (_lock, view) = self.lock_view(object, (from, to), usize::MAX, BTreeSet::new())?;
         let (mut of_references, mut all) = (0, 0);
         for Replaced { block, bytes, is_reference } in self.replaced(&view)? {
@@ -55,6 +54,16 @@ impl Extents {
             }
         }
         Ok(to - from)
+    }
+
+    /// Whether one transaction can replace this number of blocks that refer to no other object, however the object has them.
+    pub(crate) fn are_replaced_at_once(&self, blocks: u64) -> bool {
+        // For each block at worst an extent is removed, and an inline block above it.
+        blocks * (self.bytes_of_new_block() + 2 * GONE_BYTES as u64) <= self.tx_bytes_for_blocks()
+    }
+
+    fn tx_bytes_for_blocks(&self) -> u64 {
+        self.store.tx_bytes_max().saturating_sub(OTHER_BYTES) as u64
     }
 
     /// Bytes in a transaction for each block that is appended, at worst: its checksum, and its share of the extents

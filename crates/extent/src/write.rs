@@ -179,20 +179,34 @@ pub struct Written {
     reservation: Option<Reservation>,
 }
 
+/// A write of bytes to an object.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteCall<'d> {
+    /// The object.
+    pub object: Object,
+    /// The file class and lifetime of the data.
+    pub hint: Hint,
+    /// The first byte.
+    pub offset: u64,
+    /// The bytes.
+    pub data: &'d [u8],
+    /// The size of the file before this write: bytes of the object at or beyond it count as zeros.
+    pub valid: u64,
+    /// Whether the object may refer to blocks of other objects.
+    pub may_refer: bool,
+}
+
+impl WriteCall<'_> {
+    /// The blocks in which bytes are written.
+    fn blocks(&self, block_size: u64) -> (u64, u64) {
+        (self.offset / block_size, (self.offset + self.data.len() as u64).div_ceil(block_size))
+    }
+}
+
 impl Written {
     fn nothing(object: Object, hint: Hint) -> Self {
         let (pieces, residents) = (Vec::new(), Vec::new());
         Written { object, kind: hint.kind, pieces, residents, reservation: None }
-    }
-
-    /// Whose data they are.
-    pub fn object(&self) -> Object {
-        self.object
-    }
-
-    /// The block behind the last one.
-    pub fn end(&self) -> u64 {
-        self.range().1
     }
 
     fn range(&self) -> (u64, u64) {
@@ -230,6 +244,50 @@ impl<'a> MapLock<'a> {
 }
 
 impl Extents {
+    /// Admits a write, which may wait for GC of metadata, and then appends its data if `early` has them: without the lock of
+    /// the file, so that writers of one file append concurrently. The caller knows that what precedes and follows the data in
+    /// their blocks is nothing, or zeros.
+    ///
+    /// Appends nothing if space is so scarce that others could miss the reservation until the data are inserted, or if one
+    /// transaction might not replace everything that the object has there. Call with no lock.
+    pub fn begin_write(&self, early: Option<&WriteCall<'_>>) -> Result<Option<Written>> {
+        self.admit()?;
+        let Some(call) = early else { return Ok(None) };
+        let (first, end) = call.blocks(u64::from(self.block_size()));
+        if call.may_refer || !self.are_replaced_at_once(end - first) {
+            return Ok(None);
+        }
+        match self.append_early(call) {
+            Err(ExtentError::NoSpace) => Ok(None),
+            appended => appended,
+        }
+    }
+
+    /// Appends the data, unless that was done early, and adds to `tx` what makes them the object's. Returns the lock of the
+    /// map, to be kept until `commit` has returned, and how many bytes were written: fewer than given if one transaction
+    /// cannot replace all that the object has there. Call with the lock of the file.
+    ///
+    /// # Errors
+    /// As [`Extents::append`].
+    pub fn write<'a>(
+        &'a self,
+        tx: &mut Tx,
+        call: &WriteCall<'_>,
+        early: Option<Written>,
+    ) -> Result<(MapLock<'a>, usize)> {
+        let size = u64::from(self.block_size());
+        let (first, end) = call.blocks(size);
+        let blocks = self.blocks_at_once(call.object, (first, end), call.may_refer)?;
+        let length = (((first + blocks) * size - call.offset) as usize).min(call.data.len());
+        let to = (call.offset + length as u64).div_ceil(size);
+        let is_same = |early: &Written| early.object == call.object && early.range() == (first, to);
+        let written = match early.filter(is_same) {
+            Some(early) => early,
+            None => self.append(call.object, call.hint, call.offset, &call.data[..length], call.valid)?,
+        };
+        Ok((self.insert(tx, written)?, length))
+    }
+
     /// Reserves, places and appends: in pieces, several in flight, tried elsewhere when a zone fails.
     ///
     /// Whole blocks are written: at unaligned edges the rest is read and merged, and bytes at or beyond
@@ -239,7 +297,14 @@ impl Extents {
     ///
     /// # Errors
     /// `NoSpace` when it does not fit after all reclaim; `Lost` when a block at an edge cannot be read.
-    pub fn write(&self, object: Object, hint: Hint, offset: u64, data: &[u8], valid: u64) -> Result<Written> {
+    pub fn append(
+        &self,
+        object: Object,
+        hint: Hint,
+        offset: u64,
+        data: &[u8],
+        valid: u64,
+    ) -> Result<Written> {
         let mut written = Written::nothing(object, hint);
         if data.is_empty() {
             return Ok(written);
@@ -267,22 +332,10 @@ impl Extents {
         Ok(written)
     }
 
-    /// Does the same without the file's lock, for what begins with a block and ends with one, or where zeros are to
-    /// follow up to the end of its last. Nothing where space is so scarce that others could miss what is promised
-    /// until it is inserted.
-    pub fn write_ahead(
-        &self,
-        object: Object,
-        hint: Hint,
-        offset: u64,
-        data: &[u8],
-        valid: u64,
-    ) -> Result<Option<Written>> {
+    fn append_early(&self, call: &WriteCall<'_>) -> Result<Option<Written>> {
+        let WriteCall { object, hint, offset, data, valid, .. } = *call;
         let size = self.block_size() as usize;
-        assert!(
-            offset.is_multiple_of(size as u64),
-            "what precedes it in a block is not known without the lock"
-        );
+        assert!(offset.is_multiple_of(size as u64), "the start of a block is not known without the lock");
         let (first, blocks) = self.assemble(object, offset, data, 0)?;
         let Some(reservation) = self.reserve_of_plenty((blocks.len() / size) as u64) else { return Ok(None) };
         let mut written = Written::nothing(object, hint);

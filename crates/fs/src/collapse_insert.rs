@@ -404,7 +404,7 @@ impl Fs {
             read => read?,
         }
         let written =
-            self.extents.write(object, record.hint(), shift.target(piece.start), &data, u64::MAX)?;
+            self.extents.append(object, record.hint(), shift.target(piece.start), &data, u64::MAX)?;
         let mut change = Change::new();
         let map = self.extents.insert(&mut change.tx, written)?;
         record.add_blocks(map.blocks_added());

@@ -5,7 +5,7 @@
 //! only. Writers of one file then append concurrently, and readers do not wait for the appends.
 //!
 //! An early append is for one object. It consists of whole blocks and fits in one transaction. Under the lock it is
-//! checked against the present state of the file ([`Fs::accept_early`]). It is not used if the file has another
+//! checked against the present state of the file. It is not used if the file has another
 //! object by then, if the last block would overwrite bytes of the file, or if one transaction cannot replace all
 //! overwritten extents. Then the appended blocks stay dead, and the data is written under the lock.
 //!
@@ -13,61 +13,36 @@
 //! shorter than a block, and for a file whose contents are inline or shared. Nothing is appended early when space is
 //! scarce, because its reservation could be missing to the thread that holds the lock.
 
-use extent::{ExtentError, Written};
+use extent::{WriteCall, Written};
 
 use crate::errno::Result;
-use crate::file_io::{PIECE, hint_of};
+use crate::file_io::{PIECE, write_call};
 use crate::format::{FILE_SIZE_MAX, FLAG_INLINE, FLAG_SHARES, Record};
 use crate::handle::Handle;
-use crate::types::{InodeNo, Kind};
+use crate::types::Kind;
 use crate::volume::Fs;
 
-/// Data of a write that has been appended and belongs to no file yet.
-pub(crate) struct EarlyAppend(Written);
-
 impl Fs {
-    /// Appends all data of a write, if the state of the file allows it before the lock.
-    pub(crate) fn append_early(
-        &self,
-        handle: &Handle,
-        offset: u64,
-        data: &[u8],
-    ) -> Result<Option<EarlyAppend>> {
+    /// Admits a write, and appends all its data if the state of the file allows it before the lock.
+    pub(crate) fn begin_write(&self, handle: &Handle, offset: u64, data: &[u8]) -> Result<Option<Written>> {
+        Ok(self.extents.begin_write(self.early_call(handle, offset, data).as_ref())?)
+    }
+
+    fn early_call<'d>(&self, handle: &Handle, offset: u64, data: &'d [u8]) -> Option<WriteCall<'d>> {
         let block = u64::from(self.extents.block_size());
         let end = offset.saturating_add(data.len() as u64);
         let is_one_piece = offset / PIECE == (end - 1) / PIECE;
         let is_whole = offset.is_multiple_of(block) && data.len() as u64 >= block;
         if handle.flags().append || !is_one_piece || !is_whole || end > FILE_SIZE_MAX {
-            return Ok(None);
+            return None;
         }
-        let (object, hint, size) = match handle.node().state.read().record() {
-            Ok(record) if self.accepts_whole_blocks(record, end) => {
-                (record.object(handle.inode()), hint_of(handle, record), record.size)
-            }
-            _ => return Ok(None),
-        };
-        match self.extents.write_ahead(object, hint, offset, data, size) {
-            Err(ExtentError::NoSpace) => Ok(None),
-            written => Ok(written?.map(EarlyAppend)),
-        }
-    }
-
-    /// Returns the early append if it still fits the file, which is locked.
-    pub(crate) fn accept_early(
-        &self,
-        early: EarlyAppend,
-        record: &Record,
-        inode: InodeNo,
-        end: u64,
-    ) -> Option<Written> {
-        let is_all = early.0.end() == end.div_ceil(u64::from(self.extents.block_size()));
-        let is_for_it =
-            is_all && early.0.object() == record.object(inode) && self.accepts_whole_blocks(record, end);
-        is_for_it.then_some(early.0)
+        let state = handle.node().state.read();
+        let record = state.record().ok().filter(|record| self.accepts_whole_blocks(record, end))?;
+        Some(write_call(handle, record, offset, data))
     }
 
     /// Whether blocks up to the one that contains `end` can be replaced without reading what the file has there.
-    fn accepts_whole_blocks(&self, record: &Record, end: u64) -> bool {
+    pub(crate) fn accepts_whole_blocks(&self, record: &Record, end: u64) -> bool {
         let block = u64::from(self.extents.block_size());
         let is_plain = record.kind == Kind::File && !record.has(FLAG_INLINE) && !record.has(FLAG_SHARES);
         is_plain && (end.is_multiple_of(block) || end >= record.size)

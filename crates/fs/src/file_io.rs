@@ -7,11 +7,10 @@
 
 use std::sync::atomic::Ordering;
 
-use extent::Hint;
+use extent::{Hint, WriteCall, Written};
 use tree::Lsn;
 
 use crate::change::Change;
-use crate::early_append::EarlyAppend;
 use crate::errno::{FsError, Result};
 use crate::format::{FILE_SIZE_MAX, FLAG_INLINE, FLAG_SHARES, FLAG_TAIL_STALE, Record};
 use crate::handle::Handle;
@@ -82,9 +81,9 @@ impl Fs {
     }
 
     fn write_once(&self, writer: Writer, handle: &Handle, offset: u64, data: &[u8]) -> Result<(usize, Lsn)> {
-        self.begin_growing()?;
+        self.begin()?;
         let inode = handle.inode();
-        let early = self.append_early(handle, offset, data)?;
+        let early = self.begin_write(handle, offset, data)?;
         let mut locked = Locked::one(handle.node());
         self.finish_range_move(&mut locked, inode)?;
         let record = locked.record(inode)?;
@@ -104,7 +103,7 @@ impl Fs {
         handle: &Handle,
         offset: u64,
         data: &[u8],
-        early: Option<EarlyAppend>,
+        early: Option<Written>,
     ) -> Result<(usize, Lsn)> {
         let (inode, end) = (handle.inode(), offset + data.len() as u64);
         if locked.record(inode)?.has(FLAG_INLINE) && end <= self.inline_bytes_max() as u64 {
@@ -161,7 +160,7 @@ impl Fs {
         handle: &Handle,
         offset: u64,
         data: &[u8],
-        mut early: Option<EarlyAppend>,
+        mut early: Option<Written>,
     ) -> Result<(usize, Lsn)> {
         let block = u64::from(self.extents.block_size());
         let (mut done, mut piece) = (0, PIECE);
@@ -169,13 +168,8 @@ impl Fs {
         while done < data.len() {
             let at = offset + done as u64;
             let length = ((piece - at % piece) as usize).min(data.len() - done);
-            let length = match self.length_at_once(locked.record(handle.inode())?, handle.inode(), at, length)
-            {
-                Err(_) if done > 0 => break,
-                length => length?,
-            };
             match self.write_piece(writer, locked, handle, at, &data[done..done + length], early.take()) {
-                Ok(lsn) => last = lsn,
+                Ok((length, lsn)) => (done, last) = (done + length, lsn),
                 // Overwritten data needs its space twice for a moment, so a smaller piece may succeed.
                 Err(FsError::NoSpace) if piece > block => {
                     piece /= 2;
@@ -184,7 +178,6 @@ impl Fs {
                 Err(FsError::NoSpace | FsError::NoMemory) if done > 0 => break,
                 Err(error) => return Err(error),
             }
-            done += length;
         }
         Ok((done, last))
     }
@@ -213,19 +206,16 @@ impl Fs {
         handle: &Handle,
         offset: u64,
         data: &[u8],
-        early: Option<EarlyAppend>,
-    ) -> Result<Lsn> {
+        early: Option<Written>,
+    ) -> Result<(usize, Lsn)> {
         let inode = handle.inode();
         let mut record = locked.record(inode)?.clone();
         let block = u64::from(self.extents.block_size());
-        let end = offset + data.len() as u64;
-        let (object, hint) = (record.object(inode), hint_of(handle, &record));
-        let written = match early.and_then(|early| self.accept_early(early, &record, inode, end)) {
-            Some(written) => written,
-            None => self.extents.write(object, hint, offset, data, record.size)?,
-        };
+        let early = early.filter(|_| self.accepts_whole_blocks(&record, offset + data.len() as u64));
+        let call = write_call(handle, &record, offset, data);
         let mut change = Change::new();
-        let map = self.extents.insert(&mut change.tx, written)?;
+        let (map, length) = self.extents.write(&mut change.tx, &call, early)?;
+        let end = offset + length as u64;
         let touches_tail = offset / block <= record.size / block && record.size < end.next_multiple_of(block);
         if touches_tail {
             record.set(FLAG_TAIL_STALE, false);
@@ -236,7 +226,7 @@ impl Fs {
         change.save(inode, record);
         let lsn = self.commit(change, locked)?;
         drop(map);
-        Ok(lsn)
+        Ok((length, lsn))
     }
 
     /// Sets the times of a written file and clears its privileges.
@@ -286,8 +276,20 @@ impl Fs {
     }
 }
 
+/// A write through a handle to a file with this record.
+pub(crate) fn write_call<'d>(handle: &Handle, record: &Record, offset: u64, data: &'d [u8]) -> WriteCall<'d> {
+    WriteCall {
+        object: record.object(handle.inode()),
+        hint: hint_of(handle, record),
+        offset,
+        data,
+        valid: record.size,
+        may_refer: record.has(FLAG_SHARES),
+    }
+}
+
 /// The expected lifetime of data that is written through a handle.
-pub(crate) fn hint_of(handle: &Handle, record: &Record) -> Hint {
+fn hint_of(handle: &Handle, record: &Record) -> Hint {
     match handle.lifetime() {
         Some(lifetime) => Hint { lifetime, ..record.hint() },
         None => record.hint(),

@@ -149,7 +149,7 @@ impl Fs {
         let mut change = Change::new();
         let written = match content.is_empty() {
             true => None,
-            false => Some(self.extents.write(record.object(inode), record.hint(), 0, &content, 0)?),
+            false => Some(self.extents.append(record.object(inode), record.hint(), 0, &content, 0)?),
         };
         let map = written.map(|written| self.extents.insert(&mut change.tx, written)).transpose()?;
         record.add_blocks(map.as_ref().map_or(0, MapLock::blocks_added));
@@ -186,7 +186,7 @@ impl Fs {
     /// Writes bytes in one transaction. Size and times stay the same.
     pub(crate) fn put_bytes(&self, locked: &mut Locked, inode: InodeNo, at: u64, bytes: &[u8]) -> Result<()> {
         let mut record = locked.record(inode)?.clone();
-        let written = self.extents.write(record.object(inode), record.hint(), at, bytes, record.size)?;
+        let written = self.extents.append(record.object(inode), record.hint(), at, bytes, record.size)?;
         let mut change = Change::new();
         let map = self.extents.insert(&mut change.tx, written)?;
         record.add_blocks(map.blocks_added());

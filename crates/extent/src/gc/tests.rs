@@ -24,7 +24,7 @@ pub(crate) fn write_as(
     let hint = Hint { lifetime, ..Hint::default() };
     let data = vec![object as u8; blocks * SIZE];
     let offset = block * SIZE as u64;
-    let written = extents.write(Object(object), hint, offset, &data, valid).unwrap();
+    let written = extents.append(Object(object), hint, offset, &data, valid).unwrap();
     let mut tx = Tx::new();
     let _lock = extents.insert(&mut tx, written).unwrap();
     extents.store.commit(tx).unwrap();

@@ -99,7 +99,7 @@ fn the_next_mount_knows_what_this_one_has_learned() {
         for object in (1..40).map(Object) {
             let hint = Hint { kind: BRIEF, ..Hint::default() };
             let data = vec![round; 16 * size];
-            let written = before.write(object, hint, 0, &data, data.len() as u64).unwrap();
+            let written = before.append(object, hint, 0, &data, data.len() as u64).unwrap();
             let mut tx = Tx::new();
             let _map = before.insert(&mut tx, written).unwrap();
             before.store.commit(tx).unwrap();
@@ -129,7 +129,7 @@ fn what_is_written_over_or_removed_has_died() {
     let size = extents.block_size() as usize;
     let write = |at: usize, blocks: usize| {
         let data = vec![1; blocks * size];
-        let written = extents.write(object, hint, (at * size) as u64, &data, 0).unwrap();
+        let written = extents.append(object, hint, (at * size) as u64, &data, 0).unwrap();
         let mut tx = Tx::new();
         let _map = extents.insert(&mut tx, written).unwrap();
         extents.store.commit(tx).unwrap();
@@ -155,7 +155,7 @@ fn zones_that_are_being_written_are_not_looked_at() {
     let payload = extents.payload_min as usize;
     let write = |object, blocks: usize| {
         let data = vec![1; blocks * extents.block_size() as usize];
-        let written = extents.write(Object(object), Hint::default(), 0, &data, 0).unwrap();
+        let written = extents.append(Object(object), Hint::default(), 0, &data, 0).unwrap();
         let mut tx = Tx::new();
         let _map = extents.insert(&mut tx, written).unwrap();
         extents.store.commit(tx).unwrap();

@@ -200,7 +200,7 @@ const LOOKS: usize = 60;
 fn write(extents: &Extents, object: u64, blocks: u64) {
     let size = extents.block_size() as u64;
     let data = vec![object as u8 + 1; (blocks * size) as usize];
-    let written = extents.write(Object(object), Hint::default(), 0, &data, blocks * size).unwrap();
+    let written = extents.append(Object(object), Hint::default(), 0, &data, blocks * size).unwrap();
     let mut tx = Tx::new();
     let _lock = extents.insert(&mut tx, written).unwrap();
     extents.store.commit(tx).unwrap();

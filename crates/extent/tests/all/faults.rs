@@ -43,7 +43,7 @@ fn a_zone_is_closed_when_its_host_is_full() {
     write(&volume, &mut model, 1, 0, &[5; 10 * 4096]).unwrap();
     let zone = data_zone(&volume);
     volume.device.inject(Fault::nth(CommandKind::Append, 1, Effect::HostFull).on(zone));
-    let written = volume.extents.write(Object(1), Hint::default(), 0, &[6; 4096], 10 * 4096);
+    let written = volume.extents.append(Object(1), Hint::default(), 0, &[6; 4096], 10 * 4096);
     assert!(matches!(written, Err(ExtentError::NoSpace)));
     assert!(!volume.store.pool().is_open(zone), "it is given back");
     write(&volume, &mut model, 1, 4096, &[7; 4096]).unwrap();
@@ -59,7 +59,7 @@ fn a_zone_that_the_host_has_no_room_for_is_no_space() {
     for zone in (0..volume.device.geometry().zones).map(ZoneId).filter(is_free) {
         volume.device.inject(Fault::nth(CommandKind::Append, 1, Effect::HostFull).on(zone).forever());
     }
-    let written = volume.extents.write(Object(1), Hint::default(), 0, &[6; 4096], 4096);
+    let written = volume.extents.append(Object(1), Hint::default(), 0, &[6; 4096], 4096);
     assert!(matches!(written, Err(ExtentError::NoSpace)), "{:?}", written.err());
     assert_eq!(volume.store.latched(), None);
     volume.device.heal();
@@ -80,7 +80,7 @@ fn where_the_host_has_no_room_for_another_zone_the_open_one_takes_everything() {
         volume.device.inject(Fault::nth(CommandKind::Append, 1, Effect::HostFull).on(zone).forever());
     }
     let long = Hint { lifetime: extent::Lifetime::Extreme, ..Hint::default() };
-    let written = volume.extents.write(Object(2), long, 0, &[6; 8192], 8192);
+    let written = volume.extents.append(Object(2), long, 0, &[6; 8192], 8192);
     assert!(written.is_ok(), "{:?}", written.err());
     assert_eq!(volume.store.latched(), None);
 }
@@ -483,7 +483,7 @@ fn records_that_contradict_each_other_are_damage_wherever_they_are_met() {
             assert!(read.is_err_and(|error| is_corrupt(&error)), "block {block} is read");
             let kept = volume.extents.keep_space(&mut Tx::new(), object, (0, 13), 64, None).map(|_| ());
             assert!(kept.is_err_and(|error| is_corrupt(&error)), "space is kept at block {block}");
-            let written = volume.extents.write(object, Hint::default(), 0, &vec![7; 13 * size], 0);
+            let written = volume.extents.append(object, Hint::default(), 0, &vec![7; 13 * size], 0);
             let inserted =
                 written.and_then(|written| volume.extents.insert(&mut Tx::new(), written).map(|_| ()));
             assert!(inserted.is_err_and(|error| is_corrupt(&error)), "block {block} is written");

@@ -57,7 +57,7 @@ impl Volume {
     /// Writes and commits.
     fn write(&self, object: u64, offset: u64, data: &[u8], valid: u64) -> Result<Lsn> {
         self.extents.admit()?;
-        let written = self.extents.write(Object(object), Hint::default(), offset, data, valid)?;
+        let written = self.extents.append(Object(object), Hint::default(), offset, data, valid)?;
         let mut tx = Tx::new();
         let _lock = self.extents.insert(&mut tx, written)?;
         Ok(self.store.commit(tx)?)

@@ -34,7 +34,7 @@ fn what_is_offered_can_be_written() {
                 volume.check();
                 let more = volume.extents.space().available + volume.block_size();
                 let error =
-                    volume.extents.write(Object(2), Hint::default(), 0, &vec![1; more as usize], 0).err();
+                    volume.extents.append(Object(2), Hint::default(), 0, &vec![1; more as usize], 0).err();
                 let error = error.expect("more than is offered does not fit");
                 assert!(matches!(error, ExtentError::NoSpace), "{name}: {error}");
                 volume.truncate(1, 0).unwrap();
@@ -101,7 +101,7 @@ fn what_was_not_inserted_is_given_back() {
     let before = volume.extents.space().available;
     for _ in 0..100 {
         let data = vec![9; 100 * 4096];
-        drop(volume.extents.write(Object(1), Hint::default(), 0, &data, 0).unwrap());
+        drop(volume.extents.append(Object(1), Hint::default(), 0, &data, 0).unwrap());
     }
     assert_eq!(volume.extents.space().pending, 0);
     assert!(volume.extents.space().available + (4 << 20) >= before);

@@ -81,7 +81,7 @@ impl Written {
         let (offset, size) = (from * BLOCK as u64, self.blocks() * BLOCK as u64);
         volume.extents.admit().unwrap();
         let hint = Hint::of_lifetime(self.lifetime);
-        let written = volume.extents.write(self.object, hint, offset, &data, size).unwrap();
+        let written = volume.extents.append(self.object, hint, offset, &data, size).unwrap();
         let mut tx = Tx::new();
         let lock = volume.extents.insert(&mut tx, written).unwrap();
         volume.store.commit(tx).unwrap();

@@ -15,7 +15,7 @@ fn only_whole_blocks_at_a_known_offset_are_appended_before_the_lock() {
         fs.open(&root, inode, flags).unwrap()
     };
     let early = |handle: &Handle, offset: usize, length: usize| {
-        fs.append_early(handle, offset as u64, &vec![1; length]).unwrap().is_some()
+        fs.begin_write(handle, offset as u64, &vec![1; length]).unwrap().is_some()
     };
     let plain = file(b"plain", flags);
     assert!(!early(&plain, 0, BLOCK), "an empty file has its contents in its record");
@@ -48,7 +48,7 @@ fn nothing_is_appended_before_the_lock_when_space_is_scarce() {
     while fs.write(&handle, at, &piece) == Ok(piece.len()) {
         at += piece.len() as u64;
         let available = fs.extents.space().available;
-        let was_appended = fs.append_early(&handle, 0, &piece[..BLOCK]).unwrap().is_some();
+        let was_appended = fs.begin_write(&handle, 0, &piece[..BLOCK]).unwrap().is_some();
         assert!(!was_appended || available > 256 * BLOCK as u64, "with {available} bytes left");
     }
     assert_eq!(fs.check().unwrap(), []);

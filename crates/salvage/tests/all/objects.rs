@@ -45,7 +45,7 @@ impl Volume {
         self.extents.admit().unwrap();
         let valid = bytes.len() as u64;
         let written =
-            self.extents.write(Object(object), Hint::default(), offset as u64, data, valid).unwrap();
+            self.extents.append(Object(object), Hint::default(), offset as u64, data, valid).unwrap();
         let mut tx = Tx::new();
         let _lock = self.extents.insert(&mut tx, written).unwrap();
         self.store.commit(tx).unwrap();
