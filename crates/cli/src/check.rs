@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Error, Result, bail};
 use fs::{AffectedFile, Checked, Finding, Fs};
 use serde::{Deserialize, Serialize};
-use zone::OwnCopy;
+use zone::MetadataCopy;
 use zone::file::{FileError, Restored};
 
 use crate::control::Request;
@@ -330,10 +330,10 @@ impl ReportedFinding {
 
     /// What is wrong with the copies of what the device keeps beside its zones.
     pub(crate) fn of_device(fs: &Fs) -> Vec<ReportedFinding> {
-        fs.store().device().verify_own_copies().iter().filter_map(ReportedFinding::of_copy).collect()
+        fs.store().device().verify_device_metadata().iter().filter_map(ReportedFinding::of_copy).collect()
     }
 
-    fn of_copy(copy: &OwnCopy) -> Option<ReportedFinding> {
+    fn of_copy(copy: &MetadataCopy) -> Option<ReportedFinding> {
         let kind = if copy.record.is_header() { "header" } else { "zone-table" };
         Some(ReportedFinding {
             part: "device".to_owned(),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use fs::{Fs, Reserve};
 use serde::{Deserialize, Serialize};
-use zone::{CopyState, OwnCopy};
+use zone::{CopyState, MetadataCopy};
 
 use crate::bytes;
 use crate::control::Request;
@@ -96,7 +96,7 @@ pub(crate) struct Copied {
 }
 
 impl Copied {
-    fn new(copy: &OwnCopy) -> Copied {
+    fn new(copy: &MetadataCopy) -> Copied {
         let (state, why) = match &copy.state {
             CopyState::Whole => ("whole", None),
             CopyState::Damaged(why) => ("damaged", Some(why.clone())),
@@ -161,7 +161,7 @@ impl Info {
         let space = fs.statfs().context("the space cannot be told")?;
         let block_bytes = u64::from(space.block_size);
         let mount = place.mount.as_ref();
-        let host = fs.store().device().host_room();
+        let host = fs.store().device().host_space();
         Ok(Info {
             id: volume.fs_id.to_string(),
             label: volume.label.clone(),
@@ -189,8 +189,8 @@ impl Info {
             total_bytes: space.blocks * block_bytes,
             available_bytes: Some(space.available * block_bytes),
             host_available_bytes: host.map(|host| host.available),
-            host_needed_bytes: host.map(|host| host.untaken),
-            copies: fs.store().device().own_copies().iter().map(Copied::new).collect(),
+            host_needed_bytes: host.map(|host| host.unallocated),
+            copies: fs.store().device().device_metadata_copies().iter().map(Copied::new).collect(),
         })
     }
 

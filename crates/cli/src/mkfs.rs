@@ -133,8 +133,8 @@ fn describe_space(device: &Arc<dyn Device>) -> Result<Vec<String>> {
     const CACHE_BYTES: u64 = 4 << 20;
     let (fs, _) = Fs::mount(Arc::clone(device), volume::mount_options(true, CACHE_BYTES, None))?;
     let mut lines = vec![format!("{} for files", bytes::show(fs.space().available))];
-    if let Some(host) = device.host_room().filter(|host| host.available < host.untaken) {
-        lines.push(info::short_host(host.available, host.untaken));
+    if let Some(host) = device.host_space().filter(|host| host.available < host.unallocated) {
+        lines.push(info::short_host(host.available, host.unallocated));
     }
     Ok(lines)
 }

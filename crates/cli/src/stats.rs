@@ -257,7 +257,7 @@ impl Written {
         let traffic = fs.store().traffic();
         let mut by_cause: BTreeMap<String, u64> =
             Cause::ALL.iter().map(|&cause| (cause.name().to_owned(), traffic.bytes_written(cause))).collect();
-        by_cause.insert(DEVICE_OWN.to_owned(), fs.store().device().own_bytes_written());
+        by_cause.insert(DEVICE_OWN.to_owned(), fs.store().device().device_metadata_bytes_written());
         let device_bytes = by_cause.values().sum();
         let user_bytes = fs.user_bytes_written();
         let amplification = (user_bytes > 0).then(|| device_bytes as f64 / user_bytes as f64);

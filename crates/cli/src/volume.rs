@@ -16,7 +16,7 @@ use rt::{Clock, SystemClock};
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, makedev, statx};
 use serde::{Deserialize, Serialize};
 use zone::file::{FileContents, FileError, OpenMode, Restored};
-use zone::{Device, FsId, Medium, OwnCopy};
+use zone::{Device, FsId, Medium, MetadataCopy};
 
 use crate::client::{Client, Reached, Silent};
 use crate::registry::{PATIENCE, Registry};
@@ -388,7 +388,7 @@ pub(crate) fn restore_header(path: &Path, force: bool) -> Result<Option<Restored
 
 /// Recovers a volume, repairs what can be, and closes it. What was repaired of the volume, and of what the device keeps
 /// beside its zones.
-pub(crate) fn repair_once(path: &Path) -> Result<(Vec<fs::Finding>, Vec<OwnCopy>)> {
+pub(crate) fn repair_once(path: &Path) -> Result<(Vec<fs::Finding>, Vec<MetadataCopy>)> {
     let device = open_device(path, OpenMode::ReadWrite)?;
     let copies = device.repaired().to_vec();
     let device: Arc<dyn Device> = device.into_device();

@@ -537,7 +537,7 @@ impl Device for Emulated {
         })
     }
 
-    fn has_room_for(&self, _zones: u64) -> bool {
+    fn has_space_for(&self, _zones: u64) -> bool {
         !self.inner.lock().faults.host_is_full
     }
 }

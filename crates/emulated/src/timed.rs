@@ -23,7 +23,7 @@ use std::sync::Arc;
 use rt::sync::Mutex;
 use rt::{Clock, ManualClock};
 
-use zone::{Blocks, Command, Device, Geometry, HostRoom, Output, Result, Role, ZoneId, ZoneInfo};
+use zone::{Blocks, Command, Device, Geometry, HostSpace, Output, Result, Role, ZoneId, ZoneInfo};
 
 use schedule::{Demand, Schedule};
 pub use schedule::{Kind, Model, Spent, Times};
@@ -133,20 +133,20 @@ impl Device for Timed {
         self.below.flush()
     }
 
-    fn lease(&self, zone: ZoneId, role: Role, class: u8) {
-        self.below.lease(zone, role, class);
+    fn set_placement(&self, zone: ZoneId, role: Role, class: u8) {
+        self.below.set_placement(zone, role, class);
     }
 
-    fn host_room(&self) -> Option<HostRoom> {
-        self.below.host_room()
+    fn host_space(&self) -> Option<HostSpace> {
+        self.below.host_space()
     }
 
-    fn has_room_for(&self, zones: u64) -> bool {
-        self.below.has_room_for(zones)
+    fn has_space_for(&self, zones: u64) -> bool {
+        self.below.has_space_for(zones)
     }
 
-    fn own_bytes_written(&self) -> u64 {
-        self.below.own_bytes_written()
+    fn device_metadata_bytes_written(&self) -> u64 {
+        self.below.device_metadata_bytes_written()
     }
 }
 

@@ -179,7 +179,7 @@ impl GcState {
 
     /// Blocks that the zone that is written takes at least.
     pub(crate) fn target_room(&self, packing: Packing) -> i64 {
-        self.target.as_ref().map_or(0, |open| i64::from(packing.payload(open.lease.room())))
+        self.target.as_ref().map_or(0, |open| i64::from(packing.payload(open.lease.free_blocks())))
     }
 
     /// Whether blocks live in the zone, in this life, that could not be read.

@@ -306,7 +306,7 @@ impl Placement {
         let state = self.state.lock();
         let mut rooms = [0; CLASSES_MAX];
         for slot in &state.slots {
-            rooms[apart(slot.lifetime)] += i64::from(payload(slot.open.lease.room()));
+            rooms[apart(slot.lifetime)] += i64::from(payload(slot.open.lease.free_blocks()));
         }
         let has_zone = |class| state.slots.iter().any(|slot| apart(slot.lifetime) == class);
         let all: i64 = rooms.iter().sum();
@@ -329,7 +329,7 @@ impl Placement {
 
     /// Blocks that the open zones still take, of whatever kind.
     pub(crate) fn room(&self) -> i64 {
-        self.state.lock().slots.iter().map(|slot| i64::from(slot.open.lease.room())).sum()
+        self.state.lock().slots.iter().map(|slot| i64::from(slot.open.lease.free_blocks())).sum()
     }
 
     /// The lifetime class of each open zone.
@@ -373,7 +373,7 @@ impl Extents {
     /// be made.
     pub(crate) fn place(&self, wanted: Wanted) -> Result<Arc<OpenZone>> {
         let open = self.find_place(wanted)?;
-        open.lease.write_class(open.lifetime().number());
+        open.lease.set_lifetime_class(open.lifetime().number());
         Ok(open)
     }
 
@@ -493,7 +493,7 @@ impl Extents {
         let footer = open.map.lock().take_footer(&open.lease);
         let place = footer.and_then(|bytes| open.lease.append(Cause::ReverseMap, &bytes).ok());
         let zone = open.lease.zone();
-        if (open.lease.has_failed() || open.lease.room() > 0)
+        if (open.lease.has_failed() || open.lease.free_blocks() > 0)
             && let Err(error) = self.device.finish(zone)
         {
             tracing::warn!("zone {} cannot be finished: {error}", zone.0);

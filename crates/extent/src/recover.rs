@@ -236,7 +236,7 @@ impl Extents {
         };
         let name = reverse::name_of(&self.store, zone);
         let map = ZoneMap::new(name, self.packing, unfinished.clone());
-        if !map.fits(lease.room()) {
+        if !map.fits(lease.free_blocks()) {
             self.leave_without_footer(zone, unfinished);
             return Ok(None);
         }

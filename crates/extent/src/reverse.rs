@@ -106,7 +106,7 @@ impl ZoneMap {
 
     /// Admits one append of at most `wanted` blocks and says of how many; 0 when the zone is full.
     pub(crate) fn admit(&mut self, lease: &Lease, wanted: Blocks) -> Blocks {
-        let mut blocks = wanted.min(lease.room());
+        let mut blocks = wanted.min(lease.free_blocks());
         while blocks > 0 && !self.full {
             let bytes = Entry::bytes_for(blocks);
             let keep_back = self.keep_back(bytes);
@@ -114,7 +114,7 @@ impl ZoneMap {
                 self.promised_bytes += bytes;
                 return blocks;
             }
-            let left = lease.room().saturating_sub(keep_back);
+            let left = lease.free_blocks().saturating_sub(keep_back);
             blocks = if left == 0 && blocks > 1 { 1 } else { left.min(blocks - 1) };
         }
         self.full = true;

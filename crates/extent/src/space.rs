@@ -393,7 +393,7 @@ impl Extents {
     /// what the zones have of their own, and the rest of those that were closed before they were full. Not what open
     /// zones can still take. Waits for a piece of garbage collection: call with no map lock.
     pub fn dead_blocks(&self) -> u64 {
-        let mut room = self.gc.lock().target().map_or(0, |open| i64::from(open.lease.room()));
+        let mut room = self.gc.lock().target().map_or(0, |open| i64::from(open.lease.free_blocks()));
         room += self.placement.room();
         let census = self.census_now();
         let taken = census.live + census.reserved - census.unwritten;

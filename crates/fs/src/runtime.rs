@@ -326,7 +326,7 @@ impl Fs {
     fn step_resets(&self) -> Result<Step> {
         let step = self.note_failure(self.extents.step_resets().map_err(FsError::from))?;
         // A writer may wait for a reset. Nothing waits for a discard.
-        let worked = step == Step::Worked || self.store.device().give_back();
+        let worked = step == Step::Worked || self.store.device().discard_one_zone();
         Ok(if worked { Step::Worked } else { Step::Idle })
     }
 

@@ -184,7 +184,7 @@ impl Fs {
         let space = self.extents.space();
         let block = u64::from(space.block_size);
         let taken = space.live + space.unwritten + space.metadata;
-        let available = match self.store.device().host_room() {
+        let available = match self.store.device().host_space() {
             // A full host: available is what it can still store beyond the blocks that are in use.
             Some(host) => space.available.min(host.capacity().saturating_sub(taken + space.pending)),
             None => space.available,

@@ -107,11 +107,11 @@ impl Core {
         let beyond = written.saturating_sub(u64::from(self.pool.open_headroom()));
         // And one in case the log moves.
         let zones = 1 + beyond.div_ceil(u64::from(self.device.geometry().zone_blocks));
-        if self.device.has_room_for(zones) {
+        if self.device.has_space_for(zones) {
             return Ok(());
         }
         self.give_back()?;
-        if self.device.has_room_for(zones) { Ok(()) } else { Err(StoreError::NoSpace) }
+        if self.device.has_space_for(zones) { Ok(()) } else { Err(StoreError::NoSpace) }
     }
 
     /// Learns how much is written for a page that is to be written. Of few it is the tables that take most.
@@ -344,7 +344,7 @@ impl Core {
             let rest = &mut pages[places.len()..];
             let lease = self.metadata_lease(saving)?;
             let appended = self.append_some(lease, rest, epoch, cause);
-            self.pool.set_open_headroom(if lease.has_failed() { 0 } else { lease.room() });
+            self.pool.set_open_headroom(if lease.has_failed() { 0 } else { lease.free_blocks() });
             match appended {
                 Ok(some) => {
                     let less = |left: usize| Some(left.saturating_sub(some.len()));
@@ -371,7 +371,7 @@ impl Core {
     ) -> Result<Vec<Address>> {
         let page_blocks = self.pool.page_blocks();
         let at_once = (self.device.geometry().max_append / page_blocks).max(1);
-        let count = (pages.len() as u32).min(lease.room() / page_blocks).min(at_once);
+        let count = (pages.len() as u32).min(lease.free_blocks() / page_blocks).min(at_once);
         assert!(count > 0, "a lease on a metadata zone has room for a page");
         assert!(
             lease.admit(count * page_blocks, 0),
@@ -405,20 +405,20 @@ impl Core {
     /// The open metadata zone, or the next.
     fn metadata_lease<'a>(&self, saving: &'a mut Saving) -> Result<&'a Lease> {
         let page_blocks = self.pool.page_blocks();
-        let usable = |lease: &Lease| !lease.has_failed() && lease.room() >= page_blocks;
+        let usable = |lease: &Lease| !lease.has_failed() && lease.free_blocks() >= page_blocks;
         if let Some(full) = saving.lease.take_if(|lease| !usable(lease)) {
             self.leave_metadata_zone(full)?;
         }
         if saving.lease.is_none() {
             let lease = self.open_metadata_zone()?;
-            self.pool.set_open_headroom(lease.room());
+            self.pool.set_open_headroom(lease.free_blocks());
             saving.lease = Some(lease);
         }
         Ok(saving.lease.as_ref().expect("a zone was opened if there was none"))
     }
 
     fn leave_metadata_zone(&self, lease: Lease) -> Result<()> {
-        let (zone, failed, room) = (lease.zone(), lease.has_failed(), lease.room());
+        let (zone, failed, room) = (lease.zone(), lease.has_failed(), lease.free_blocks());
         drop(lease);
         // What is left of it is less than a page, or nothing that can be written: its slot is worth more.
         if (room > 0 || failed)

@@ -261,7 +261,7 @@ impl Log {
         assert!(start.next.0 >= state.next, "LSNs are never used twice");
         (state.next, state.epoch) = (start.next.0, start.epoch);
         state.kept = kept_blocks(start.checkpoint_bytes, self.block_size());
-        state.room = start.lease.as_ref().map_or(0, |lease| u64::from(lease.room()));
+        state.room = start.lease.as_ref().map_or(0, |lease| u64::from(lease.free_blocks()));
         let due = !start.previous.is_empty() || start.witness.is_some() || start.lease.is_none();
         io.lease = start.lease;
         io.previous = start.previous;
@@ -748,7 +748,7 @@ impl Io {
     }
 
     fn room(&self) -> u64 {
-        self.lease.as_ref().map_or(0, |lease| u64::from(lease.room()))
+        self.lease.as_ref().map_or(0, |lease| u64::from(lease.free_blocks()))
     }
 
     fn zone(&self) -> Option<ZoneId> {

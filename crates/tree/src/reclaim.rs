@@ -165,7 +165,7 @@ impl Core {
             }
         }
         self.latching("the device cannot be flushed", self.device.flush().map_err(StoreError::from))?;
-        while self.device.give_back() {}
+        while self.device.discard_one_zone() {}
         Ok(())
     }
 
@@ -507,7 +507,7 @@ impl Core {
 
     /// Blocks of pages that the open metadata zone and those that are free take.
     fn room(&self, saving: &Saving) -> u64 {
-        self.room_with(u64::from(saving.lease.as_ref().map_or(0, Lease::room)))
+        self.room_with(u64::from(saving.lease.as_ref().map_or(0, Lease::free_blocks)))
     }
 
     /// The same for who does not write metadata himself.
@@ -567,7 +567,7 @@ impl Core {
     /// move much for little. After a checkpoint: only then is dead what no epoch needs.
     pub(crate) fn measure_garbage(&self, saving: &Saving) {
         let (_, live, dead) = self.closed_garbage();
-        let open = u64::from(saving.lease.as_ref().map_or(0, Lease::room));
+        let open = u64::from(saving.lease.as_ref().map_or(0, Lease::free_blocks));
         let zone = u64::from(self.device.geometry().zone_blocks);
         let lacking = (live / GARBAGE_SHARE).saturating_sub(dead + open).div_ceil(zone) as u32;
         self.count.zones_lacking.store(lacking, Ordering::Relaxed);

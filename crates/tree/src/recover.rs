@@ -743,7 +743,7 @@ impl Core {
         for (identity, _) in &contents.zones {
             let lease = self.leases.resume(identity.zone, identity.life, Role::Log).ok();
             match lease {
-                Some(lease) if identity.zone == contents.newest.zone && lease.room() > 0 => {
+                Some(lease) if identity.zone == contents.newest.zone && lease.free_blocks() > 0 => {
                     going_on = Some(lease)
                 }
                 lease => {
@@ -828,7 +828,7 @@ impl Core {
             let life = self.pool.entry(zone).life;
             if saving.lease.is_none() && aligned && self.shows(zone, life, Role::Metadata) {
                 let lease = self.leases.resume(zone, life, Role::Metadata)?;
-                self.pool.set_open_headroom(lease.room());
+                self.pool.set_open_headroom(lease.free_blocks());
                 saving.lease = Some(lease);
                 self.pool.set_usage(zone, Usage::Open);
                 self.new_pages_begin(&saving);

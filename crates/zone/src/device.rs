@@ -14,7 +14,7 @@
 //! * Of some zones, the last ones, nobody keeps a pointer ([`Geometry::conventional`]): whenever the device
 //!   is opened they are `Empty` where block 0 of their last life was lost or erased, and `Full` otherwise.
 
-use crate::{Blocks, OwnCopy, Result, Role, ZoneId};
+use crate::{Blocks, MetadataCopy, Result, Role, ZoneId};
 
 /// The shape of a device. Sizes need not be powers of two and zones need not be alike (I-ZONE-2):
 /// the capacity of each is in its [`ZoneInfo`].
@@ -123,22 +123,22 @@ pub type Output = Result<Blocks>;
 
 /// The room of a file system that holds a device in a file, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HostRoom {
+pub struct HostSpace {
     /// What it has left.
     pub available: u64,
     /// The zones that have blocks of it.
-    pub taken: u64,
+    pub allocated: u64,
     /// The zones that have none yet: what the device may still take.
-    pub untaken: u64,
+    pub unallocated: u64,
     /// What it must have left for a zone of data to be opened.
-    pub kept_from_data: u64,
+    pub reserve: u64,
 }
 
-impl HostRoom {
+impl HostSpace {
     /// What all zones can hold, as far as it has room for them: at least what can be written.
     pub fn capacity(&self) -> u64 {
-        match self.available < self.untaken {
-            true => self.taken + self.available.saturating_sub(self.kept_from_data),
+        match self.available < self.unallocated {
+            true => self.allocated + self.available.saturating_sub(self.reserve),
             false => u64::MAX,
         }
     }
@@ -182,39 +182,39 @@ pub trait Device: Send + Sync {
     /// Gives what the medium still holds for one zone that was reset back to whoever provides it (the host of a file, a
     /// disk that can discard), where there is such a zone and its reset is durable; whether there was one. It may take
     /// long, and is done aside: nothing that can be read changes, and no flush waits for it.
-    fn give_back(&self) -> bool {
+    fn discard_one_zone(&self) -> bool {
         false
     }
 
     /// What the zone is leased for from now on, and of what class the lifetimes are of what is written there: 0 where
     /// nothing is known, and the larger the longer. A device that can place what lives apart does so; it changes
     /// nothing that can be read.
-    fn lease(&self, _zone: ZoneId, _role: Role, _class: u8) {}
+    fn set_placement(&self, _zone: ZoneId, _role: Role, _class: u8) {}
 
     /// What the file system that holds the device has left; nothing where none holds it, or where that is not known.
-    fn host_room(&self) -> Option<HostRoom> {
+    fn host_space(&self) -> Option<HostSpace> {
         None
     }
 
     /// Whether what holds the device has room for so many more zones; a device that is held by nothing has what it has.
     /// Others may take that room in the next moment.
-    fn has_room_for(&self, _zones: u64) -> bool {
+    fn has_space_for(&self, _zones: u64) -> bool {
         true
     }
 
     /// The copies of what the device keeps beside its zones, as they were found when they were last read; none where
     /// it keeps nothing.
-    fn own_copies(&self) -> Vec<OwnCopy> {
+    fn device_metadata_copies(&self) -> Vec<MetadataCopy> {
         Vec::new()
     }
 
     /// Reads these copies anew. Waits for a flush that is under way.
-    fn verify_own_copies(&self) -> Vec<OwnCopy> {
+    fn verify_device_metadata(&self) -> Vec<MetadataCopy> {
         Vec::new()
     }
 
     /// Bytes that the device itself wrote to keep its zones (the states of a file's zones).
-    fn own_bytes_written(&self) -> u64 {
+    fn device_metadata_bytes_written(&self) -> u64 {
         0
     }
 }

@@ -286,7 +286,7 @@ impl Engine {
     }
 
     /// Bytes that the host of a file has left; more than there are where that is not known.
-    pub(crate) fn host_room(&self) -> u64 {
+    pub(crate) fn host_space(&self) -> u64 {
         if self.is_device {
             return u64::MAX;
         }

@@ -21,7 +21,7 @@
 //! have been reset by one that was killed: it counts as undurable until the first flush.
 //!
 //! No flush gives blocks back: for each zone the host may take milliseconds, and a large file that is
-//! deleted has hundreds. They wait for [`Device::give_back`], which takes one at a time, and nobody waits for
+//! deleted has hundreds. They wait for [`Device::discard_one_zone`], which takes one at a time, and nobody waits for
 //! it but who opens that zone. What was given back is noted in the zone's slot, so that it is not done again
 //! after each mount. That is a hint: a crash can leave it beside blocks that were taken since, which then stay
 //! until the zone is next emptied.
@@ -72,8 +72,8 @@ use writes::Writes;
 use crate::engine::{Engine, Transfer};
 use crate::machine::Machine;
 use crate::{
-    Blocks, Command, Device, DeviceError, FsId, Geometry, HostRoom, Output, OwnCopy, Result, Role, ZoneId,
-    ZoneInfo, ZoneState,
+    Blocks, Command, Device, DeviceError, FsId, Geometry, HostSpace, MetadataCopy, Output, Result, Role,
+    ZoneId, ZoneInfo, ZoneState,
 };
 
 /// Classes of lifetimes that have a write stream of their own.
@@ -103,7 +103,7 @@ pub struct FileDevice {
     /// Header and tables, as they stand beside the zones; taken after `flushing`.
     own: Mutex<Own>,
     /// What was damaged there and was written anew when this was opened.
-    repaired: Vec<OwnCopy>,
+    repaired: Vec<MetadataCopy>,
     state: Mutex<State>,
     /// Signalled when a zone is no longer busy.
     calm: Condvar,
@@ -128,7 +128,7 @@ struct State {
     /// killed, and may not be durable.
     is_unsure: bool,
     /// Zones that were found or made empty, durably but for `is_unsure`, and may hold blocks of the host.
-    to_give_back: BTreeSet<ZoneId>,
+    to_discard: BTreeSet<ZoneId>,
     /// Why nothing is written any more.
     broken: Option<String>,
 }
@@ -140,8 +140,8 @@ struct ZoneExtra {
     /// Whether somebody takes or gives back its host blocks; nobody else changes the zone meanwhile.
     busy: bool,
     /// Whether all of the host's blocks for it are taken.
-    is_taken: bool,
-    /// Whether any may be; true if `is_taken`.
+    is_allocated: bool,
+    /// Whether any may be; true if `is_allocated`.
     may_hold: bool,
     /// Whether it was reset and no flush has recorded that.
     reset_undurable: bool,
@@ -159,9 +159,9 @@ impl State {
     }
 
     /// Zones that have no blocks of the host, `most` at most.
-    fn untaken(&self, most: u64) -> u64 {
+    fn unallocated(&self, most: u64) -> u64 {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
-        self.zones.iter().filter(|extra| !extra.is_taken).take(most).count() as u64
+        self.zones.iter().filter(|extra| !extra.is_allocated).take(most).count() as u64
     }
 
     fn mark_dirty(&mut self, zone: ZoneId) {
@@ -237,21 +237,21 @@ impl FileDevice {
         state.machine.open(zone)?;
         let extra = *state.extra(zone);
         let needs_flush = extra.reset_undurable || state.is_unsure;
-        if before.state != ZoneState::Empty || (extra.is_taken && !needs_flush) {
+        if before.state != ZoneState::Empty || (extra.is_allocated && !needs_flush) {
             return Ok(state);
         }
         let left_to_host = match extra.has_data {
             // Beside this one.
-            true => state.untaken(1 + ZONES_LEFT_TO_HOST).saturating_sub(1),
+            true => state.unallocated(1 + ZONES_LEFT_TO_HOST).saturating_sub(1),
             false => 0,
         };
         (state.extra(zone).busy, state.extra(zone).may_hold) = (true, true);
         drop(state);
-        let prepared = self.prepare(zone, needs_flush, (!extra.is_taken).then_some(left_to_host));
+        let prepared = self.prepare(zone, needs_flush, (!extra.is_allocated).then_some(left_to_host));
         let mut state = self.state.lock();
         let extra = state.extra(zone);
         extra.busy = false;
-        extra.is_taken |= prepared.is_ok();
+        extra.is_allocated |= prepared.is_ok();
         state.mark_dirty(zone);
         self.calm.notify_all();
         if prepared.is_err() {
@@ -268,7 +268,9 @@ impl FileDevice {
         let Some(left_to_host) = needs_blocks else { return Ok(()) };
         let (offset, bytes) = (self.layout.offset(zone, 0), self.layout.zone_bytes(zone));
         let taken = match self.engine.allocate(offset, bytes) {
-            Ok(()) if left_to_host > 0 && self.engine.host_room() < left_to_host * bytes => Err(Errno::NOSPC),
+            Ok(()) if left_to_host > 0 && self.engine.host_space() < left_to_host * bytes => {
+                Err(Errno::NOSPC)
+            }
             taken => taken,
         };
         match taken {
@@ -287,7 +289,7 @@ impl FileDevice {
     /// Says in the log, once until it has room again, that the host has run out of it.
     fn note_full_host(&self) {
         if !self.host_is_full.swap(true, Ordering::Relaxed) {
-            let left = self.engine.host_room();
+            let left = self.engine.host_space();
             tracing::warn!(
                 left,
                 "the file system that holds the volume is full: make room there, or the volume takes no more data"
@@ -371,8 +373,8 @@ impl FileDevice {
             let mut reset = Vec::new();
             for zone in std::mem::take(&mut state.dirty) {
                 let info = state.recordable(zone);
-                let is_given_back = !state.extra(zone).may_hold;
-                state.slots.record(zone, &info, is_given_back);
+                let is_discarded = !state.extra(zone).may_hold;
+                state.slots.record(zone, &info, is_discarded);
                 state.extra(zone).dirty = false;
                 if state.extra(zone).reset_undurable {
                     reset.push(zone);
@@ -405,18 +407,18 @@ impl FileDevice {
         for zone in reset {
             state.extra(zone).reset_undurable = false;
             if !self.layout.preallocated {
-                state.to_give_back.insert(zone);
+                state.to_discard.insert(zone);
             }
         }
     }
 
     /// The next zone of which the host's blocks can be given back; it is busy from then on.
-    fn next_to_give_back(&self) -> Option<ZoneId> {
+    fn next_to_discard(&self) -> Option<ZoneId> {
         let mut state = self.state.lock();
         if state.is_unsure || state.broken.is_some() || self.mode == OpenMode::ReadOnly {
             return None;
         }
-        while let Some(zone) = state.to_give_back.pop_first() {
+        while let Some(zone) = state.to_discard.pop_first() {
             let is_empty = state.machine.zones()[zone.0 as usize].state == ZoneState::Empty;
             let extra = state.extra(zone);
             // Who writes there takes it over; it comes back with its next reset.
@@ -428,12 +430,12 @@ impl FileDevice {
         None
     }
 
-    fn give_back_zone(&self, zone: ZoneId) {
+    fn discard_zone(&self, zone: ZoneId) {
         let punched = self.engine.punch(self.layout.offset(zone, 0), self.layout.zone_bytes(zone));
         let mut state = self.state.lock();
         let extra = state.extra(zone);
         // A host that keeps the blocks does no harm: they belong to the zone's next life.
-        (extra.busy, extra.is_taken, extra.may_hold) = (false, false, punched.is_err());
+        (extra.busy, extra.is_allocated, extra.may_hold) = (false, false, punched.is_err());
         state.mark_dirty(zone);
         self.calm.notify_all();
     }
@@ -534,56 +536,57 @@ impl Device for FileDevice {
         Ok(())
     }
 
-    fn give_back(&self) -> bool {
-        let next = self.next_to_give_back();
+    fn discard_one_zone(&self) -> bool {
+        let next = self.next_to_discard();
         if let Some(zone) = next {
-            self.give_back_zone(zone);
+            self.discard_zone(zone);
         }
         next.is_some()
     }
 
-    fn lease(&self, zone: ZoneId, role: Role, class: u8) {
+    fn set_placement(&self, zone: ZoneId, role: Role, class: u8) {
         if let Some(extra) = self.state.lock().zones.get_mut(zone.0 as usize) {
             extra.stream = stream_of(role, class, self.streams);
             extra.has_data = role == Role::Data;
         }
     }
 
-    fn host_room(&self) -> Option<HostRoom> {
-        let available = self.engine.host_room();
+    fn host_space(&self) -> Option<HostSpace> {
+        let available = self.engine.host_space();
         if available == u64::MAX {
             return None;
         }
         let state = self.state.lock();
-        let of = |is_taken: bool| {
-            let zones = state.zones.iter().zip(0..).filter(move |(extra, _)| extra.is_taken == is_taken);
+        let of = |is_allocated: bool| {
+            let zones =
+                state.zones.iter().zip(0..).filter(move |(extra, _)| extra.is_allocated == is_allocated);
             zones.map(|(_, zone)| self.layout.zone_bytes(ZoneId(zone))).sum()
         };
-        let kept_from_data = state.untaken(ZONES_LEFT_TO_HOST) * self.bytes_of_a_zone();
-        Some(HostRoom { available, taken: of(true), untaken: of(false), kept_from_data })
+        let reserve = state.unallocated(ZONES_LEFT_TO_HOST) * self.bytes_of_a_zone();
+        Some(HostSpace { available, allocated: of(true), unallocated: of(false), reserve })
     }
 
-    fn has_room_for(&self, zones: u64) -> bool {
-        let zones = self.state.lock().untaken(zones);
+    fn has_space_for(&self, zones: u64) -> bool {
+        let zones = self.state.lock().unallocated(zones);
         if zones == 0 {
             return true;
         }
-        let has_room = self.engine.host_room() >= zones * self.bytes_of_a_zone();
+        let has_room = self.engine.host_space() >= zones * self.bytes_of_a_zone();
         if !has_room {
             self.note_full_host();
         }
         has_room
     }
 
-    fn own_copies(&self) -> Vec<OwnCopy> {
+    fn device_metadata_copies(&self) -> Vec<MetadataCopy> {
         self.own.lock().copies.clone()
     }
 
-    fn verify_own_copies(&self) -> Vec<OwnCopy> {
+    fn verify_device_metadata(&self) -> Vec<MetadataCopy> {
         self.verify_own()
     }
 
-    fn own_bytes_written(&self) -> u64 {
+    fn device_metadata_bytes_written(&self) -> u64 {
         self.own_bytes.load(Ordering::Relaxed)
     }
 }

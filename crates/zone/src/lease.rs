@@ -17,15 +17,15 @@ use crate::format::{self, FsId, Role, ZoneIdentity};
 use crate::{Blocks, Cause, Device, DeviceError, Life, Result, Traffic, ZoneId};
 
 /// Leases that are never given to data: log 2, metadata 1, garbage collection 1.
-pub const LEASES_KEPT: u32 = 4;
+pub const LEASES_RESERVED: u32 = 4;
 
 /// All leases of one volume.
 pub struct Leases {
     device: Arc<dyn Device>,
     fs_id: FsId,
     traffic: Arc<Traffic>,
-    /// Number of leases out, by role.
-    out: Mutex<[u32; 5]>,
+    /// Number of leases in use, by role.
+    in_use: Mutex<[u32; 5]>,
 }
 
 /// The right to write to one open zone.
@@ -44,7 +44,7 @@ pub struct Lease {
 impl Leases {
     /// Nothing leased yet. Zones that the device still holds active count once they are resumed.
     pub fn new(device: Arc<dyn Device>, fs_id: FsId, traffic: Arc<Traffic>) -> Arc<Self> {
-        Arc::new(Leases { device, fs_id, traffic, out: Mutex::new([0; 5]) })
+        Arc::new(Leases { device, fs_id, traffic, in_use: Mutex::new([0; 5]) })
     }
 
     /// The device below.
@@ -65,12 +65,12 @@ impl Leases {
 
     /// How many zones of fresh data may be leased at once.
     pub fn limit_for_data(&self) -> u32 {
-        self.limit().saturating_sub(LEASES_KEPT).max(1)
+        self.limit().saturating_sub(LEASES_RESERVED).max(1)
     }
 
     /// How many zones are leased for `role`.
-    pub fn out(&self, role: Role) -> u32 {
-        self.out.lock()[role as usize]
+    pub fn in_use(&self, role: Role) -> u32 {
+        self.in_use.lock()[role as usize]
     }
 
     /// Leases an empty zone and writes its header: when this returns, the zone can be appended to.
@@ -85,7 +85,7 @@ impl Leases {
         let identity = ZoneIdentity { fs_id: self.fs_id, zone, life, role };
         let lease = self.take(identity, info.capacity, 1)?;
         let header = format::encode_header_of(&identity, self.device.geometry(), info.capacity);
-        let block = self.device.append(zone, &header).inspect_err(|_| self.give_up(zone))?;
+        let block = self.device.append(zone, &header).inspect_err(|_| self.finish_failed_zone(zone))?;
         assert_eq!(block, 0, "the header of an empty zone is its first block");
         self.traffic.add(Cause::Header, header.len());
         Ok(lease)
@@ -93,7 +93,7 @@ impl Leases {
 
     /// Frees the slot of a zone whose header failed. Without a lease nobody else would: the device
     /// would have one slot less than is leased out. If it cannot be finished either, it tells so.
-    fn give_up(&self, zone: ZoneId) {
+    fn finish_failed_zone(&self, zone: ZoneId) {
         if self.device.report_zone(zone).is_ok_and(|info| info.state.is_active()) {
             let _ = self.device.finish(zone);
         }
@@ -110,21 +110,21 @@ impl Leases {
     }
 
     fn take(self: &Arc<Self>, identity: ZoneIdentity, capacity: Blocks, admitted: Blocks) -> Result<Lease> {
-        let mut out = self.out.lock();
+        let mut in_use = self.in_use.lock();
         let (zone, role) = (identity.zone, identity.role);
         let (now, limit) = match role {
-            Role::Data => (out[role as usize], self.limit_for_data()),
-            _ => (out.iter().sum(), self.limit()),
+            Role::Data => (in_use[role as usize], self.limit_for_data()),
+            _ => (in_use.iter().sum(), self.limit()),
         };
         if now >= limit {
             return Err(DeviceError::TooManyOpen { zone, limit });
         }
         if rt::is_planted("break-lease-count") {
-            drop(out);
-            out = self.out.lock();
+            drop(in_use);
+            in_use = self.in_use.lock();
         }
-        out[role as usize] += 1;
-        self.device.lease(zone, role, 0);
+        in_use[role as usize] += 1;
+        self.device.set_placement(zone, role, 0);
         Ok(Lease {
             leases: Arc::clone(self),
             identity,
@@ -152,12 +152,12 @@ impl Lease {
         self.identity.role
     }
 
-    /// Of what class the lifetimes are of what is appended from now on ([`Device::lease`]).
-    pub fn write_class(&self, class: u8) {
+    /// Of what class the lifetimes are of what is appended from now on ([`Device::set_placement`]).
+    pub fn set_lifetime_class(&self, class: u8) {
         // Of two at once either may be the last to be told: it is where something is placed, and nothing else.
         if self.class.load(Ordering::Relaxed) != class {
             self.class.store(class, Ordering::Relaxed);
-            self.leases.device.lease(self.zone(), self.role(), class);
+            self.leases.device.set_placement(self.zone(), self.role(), class);
         }
     }
 
@@ -172,7 +172,7 @@ impl Lease {
     }
 
     /// Blocks not yet promised to anyone.
-    pub fn room(&self) -> Blocks {
+    pub fn free_blocks(&self) -> Blocks {
         self.capacity - self.admitted()
     }
 
@@ -181,11 +181,11 @@ impl Lease {
         self.failed.load(Ordering::Acquire)
     }
 
-    /// Promises room for `blocks` if that many and `keep_back` more are left.
-    pub fn admit(&self, blocks: Blocks, keep_back: Blocks) -> bool {
+    /// Promises room for `blocks` if that many and `reserve` more are left.
+    pub fn admit(&self, blocks: Blocks, reserve: Blocks) -> bool {
         let fits = |admitted: Blocks| {
             let wanted = u64::from(admitted) + u64::from(blocks);
-            (wanted + u64::from(keep_back) <= u64::from(self.capacity)).then_some(wanted as Blocks)
+            (wanted + u64::from(reserve) <= u64::from(self.capacity)).then_some(wanted as Blocks)
         };
         !self.has_failed() && self.admitted.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
     }
@@ -214,8 +214,8 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let mut out = self.leases.out.lock();
-        let count = &mut out[self.identity.role as usize];
+        let mut in_use = self.leases.in_use.lock();
+        let count = &mut in_use[self.identity.role as usize];
         assert!(*count > 0, "a lease is returned once");
         *count -= 1;
     }

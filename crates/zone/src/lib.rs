@@ -10,8 +10,8 @@
 //! Nothing above this crate does device I/O or knows where on its device a zone lies (I-ZONE-1).
 
 pub mod address;
-pub mod copies;
 pub mod device;
+pub mod device_metadata;
 mod engine;
 pub mod error;
 pub mod file;
@@ -25,8 +25,8 @@ pub mod traffic;
 pub mod zoned;
 
 pub use address::{Address, Blocks, Life, ZoneId};
-pub use copies::{CopyState, OwnCopy, OwnRecord};
-pub use device::{Command, Device, Geometry, HostRoom, Output, ZoneInfo, ZoneState};
+pub use device::{Command, Device, Geometry, HostSpace, Output, ZoneInfo, ZoneState};
+pub use device_metadata::{CopyState, MetadataCopy, MetadataPart};
 pub use error::{DeviceError, Result};
 pub use format::{FsId, Role};
 pub use lease::{Lease, Leases};

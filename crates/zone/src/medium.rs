@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::file::{self, FileContents, FileDevice, FileError, FileOptions, OpenMode, Restored};
 use crate::zoned::{LeftOut, ZonedDevice, ZonedDraft, generic_beside, is_zoned};
-use crate::{Device, FsId, Geometry, OwnCopy};
+use crate::{Device, FsId, Geometry, MetadataCopy};
 
 /// A volume's device, open.
 pub enum Medium {
@@ -137,7 +137,7 @@ impl Medium {
     }
 
     /// What was damaged of what it keeps beside its zones, and was written anew when it was opened.
-    pub fn repaired(&self) -> &[OwnCopy] {
+    pub fn repaired(&self) -> &[MetadataCopy] {
         match self {
             Medium::File(device) => device.repaired(),
             Medium::Zoned(_) => &[],

@@ -225,11 +225,11 @@ fn a_fault_of_opening_strikes_the_append_that_opens_a_zone() {
     append(&device, 1, 1).unwrap();
     device.inject(Fault { times: 2, ..Fault::nth(CommandKind::Open, 1, Effect::HostFull) });
     append(&device, 1, 1).unwrap();
-    assert!(device.has_room_for(1), "nobody knows yet");
+    assert!(device.has_space_for(1), "nobody knows yet");
     let open = || device.append(ZoneId(5), &pattern(&device, 1, 1));
     let refused = open();
     assert!(matches!(refused, Err(DeviceError::HostFull { zone: ZoneId(5) })), "{refused:?}");
-    assert!(!device.has_room_for(1));
-    assert!(open().is_err() && device.has_room_for(1));
+    assert!(!device.has_space_for(1));
+    assert!(open().is_err() && device.has_space_for(1));
     open().unwrap();
 }

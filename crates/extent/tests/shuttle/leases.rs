@@ -29,7 +29,10 @@ fn lease_once(leases: &Arc<Leases>, zone: u32, given_back: &(Mutex<u32>, Condvar
         let seen = *given_back.0.lock();
         match leases.begin(ZoneId(zone), Life(1), Role::Data) {
             Ok(lease) => {
-                assert!(leases.out(Role::Data) <= leases.limit_for_data(), "data has no more than its share");
+                assert!(
+                    leases.in_use(Role::Data) <= leases.limit_for_data(),
+                    "data has no more than its share"
+                );
                 lease.finish().unwrap();
                 *given_back.0.lock() += 1;
                 given_back.1.notify_all();
@@ -59,7 +62,7 @@ fn there_are_never_more_than_the_device_allows() {
         });
         let clients: Vec<_> = clients.collect();
         clients.into_iter().for_each(|client| counted.add(client.join().unwrap()));
-        assert_eq!(leases.out(Role::Data), 0, "all were given back");
+        assert_eq!(leases.in_use(Role::Data), 0, "all were given back");
     });
     waited.report("leases that had to wait");
 }

@@ -158,10 +158,10 @@ impl Device for Watched {
         happen(&self.at_next_flush);
         self.device.flush()
     }
-    fn lease(&self, zone: ZoneId, role: Role, class: u8) {
+    fn set_placement(&self, zone: ZoneId, role: Role, class: u8) {
         self.leased.lock().insert(zone, (role, class));
     }
-    fn give_back(&self) -> bool {
+    fn discard_one_zone(&self) -> bool {
         let take_one = |left: u64| left.checked_sub(1);
         self.to_give_back.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take_one).is_ok()
     }

@@ -139,8 +139,8 @@ impl Draft {
         }
         let fs_id = self.options.fs_id;
         // A disk may still hold what was there before; a file was cut to nothing.
-        let is_given_back = self.is_file(file)? && !self.options.preallocate;
-        for page in Slots::new(fs_id, self.layout.clone(), is_given_back).take_changed() {
+        let is_discarded = self.is_file(file)? && !self.options.preallocate;
+        for page in Slots::new(fs_id, self.layout.clone(), is_discarded).take_changed() {
             file.write_all_at(&page.bytes, page.offset).map_err(self.io("write to it"))?;
         }
         file.sync_all().map_err(self.io("make it durable"))?;

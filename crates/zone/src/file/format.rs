@@ -343,12 +343,12 @@ pub(crate) struct Recorded {
     pub(crate) generation: u64,
     pub(crate) info: ZoneInfo,
     /// Whether the host has nothing for the zone. Only of an empty zone.
-    pub(crate) is_given_back: bool,
+    pub(crate) is_discarded: bool,
 }
 
 /// The slot that records this state. Which zones are open is not recorded, only which are active.
 pub(crate) fn encode_slot(fs_id: FsId, zone: ZoneId, recorded: &Recorded) -> [u8; SLOT_BYTES] {
-    let Recorded { generation, info, is_given_back } = recorded;
+    let Recorded { generation, info, is_discarded } = recorded;
     let mut slot = Slot {
         checksum: U32::ZERO,
         zone: U32::new(zone.0),
@@ -356,7 +356,7 @@ pub(crate) fn encode_slot(fs_id: FsId, zone: ZoneId, recorded: &Recorded) -> [u8
         pointer: U32::new(info.pointer),
         volume: U32::new(volume_bits(fs_id)),
         state: state_number(info.state),
-        given_back: u8::from(*is_given_back && info.state == ZoneState::Empty),
+        given_back: u8::from(*is_discarded && info.state == ZoneState::Empty),
         reserved: [0; 6],
     };
     slot.checksum = U32::new(checksum(&[slot.as_bytes()]));
@@ -382,9 +382,9 @@ pub(crate) fn decode_slot(fs_id: FsId, zone: ZoneId, bytes: &[u8], capacity: Blo
         && pointer <= capacity
         && (state != ZoneState::Empty || pointer == 0)
         && (state != ZoneState::Closed || (1..capacity).contains(&pointer));
-    let is_given_back = state == ZoneState::Empty && slot.given_back == 1;
+    let is_discarded = state == ZoneState::Empty && slot.given_back == 1;
     let (generation, info) = (slot.generation.get(), ZoneInfo { state, capacity, pointer });
-    valid.then_some(Recorded { generation, info, is_given_back })
+    valid.then_some(Recorded { generation, info, is_discarded })
 }
 
 fn volume_bits(fs_id: FsId) -> u32 {

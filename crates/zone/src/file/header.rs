@@ -17,7 +17,7 @@ use super::format::{
     end_copy_place,
 };
 use crate::FsId;
-use crate::copies::{CopyState, OwnRecord};
+use crate::device_metadata::{CopyState, MetadataPart};
 
 /// Where the two copies at the start are.
 pub(super) const START_COPIES: [u64; 2] = [0, HEADER_BYTES as u64];
@@ -36,7 +36,7 @@ pub(super) struct Headers {
     /// The copy that counts, as it is stored.
     pub(super) bytes: Vec<u8>,
     /// Which one that is; none where the header was made up from those of the zones.
-    pub(super) counts: Option<OwnRecord>,
+    pub(super) counts: Option<MetadataPart>,
     /// The states of the three, compared with that one.
     pub(super) first: CopyState,
     pub(super) second: CopyState,
@@ -48,7 +48,8 @@ impl Headers {
     pub(super) fn read(file: &File, device_bytes: u64) -> Result<Headers, NoHeader> {
         let starts = START_COPIES.map(|offset| read_copy(file, offset, device_bytes));
         let mut whys = Vec::new();
-        for (record, copy) in [OwnRecord::FirstHeader, OwnRecord::SecondHeader].into_iter().zip(&starts) {
+        for (record, copy) in [MetadataPart::FirstHeader, MetadataPart::SecondHeader].into_iter().zip(&starts)
+        {
             match copy.as_deref().map(decode_header) {
                 Ok(Ok(_)) => return Ok(Headers::with(file, device_bytes, record, copy_of(copy), &starts)),
                 Ok(Err(newer @ NoHeader::Newer { .. })) => return Err(newer),
@@ -60,7 +61,7 @@ impl Headers {
         if let Some((place, Ok(copy))) = end {
             match decode_header(&copy) {
                 Ok((_, layout, _)) if layout.end_copy == Some(place) => {
-                    return Ok(Headers::with(file, device_bytes, OwnRecord::EndHeader, copy, &starts));
+                    return Ok(Headers::with(file, device_bytes, MetadataPart::EndHeader, copy, &starts));
                 }
                 Err(newer @ NoHeader::Newer { .. }) => return Err(newer),
                 _ => {}
@@ -88,13 +89,13 @@ impl Headers {
     /// The same, from a copy that stands where nobody looks for one.
     pub(super) fn found_elsewhere(file: &File, device_bytes: u64, bytes: Vec<u8>) -> Headers {
         let starts = START_COPIES.map(|offset| read_copy(file, offset, device_bytes));
-        Headers::with(file, device_bytes, OwnRecord::EndHeader, bytes, &starts)
+        Headers::with(file, device_bytes, MetadataPart::EndHeader, bytes, &starts)
     }
 
     fn with(
         file: &File,
         device_bytes: u64,
-        counts: OwnRecord,
+        counts: MetadataPart,
         bytes: Vec<u8>,
         starts: &[io::Result<Vec<u8>>; 2],
     ) -> Headers {

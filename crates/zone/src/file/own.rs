@@ -16,7 +16,7 @@ use super::FileDevice;
 use super::format::{HEADER_BYTES, Layout, with_end_copy};
 use super::header::{EndPlace, Headers, START_COPIES, judge};
 use super::slots::Slots;
-use crate::copies::{CopyState, OwnCopy, OwnRecord};
+use crate::device_metadata::{CopyState, MetadataCopy, MetadataPart};
 
 const REFUSED: &str = "the system refused to write it; the next mount for writing tries again";
 
@@ -24,13 +24,13 @@ const REFUSED: &str = "the system refused to write it; the next mount for writin
 pub(super) struct Own {
     /// The header, as it is stored.
     header: Vec<u8>,
-    /// In the order of [`OwnRecord`].
-    pub(super) copies: Vec<OwnCopy>,
+    /// In the order of [`MetadataPart`].
+    pub(super) copies: Vec<MetadataCopy>,
 }
 
 /// A page of the header, and the copies in it.
 struct HeaderPage {
-    records: Vec<OwnRecord>,
+    records: Vec<MetadataPart>,
     offset: u64,
     bytes: Vec<u8>,
 }
@@ -40,21 +40,21 @@ impl Own {
     pub(super) fn new(headers: Headers, layout: &Layout, damaged: [u32; 2]) -> Own {
         let [first_table, second_table] = damaged.map(|count| state_of_table(layout, count));
         let copies = [
-            (OwnRecord::FirstHeader, headers.first),
-            (OwnRecord::SecondHeader, headers.second),
-            (OwnRecord::EndHeader, headers.end),
-            (OwnRecord::FirstTable, first_table),
-            (OwnRecord::SecondTable, second_table),
+            (MetadataPart::FirstHeader, headers.first),
+            (MetadataPart::SecondHeader, headers.second),
+            (MetadataPart::EndHeader, headers.end),
+            (MetadataPart::FirstTable, first_table),
+            (MetadataPart::SecondTable, second_table),
         ];
-        let copies = copies.map(|(record, state)| OwnCopy { record, state }).into();
+        let copies = copies.map(|(record, state)| MetadataCopy { record, state }).into();
         Own { header: headers.bytes, copies }
     }
 
-    fn state(&self, record: OwnRecord) -> &CopyState {
+    fn state(&self, record: MetadataPart) -> &CopyState {
         &self.copies[record as usize].state
     }
 
-    fn set(&mut self, record: OwnRecord, state: CopyState) {
+    fn set(&mut self, record: MetadataPart, state: CopyState) {
         self.copies[record as usize].state = state;
     }
 
@@ -62,12 +62,12 @@ impl Own {
     fn pages(&self, layout: &Layout, wanted: &[u8], end: Option<u64>) -> Vec<HeaderPage> {
         let mut pages: Vec<HeaderPage> = Vec::new();
         let is_due = |record| *self.state(record) != CopyState::Whole || wanted != self.header;
-        if let Some(offset) = end.filter(|_| is_due(OwnRecord::EndHeader)) {
+        if let Some(offset) = end.filter(|_| is_due(MetadataPart::EndHeader)) {
             let bytes = page_with(layout, &[wanted]);
-            pages.push(HeaderPage { records: vec![OwnRecord::EndHeader], offset, bytes });
+            pages.push(HeaderPage { records: vec![MetadataPart::EndHeader], offset, bytes });
         }
-        let both = [OwnRecord::FirstHeader, OwnRecord::SecondHeader];
-        let mut starts: Vec<Vec<OwnRecord>> = match layout.page_bytes() >= 2 * HEADER_BYTES {
+        let both = [MetadataPart::FirstHeader, MetadataPart::SecondHeader];
+        let mut starts: Vec<Vec<MetadataPart>> = match layout.page_bytes() >= 2 * HEADER_BYTES {
             true => vec![both.to_vec()],
             false => both.iter().map(|record| vec![*record]).collect(),
         };
@@ -129,7 +129,7 @@ pub(super) fn read_table(
 
 impl FileDevice {
     /// The copies that the opening found damaged and has written anew.
-    pub fn repaired(&self) -> &[OwnCopy] {
+    pub fn repaired(&self) -> &[MetadataCopy] {
         &self.repaired
     }
 
@@ -147,7 +147,7 @@ impl FileDevice {
         let now = self.own.get_mut().header.clone();
         self.write_header(&now, None)?;
         let own = self.own.get_mut();
-        let tables = own.copies.iter_mut().filter(|copy| copy.record >= OwnRecord::FirstTable);
+        let tables = own.copies.iter_mut().filter(|copy| copy.record >= MetadataPart::FirstTable);
         for table in tables.filter(|copy| copy.state != CopyState::Whole) {
             tracing::warn!(
                 "{} {}; it is written anew, and zones whose state was lost count as full",
@@ -170,7 +170,7 @@ impl FileDevice {
         let made = self.engine.file().set_len(bytes);
         if let Err(error) = made {
             tracing::warn!(%error, "the file cannot be made longer for a copy of its header");
-            self.own.get_mut().set(OwnRecord::EndHeader, CopyState::Absent(REFUSED));
+            self.own.get_mut().set(MetadataPart::EndHeader, CopyState::Absent(REFUSED));
             return None;
         }
         Some(place)
@@ -179,7 +179,7 @@ impl FileDevice {
     /// The end copy could not be written, say because the host is full: the file becomes as it was.
     fn give_up_end(&mut self, end: EndPlace, device_bytes: u64) {
         if self.layout.end_copy.is_none() {
-            self.own.get_mut().set(OwnRecord::EndHeader, CopyState::Absent(REFUSED));
+            self.own.get_mut().set(MetadataPart::EndHeader, CopyState::Absent(REFUSED));
         }
         if matches!(end, EndPlace::Longer { .. }) {
             let _ = self.engine.file().set_len(device_bytes);
@@ -203,14 +203,14 @@ impl FileDevice {
         Ok(true)
     }
 
-    fn note_written(&mut self, record: OwnRecord) {
+    fn note_written(&mut self, record: MetadataPart) {
         let own = self.own.get_mut();
         match own.state(record).clone() {
             CopyState::Whole => {}
             CopyState::Absent(_) => tracing::info!("{} was added", record.name()),
             state @ CopyState::Damaged(_) => {
                 tracing::warn!("{} {}; it was written anew", record.name(), why(&state));
-                self.repaired.push(OwnCopy { record, state });
+                self.repaired.push(MetadataCopy { record, state });
             }
         }
         own.set(record, CopyState::Whole);
@@ -218,18 +218,18 @@ impl FileDevice {
 
     /// Says what is damaged and stays so, because nothing is written.
     pub(super) fn tell_of_damage(&self) {
-        for damage in self.own.lock().copies.iter().filter_map(OwnCopy::damage) {
+        for damage in self.own.lock().copies.iter().filter_map(MetadataCopy::damage) {
             tracing::warn!("{damage}; a mount for writing or `polder check --repair` repairs it");
         }
     }
 
     /// Reads all copies anew.
-    pub(super) fn verify_own(&self) -> Vec<OwnCopy> {
+    pub(super) fn verify_own(&self) -> Vec<MetadataCopy> {
         // No state is on its way to the disk meanwhile.
         let _calm = self.flushing.lock();
         let mut own = self.own.lock();
         let offsets = [Some(START_COPIES[0]), Some(START_COPIES[1]), self.layout.end_copy];
-        let records = [OwnRecord::FirstHeader, OwnRecord::SecondHeader, OwnRecord::EndHeader];
+        let records = [MetadataPart::FirstHeader, MetadataPart::SecondHeader, MetadataPart::EndHeader];
         for (record, offset) in records.into_iter().zip(offsets) {
             let Some(offset) = offset.filter(|_| !matches!(own.state(record), CopyState::Absent(_))) else {
                 continue;
@@ -237,7 +237,7 @@ impl FileDevice {
             let found = judge(&own.header, &self.header_copy(offset));
             own.set(record, found);
         }
-        for (table, record) in [OwnRecord::FirstTable, OwnRecord::SecondTable].into_iter().enumerate() {
+        for (table, record) in [MetadataPart::FirstTable, MetadataPart::SecondTable].into_iter().enumerate() {
             let bytes = read_table(&self.layout, table, |offset, into| self.engine.read(offset, into));
             let damaged = Slots::damaged(self.fs_id, &self.layout, table, &bytes);
             own.set(record, state_of_table(&self.layout, damaged));

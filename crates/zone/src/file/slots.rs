@@ -26,7 +26,7 @@ pub(super) struct Slots {
 pub(super) struct Loaded {
     pub(super) zones: Vec<ZoneInfo>,
     /// Of each zone, whether the host has nothing for it.
-    pub(super) given_back: Vec<bool>,
+    pub(super) discarded: Vec<bool>,
     /// Zones of which a state is lost; both are written anew by the first flush, if the state is recorded again.
     pub(super) unsure: Vec<ZoneId>,
     /// How many are lost in each table.
@@ -48,7 +48,7 @@ pub(super) struct Page {
 
 impl Slots {
     /// The tables of a new volume: all zones empty, in both; and whether the host has nothing for them.
-    pub(super) fn new(fs_id: FsId, layout: Layout, is_given_back: bool) -> Self {
+    pub(super) fn new(fs_id: FsId, layout: Layout, is_discarded: bool) -> Self {
         let empty = || vec![0; layout.table_bytes()];
         let zones = layout.geometry.zones;
         let mut slots = Slots {
@@ -61,7 +61,7 @@ impl Slots {
         for zone in (0..zones).map(ZoneId) {
             let info =
                 ZoneInfo { state: ZoneState::Empty, capacity: slots.layout.capacity(zone), pointer: 0 };
-            [0, 1].into_iter().for_each(|generation| slots.put(zone, &info, is_given_back, generation));
+            [0, 1].into_iter().for_each(|generation| slots.put(zone, &info, is_discarded, generation));
             slots.generations[zone.0 as usize] = 1;
         }
         slots
@@ -87,7 +87,7 @@ impl Slots {
                 slots.put(zone, &newest.info, false, newest.generation);
             }
             loaded.zones.push(newest.info);
-            loaded.given_back.push(newest.is_given_back);
+            loaded.discarded.push(newest.is_discarded);
         }
         (slots, loaded)
     }
@@ -99,15 +99,15 @@ impl Slots {
     }
 
     /// Notes a zone's new state, to be written with the next flush.
-    pub(super) fn record(&mut self, zone: ZoneId, info: &ZoneInfo, is_given_back: bool) {
+    pub(super) fn record(&mut self, zone: ZoneId, info: &ZoneInfo, is_discarded: bool) {
         let generation = self.generations[zone.0 as usize] + 1;
-        self.put(zone, info, is_given_back, generation);
+        self.put(zone, info, is_discarded, generation);
         self.generations[zone.0 as usize] = generation;
     }
 
-    fn put(&mut self, zone: ZoneId, info: &ZoneInfo, is_given_back: bool, generation: u64) {
+    fn put(&mut self, zone: ZoneId, info: &ZoneInfo, is_discarded: bool, generation: u64) {
         let (table, start) = ((generation % 2) as usize, zone.0 as usize * SLOT_BYTES);
-        let slot = encode_slot(self.fs_id, zone, &Recorded { generation, info: *info, is_given_back });
+        let slot = encode_slot(self.fs_id, zone, &Recorded { generation, info: *info, is_discarded });
         self.tables[table][start..start + SLOT_BYTES].copy_from_slice(&slot);
         self.changed.insert((table, start / self.layout.page_bytes()));
     }
@@ -138,8 +138,8 @@ fn newest(found: [Option<Recorded>; 2], capacity: u32) -> Recorded {
         [Some(first), Some(_)] => first,
         [Some(one), None] | [None, Some(one)] => {
             let lasting = matches!(one.info.state, ZoneState::ReadOnly | ZoneState::Offline);
-            Recorded { info: if lasting { one.info } else { full }, is_given_back: false, ..one }
+            Recorded { info: if lasting { one.info } else { full }, is_discarded: false, ..one }
         }
-        [None, None] => Recorded { generation: 0, info: full, is_given_back: false },
+        [None, None] => Recorded { generation: 0, info: full, is_discarded: false },
     }
 }

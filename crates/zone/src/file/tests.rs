@@ -59,7 +59,7 @@ impl History {
     fn step(&mut self, rng: &mut Rng) {
         let zone = rng.u32(0..ZONES);
         match rng.u32(0..14) {
-            12 | 13 => while self.device().give_back() {},
+            12 | 13 => while self.device().discard_one_zone() {},
             10 => self.kill(),
             11 => self.break_flush(rng.u32(0..3)),
             0..5 => self.append(zone, rng.usize(1..6)),
@@ -354,17 +354,17 @@ fn what_a_killed_process_reset_is_not_given_back_before_that_is_durable() {
         history.mark();
         history.break_flush(1);
         history.mark();
-        while history.device().give_back() {}
+        while history.device().discard_one_zone() {}
         history.mark();
         history.flush();
-        while history.device().give_back() {}
+        while history.device().discard_one_zone() {}
         history.mark();
     });
     assert!(files > 5, "{files}");
 }
 
 /// The zones that the host was told to take back, in order.
-fn given_back(device: &FileDevice) -> Vec<u64> {
+fn discarded(device: &FileDevice) -> Vec<u64> {
     let punched = |change: HostChange| match change {
         HostChange::Punch { offset, .. } => Some(offset),
         _ => None,
@@ -381,30 +381,30 @@ fn a_flush_gives_nothing_back_and_each_zone_is_given_back_once() {
     let options = FileOptions { size: Some(5 << 20), ..FileOptions::default() };
     let device = FileDevice::create(&path, &options).unwrap();
     device.flush().unwrap();
-    assert!(!device.give_back(), "a file that was just made holds nothing");
+    assert!(!device.discard_one_zone(), "a file that was just made holds nothing");
     let zones: Vec<_> = (0..ZONES).map(ZoneId).collect();
     zones.iter().for_each(|&zone| assert_eq!(device.append(zone, &bytes(&[1])).unwrap(), 0));
     device.flush().unwrap();
     zones.iter().for_each(|&zone| device.reset(zone).unwrap());
     device.flush().unwrap();
-    assert_eq!(given_back(&device), [], "a flush makes durable and does nothing else");
+    assert_eq!(discarded(&device), [], "a flush makes durable and does nothing else");
     // Who writes to a zone meanwhile keeps what it has.
     device.append(zones[1], &bytes(&[2])).unwrap();
-    while device.give_back() {}
+    while device.discard_one_zone() {}
     let others = [0, 2, 3, 4].map(|zone| device.layout.offset(ZoneId(zone), 0));
-    assert_eq!(given_back(&device), others);
+    assert_eq!(discarded(&device), others);
     device.append(zones[2], &bytes(&[3])).unwrap();
     device.flush().unwrap();
     drop(device);
 
     let device = FileDevice::open(&path, OpenMode::ReadWrite).unwrap();
     device.flush().unwrap();
-    while device.give_back() {}
-    assert_eq!(given_back(&device), [], "what is empty was given back before");
+    while device.discard_one_zone() {}
+    assert_eq!(discarded(&device), [], "what is empty was given back before");
     device.reset(zones[2]).unwrap();
     device.flush().unwrap();
-    while device.give_back() {}
-    assert_eq!(given_back(&device), [device.layout.offset(zones[2], 0)]);
+    while device.discard_one_zone() {}
+    assert_eq!(discarded(&device), [device.layout.offset(zones[2], 0)]);
 }
 
 #[test]

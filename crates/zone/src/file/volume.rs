@@ -22,7 +22,7 @@ use super::{FileContents, FileDevice, FileError, OpenMode, State, ZoneExtra, sea
 use crate::engine::Engine;
 use crate::machine::Machine;
 use crate::medium::Kind;
-use crate::{Device, FsId, OwnCopy, OwnRecord, ZoneId, ZoneInfo, ZoneState};
+use crate::{Device, FsId, MetadataCopy, MetadataPart, ZoneId, ZoneInfo, ZoneState};
 
 impl FileDevice {
     /// Opens a volume, and keeps it from being opened by others until it is dropped.
@@ -183,17 +183,17 @@ pub struct Restored {
     /// What the device held by the mark of another program, if it had one.
     pub overwritten: Option<&'static str>,
     /// What was written.
-    pub repaired: Vec<OwnCopy>,
+    pub repaired: Vec<MetadataCopy>,
 }
 
 /// The state of a device that was just opened.
 fn state_of(layout: &Layout, slots: Slots, loaded: Loaded) -> State {
-    let Loaded { zones, given_back, unsure, .. } = loaded;
-    let extra = |(info, given_back): (&ZoneInfo, &bool)| ZoneExtra {
+    let Loaded { zones, discarded, unsure, .. } = loaded;
+    let extra = |(info, discarded): (&ZoneInfo, &bool)| ZoneExtra {
         writes: Writes::up_to(info.pointer),
         busy: false,
-        is_taken: layout.preallocated || info.state != ZoneState::Empty,
-        may_hold: !given_back,
+        is_allocated: layout.preallocated || info.state != ZoneState::Empty,
+        may_hold: !discarded,
         reset_undurable: false,
         dirty: false,
         stream: 0,
@@ -201,12 +201,12 @@ fn state_of(layout: &Layout, slots: Slots, loaded: Loaded) -> State {
     };
     let may_hold = |zone: &ZoneId| {
         let index = zone.0 as usize;
-        zones[index].state == ZoneState::Empty && !given_back[index] && !layout.preallocated
+        zones[index].state == ZoneState::Empty && !discarded[index] && !layout.preallocated
     };
     let mut state = State {
         is_unsure: true,
-        to_give_back: (0..layout.geometry.zones).map(ZoneId).filter(may_hold).collect(),
-        zones: zones.iter().zip(&given_back).map(extra).collect(),
+        to_discard: (0..layout.geometry.zones).map(ZoneId).filter(may_hold).collect(),
+        zones: zones.iter().zip(&discarded).map(extra).collect(),
         machine: Machine::new(layout.geometry.clone(), zones),
         slots,
         dirty: Vec::new(),
@@ -344,7 +344,7 @@ fn refuse_overwritten(
         return Ok(());
     }
     refuse_marked(file, path, device_bytes, headers)?;
-    let is_gone = headers.counts == Some(OwnRecord::EndHeader) && has_no_states;
+    let is_gone = headers.counts == Some(MetadataPart::EndHeader) && has_no_states;
     let error = || FileError::Overwritten { path: path.to_owned(), fs_id: headers.fs_id, what: None };
     if is_gone { Err(error()) } else { Ok(()) }
 }
@@ -359,7 +359,7 @@ fn refuse_marked(file: &File, path: &Path, bytes: u64, headers: &Headers) -> Res
 /// The mark of another program, beside what is left of the volume.
 fn mark_of_another(file: &File, bytes: u64, headers: &Headers) -> Option<&'static str> {
     match headers.counts {
-        Some(OwnRecord::FirstHeader | OwnRecord::SecondHeader) => contents::known_beside_header(file),
+        Some(MetadataPart::FirstHeader | MetadataPart::SecondHeader) => contents::known_beside_header(file),
         _ => contents::known_without_header(file, bytes),
     }
 }

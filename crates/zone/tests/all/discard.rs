@@ -76,7 +76,7 @@ fn create(disk: &Loop) -> FileDevice {
 /// Makes all durable and gives back all that is empty.
 fn settle(device: &FileDevice) {
     device.flush().unwrap();
-    while device.give_back() {}
+    while device.discard_one_zone() {}
     device.flush().unwrap();
 }
 
@@ -94,7 +94,7 @@ fn fill_and_empty(disk: &Loop) -> Counted {
     device.flush().unwrap();
     let before = disk.counted();
     device.reset(ZONE).unwrap();
-    while device.give_back() {}
+    while device.discard_one_zone() {}
     assert_eq!(disk.counted().discarded, before.discarded, "the reset may still be undone");
     settle(&device);
     let after = disk.counted();

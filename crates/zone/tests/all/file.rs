@@ -142,9 +142,12 @@ fn a_reset_zone_gives_its_blocks_back_to_the_host_after_the_flush() {
     assert!(taken >= empty + zone_bytes, "all of a zone is taken when it is opened: {empty} {taken}");
     device.flush().unwrap();
     device.reset(ZONE).unwrap();
-    assert!(!device.give_back() && home.host_bytes() >= taken, "the old contents may still be asked for");
+    assert!(
+        !device.discard_one_zone() && home.host_bytes() >= taken,
+        "the old contents may still be asked for"
+    );
     device.flush().unwrap();
-    assert!(device.give_back());
+    assert!(device.discard_one_zone());
     assert!(home.host_bytes() < taken, "{taken} {}", home.host_bytes());
     append(&device, 5, 1);
     assert_eq!(tags(&device, 1, 0, 1), [5]);
@@ -237,14 +240,14 @@ fn a_flush_writes_one_page_for_one_zone_and_none_for_none() {
     let home = Home::new();
     let device = home.create(&options());
     append(&device, 1, 1);
-    assert_eq!(device.own_bytes_written(), 0);
+    assert_eq!(device.device_metadata_bytes_written(), 0);
     device.flush().unwrap();
-    assert_eq!(device.own_bytes_written(), 4096);
+    assert_eq!(device.device_metadata_bytes_written(), 4096);
     device.flush().unwrap();
-    assert_eq!(device.own_bytes_written(), 4096, "nothing changed since");
+    assert_eq!(device.device_metadata_bytes_written(), 4096, "nothing changed since");
     append(&device, 1, 1);
     device.flush().unwrap();
-    assert_eq!(device.own_bytes_written(), 8192);
+    assert_eq!(device.device_metadata_bytes_written(), 8192);
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn a_new_lease_begins_with_the_zones_header() {
     assert_eq!((identity.fs_id, identity.zone), (FS, ZoneId(3)));
     assert_eq!((identity.life, identity.role), (Life(5), Role::Metadata));
     assert_eq!((header.block_size.get(), header.zones.get()), (4096, 24));
-    assert_eq!((lease.admitted(), lease.room()), (1, 63));
+    assert_eq!((lease.admitted(), lease.free_blocks()), (1, 63));
     assert_eq!(leases.traffic().bytes_written(Cause::Header), 4096);
     assert!(leases.begin(ZoneId(3), Life(6), Role::Data).is_err(), "it is not empty");
 }
@@ -45,9 +45,9 @@ fn data_never_takes_what_is_kept_for_log_metadata_and_gc() {
     let kept: Vec<_> =
         roles.into_iter().zip(3..).map(|(role, zone)| take(zone, role).expect("always possible")).collect();
     assert!(matches!(take(8, Role::Gc), Err(DeviceError::TooManyOpen { limit: 6, .. })));
-    assert_eq!((leases.out(Role::Data), leases.out(Role::Log)), (2, 2));
+    assert_eq!((leases.in_use(Role::Data), leases.in_use(Role::Log)), (2, 2));
     data.into_iter().for_each(|lease| lease.finish().unwrap());
-    assert_eq!(leases.out(Role::Data), 0, "a lease that is given back frees its place");
+    assert_eq!(leases.in_use(Role::Data), 0, "a lease that is given back frees its place");
     take(9, Role::Data).unwrap();
     drop(kept);
 }
@@ -59,7 +59,7 @@ fn room_is_promised_once_and_some_can_be_kept_back() {
     assert!(lease.admit(50, 13), "1 + 50 + 13 are the 64 of the zone");
     assert!(!lease.admit(1, 13));
     assert!(!lease.admit(u32::MAX, u32::MAX));
-    assert!(lease.admit(13, 0) && lease.room() == 0);
+    assert!(lease.admit(13, 0) && lease.free_blocks() == 0);
     assert!(!lease.admit(1, 0));
 }
 
@@ -98,7 +98,7 @@ fn a_zone_is_continued_where_the_crash_left_its_pointer() {
             "an empty zone is begun, not resumed"
         );
         let lease = leases.resume(ZoneId(2), Life(4), Role::Data).unwrap();
-        assert_eq!((lease.admitted(), leases.out(Role::Data)), (pointer, 1));
+        assert_eq!((lease.admitted(), leases.in_use(Role::Data)), (pointer, 1));
         lease.admit(1, 0);
         assert_eq!(lease.append(Cause::Data, &pattern(&*after, 30, 1)).unwrap(), pointer);
         assert_eq!(tags(&*after, 2, 1, 3), [10, 11, 12]);
@@ -124,7 +124,7 @@ fn a_header_that_cannot_be_written_leaves_no_lease_behind() {
     let (device, leases) = leases();
     device.inject(Fault::nth(CommandKind::Append, 1, Effect::Error));
     assert!(leases.begin(ZoneId(2), Life(1), Role::Data).is_err());
-    assert_eq!(leases.out(Role::Data), 0);
+    assert_eq!(leases.in_use(Role::Data), 0);
     leases.begin(ZoneId(2), Life(1), Role::Data).unwrap();
 }
 

@@ -17,12 +17,12 @@ const FS_ID: FsId = FsId([9; 16]);
 /// Zones that are written, and for what. The first must be there for a header to be made up.
 const WRITTEN: [(u32, Role); 3] = [(0, Role::Log), (4, Role::Metadata), (5, Role::Data)];
 const SECTOR: usize = 512;
-const RECORDS: [OwnRecord; 5] = [
-    OwnRecord::FirstHeader,
-    OwnRecord::SecondHeader,
-    OwnRecord::EndHeader,
-    OwnRecord::FirstTable,
-    OwnRecord::SecondTable,
+const RECORDS: [MetadataPart; 5] = [
+    MetadataPart::FirstHeader,
+    MetadataPart::SecondHeader,
+    MetadataPart::EndHeader,
+    MetadataPart::FirstTable,
+    MetadataPart::SecondTable,
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ impl Home {
                 crate::ZoneInfo { state: ZoneState::Full, capacity: layout.capacity(zone), pointer: 0 };
             let info = crate::ZoneInfo { pointer: info.capacity, ..info };
             for generation in [2, 3] {
-                let recorded = super::super::format::Recorded { generation, info, is_given_back: false };
+                let recorded = super::super::format::Recorded { generation, info, is_discarded: false };
                 let slot = super::super::format::encode_slot(FS_ID, zone, &recorded);
                 let at =
                     layout.table_offset((generation % 2) as usize) + u64::from(zone.0) * slot.len() as u64;
@@ -113,7 +113,7 @@ impl Home {
         put(&self.path, offset, bytes);
     }
 
-    fn damage(&self, record: OwnRecord, how: Damage) {
+    fn damage(&self, record: MetadataPart, how: Damage) {
         let (offset, length) = self.place(record);
         match how {
             Damage::Zeros => self.put(offset, &vec![0; length]),
@@ -122,13 +122,13 @@ impl Home {
         }
     }
 
-    fn place(&self, record: OwnRecord) -> (u64, usize) {
+    fn place(&self, record: MetadataPart) -> (u64, usize) {
         match record {
-            OwnRecord::FirstHeader => (0, HEADER_BYTES),
-            OwnRecord::SecondHeader => (4096, HEADER_BYTES),
-            OwnRecord::EndHeader => (self.layout.end_copy.unwrap(), HEADER_BYTES),
-            OwnRecord::FirstTable => (self.layout.table_offset(0), self.layout.table_bytes()),
-            OwnRecord::SecondTable => (self.layout.table_offset(1), self.layout.table_bytes()),
+            MetadataPart::FirstHeader => (0, HEADER_BYTES),
+            MetadataPart::SecondHeader => (4096, HEADER_BYTES),
+            MetadataPart::EndHeader => (self.layout.end_copy.unwrap(), HEADER_BYTES),
+            MetadataPart::FirstTable => (self.layout.table_offset(0), self.layout.table_bytes()),
+            MetadataPart::SecondTable => (self.layout.table_offset(1), self.layout.table_bytes()),
         }
     }
 
@@ -156,8 +156,8 @@ fn put(path: &Path, offset: u64, bytes: &[u8]) {
     std::fs::OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, offset).unwrap();
 }
 
-fn damaged(device: &FileDevice) -> Vec<OwnRecord> {
-    let copies = device.verify_own_copies();
+fn damaged(device: &FileDevice) -> Vec<MetadataPart> {
+    let copies = device.verify_device_metadata();
     assert_eq!(copies.len(), RECORDS.len());
     copies.iter().filter(|copy| copy.damage().is_some()).map(|copy| copy.record).collect()
 }
@@ -194,7 +194,7 @@ fn is_repaired(home: &Home, story: &str) {
         copy
     });
     assert!(copies[0] == copies[1] && copies[1] == copies[2], "{story}");
-    assert!(device.own_copies().iter().all(|copy| copy.state == CopyState::Whole), "{story}");
+    assert!(device.device_metadata_copies().iter().all(|copy| copy.state == CopyState::Whole), "{story}");
 }
 
 /// Eight KiB at the start of a volume were all that named it. A partition table by mistake, and every file was out of
@@ -205,7 +205,7 @@ fn any_copies_may_be_lost_in_any_combination() {
         let home = Home::new(block_size);
         for how in [Damage::Zeros, Damage::Noise, Damage::Flip] {
             for chosen in 1..1_u32 << RECORDS.len() {
-                let lost: Vec<OwnRecord> =
+                let lost: Vec<MetadataPart> =
                     RECORDS.into_iter().filter(|record| chosen >> *record as u32 & 1 == 1).collect();
                 home.restore();
                 lost.iter().for_each(|record| home.damage(*record, how));
@@ -215,12 +215,12 @@ fn any_copies_may_be_lost_in_any_combination() {
     }
 }
 
-fn survives(home: &Home, lost: &[OwnRecord], how: Damage) {
+fn survives(home: &Home, lost: &[MetadataPart], how: Damage) {
     let story = format!("{lost:?} {how:?}");
     let before = home.bytes();
-    let has = |record: OwnRecord| !lost.contains(&record);
-    let has_start = has(OwnRecord::FirstHeader) || has(OwnRecord::SecondHeader);
-    let has_header = has_start || has(OwnRecord::EndHeader);
+    let has = |record: MetadataPart| !lost.contains(&record);
+    let has_start = has(MetadataPart::FirstHeader) || has(MetadataPart::SecondHeader);
+    let has_header = has_start || has(MetadataPart::EndHeader);
     match home.open(OpenMode::ReadOnly) {
         Ok(device) => {
             assert!(has_header, "{story}");
@@ -239,7 +239,7 @@ fn survives(home: &Home, lost: &[OwnRecord], how: Damage) {
         }
     }
     assert!(home.bytes() == before, "{story}: whoever only looks changes nothing");
-    let has_states = has(OwnRecord::FirstTable) || has(OwnRecord::SecondTable) || how == Damage::Flip;
+    let has_states = has(MetadataPart::FirstTable) || has(MetadataPart::SecondTable) || how == Damage::Flip;
     let may_be_mounted = has_start || (has_header && has_states);
     if !may_be_mounted {
         let error = home.open(OpenMode::ReadWrite).err().unwrap();
@@ -276,7 +276,7 @@ fn every_flip_in_a_copy_of_the_header_is_told_and_repaired() {
             home.put(offset + byte, &[home.sound[(offset + byte) as usize] ^ bit]);
             assert_eq!(damaged(&home.open(OpenMode::ReadOnly).unwrap()), [*record], "byte {byte}");
             let device = home.open(OpenMode::ReadWrite).unwrap();
-            let repaired: Vec<OwnRecord> = device.repaired().iter().map(|copy| copy.record).collect();
+            let repaired: Vec<MetadataPart> = device.repaired().iter().map(|copy| copy.record).collect();
             assert_eq!(repaired, [*record]);
             drop(device);
             assert!(home.bytes() == home.sound, "byte {byte} of {record:?}");
@@ -379,7 +379,7 @@ fn a_power_cut_in_any_write_of_a_repair_costs_nothing() {
     for block_size in [512, 4096, 16384] {
         let home = Home::new(block_size);
         for chosen in 1..1_u32 << RECORDS.len() {
-            let lost: Vec<OwnRecord> =
+            let lost: Vec<MetadataPart> =
                 RECORDS.into_iter().filter(|record| chosen >> *record as u32 & 1 == 1).collect();
             if block_size != 4096 && !chosen.is_power_of_two() && chosen != 3 {
                 continue;
@@ -427,7 +427,7 @@ fn a_volume_without_an_end_copy_gets_one_when_it_is_first_opened_for_writing() {
         let home = Home::without_end_copy(4096, behind);
         let device = home.open(OpenMode::ReadOnly).unwrap();
         assert_eq!(damaged(&device), [], "a volume of an earlier release is sound");
-        let end = &device.own_copies()[OwnRecord::EndHeader as usize];
+        let end = &device.device_metadata_copies()[MetadataPart::EndHeader as usize];
         assert!(matches!(end.state, CopyState::Absent(why) if why.contains("next mount")), "{end:?}");
         drop(device);
         assert!(home.bytes() == home.sound);
@@ -491,8 +491,8 @@ fn a_file_that_became_longer_keeps_its_end_copy() {
     file.set_len(size(4096) + (3 << 20)).unwrap();
     is_repaired(&home, "longer");
     assert_eq!(home.open(OpenMode::ReadOnly).unwrap().layout.end_copy, home.layout.end_copy);
-    home.damage(OwnRecord::FirstHeader, Damage::Zeros);
-    home.damage(OwnRecord::SecondHeader, Damage::Noise);
+    home.damage(MetadataPart::FirstHeader, Damage::Zeros);
+    home.damage(MetadataPart::SecondHeader, Damage::Noise);
     assert!(matches!(home.open(OpenMode::ReadWrite), Err(FileError::Damaged { .. })));
     FileDevice::restore_header(&home.path, false, &mut |_, _| ()).unwrap().unwrap();
     is_repaired(&home, "longer, and without its start");
@@ -505,7 +505,7 @@ fn a_file_that_lost_its_end_gets_the_end_copy_back() {
     for bytes in [home.layout.file_bytes(), home.layout.end_copy.unwrap() + 100, size(4096) - 1] {
         home.restore();
         std::fs::OpenOptions::new().write(true).open(&home.path).unwrap().set_len(bytes).unwrap();
-        let lost = if bytes == size(4096) - 1 { vec![] } else { vec![OwnRecord::EndHeader] };
+        let lost = if bytes == size(4096) - 1 { vec![] } else { vec![MetadataPart::EndHeader] };
         assert_eq!(damaged(&home.open(OpenMode::ReadOnly).unwrap()), lost);
         is_repaired(&home, &format!("{bytes} bytes left"));
     }
@@ -548,10 +548,10 @@ fn a_mark_within_the_first_zone_counts_only_where_no_header_is_left_at_the_start
         assert!(offset > home.layout.offset(ZoneId(0), 0));
         home.restore();
         home.put(offset, mark);
-        home.damage(OwnRecord::FirstHeader, Damage::Noise);
+        home.damage(MetadataPart::FirstHeader, Damage::Noise);
         is_repaired(&home, name);
-        home.damage(OwnRecord::FirstHeader, Damage::Zeros);
-        home.damage(OwnRecord::SecondHeader, Damage::Zeros);
+        home.damage(MetadataPart::FirstHeader, Damage::Zeros);
+        home.damage(MetadataPart::SecondHeader, Damage::Zeros);
         let said = home.open(OpenMode::ReadWrite).err().unwrap().to_string();
         assert!(said.contains(name) && said.contains("check --repair --force"), "{said}");
         FileDevice::restore_header(&home.path, true, &mut |_, _| ()).unwrap().unwrap();

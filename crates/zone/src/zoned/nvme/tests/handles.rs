@@ -48,7 +48,7 @@ fn each_role_and_class_is_written_to_a_handle_of_its_own() {
     let before = left(&generic);
     for (number, (role, class)) in (0..).zip(streams) {
         let lease: Lease = leases.begin(ZoneId(number), Life(1), role).unwrap();
-        lease.write_class(class);
+        lease.set_lifetime_class(class);
         // A block for the header, and (number + 1) times ten.
         for _ in 0..=number {
             assert!(lease.admit(10, 0));

@@ -5,7 +5,7 @@
 
 /// One copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum OwnRecord {
+pub enum MetadataPart {
     /// The header at the very start.
     FirstHeader,
     /// The header behind it.
@@ -18,31 +18,31 @@ pub enum OwnRecord {
     SecondTable,
 }
 
-impl OwnRecord {
+impl MetadataPart {
     /// What it is called in what programs read.
     pub fn key(self) -> &'static str {
         match self {
-            OwnRecord::FirstHeader => "first_header",
-            OwnRecord::SecondHeader => "second_header",
-            OwnRecord::EndHeader => "end_header",
-            OwnRecord::FirstTable => "first_zone_table",
-            OwnRecord::SecondTable => "second_zone_table",
+            MetadataPart::FirstHeader => "first_header",
+            MetadataPart::SecondHeader => "second_header",
+            MetadataPart::EndHeader => "end_header",
+            MetadataPart::FirstTable => "first_zone_table",
+            MetadataPart::SecondTable => "second_zone_table",
         }
     }
 
     /// Whether it is a copy of the header, and not a table.
     pub fn is_header(self) -> bool {
-        self < OwnRecord::FirstTable
+        self < MetadataPart::FirstTable
     }
 
     /// What it is called in messages.
     pub fn name(self) -> &'static str {
         match self {
-            OwnRecord::FirstHeader => "the first copy of the header",
-            OwnRecord::SecondHeader => "the second copy of the header",
-            OwnRecord::EndHeader => "the copy of the header at the end",
-            OwnRecord::FirstTable => "the first table of zone states",
-            OwnRecord::SecondTable => "the second table of zone states",
+            MetadataPart::FirstHeader => "the first copy of the header",
+            MetadataPart::SecondHeader => "the second copy of the header",
+            MetadataPart::EndHeader => "the copy of the header at the end",
+            MetadataPart::FirstTable => "the first table of zone states",
+            MetadataPart::SecondTable => "the second table of zone states",
         }
     }
 }
@@ -60,14 +60,14 @@ pub enum CopyState {
 
 /// A copy, and what it was found to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OwnCopy {
+pub struct MetadataCopy {
     /// Which one.
-    pub record: OwnRecord,
+    pub record: MetadataPart,
     /// What it was found to be.
     pub state: CopyState,
 }
 
-impl OwnCopy {
+impl MetadataCopy {
     /// What is wrong with it, in a sentence, if anything is.
     pub fn damage(&self) -> Option<String> {
         match &self.state {
