@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::{SigSet, Signal};
-use po2::ublk::{Served, UblkDevice, UblkError};
+use po2::ublk::{ServedDevice, UblkDevice, UblkError};
 use po2::{Po2Shape, Po2View};
 use rt::thread::Stop;
 use rt::{Clock, SystemClock};
@@ -81,7 +81,7 @@ fn is_in_use(error: &anyhow::Error) -> bool {
 }
 
 fn end_unused(path: &Path) -> Result<()> {
-    let served = Served::find(path)?;
+    let served = ServedDevice::find(path)?;
     let server =
         || Ok::<_, anyhow::Error>(served.server()?.and_then(|pid| Pid::from_raw(pid.try_into().ok()?)));
     // Before it ends, as its number may be that of another process after that; nor may it be that already.

@@ -9,4 +9,4 @@
 pub mod ublk;
 mod view;
 
-pub use view::{Po2Shape, Po2View, Po2Zone, Unfit, ZoneChange};
+pub use view::{Po2Error, Po2Shape, Po2View, Po2Zone, ZoneChange};

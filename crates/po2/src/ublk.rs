@@ -26,8 +26,8 @@
 mod abi;
 mod answer;
 mod control;
-mod ending;
 mod queue;
+mod removal;
 mod ring;
 
 use std::fs::{File, OpenOptions};
@@ -44,9 +44,9 @@ use rustix::io::Errno;
 use self::abi::{DeviceInfo, Parameters};
 use self::answer::{Payload, answer};
 use self::control::Control;
-pub use self::ending::Served;
-use self::ending::{Turn, stop};
 use self::queue::{DEPTH, Finished, Job, Queue};
+pub use self::removal::ServedDevice;
+use self::removal::{DriverLock, stop};
 use crate::{Po2Shape, Po2View};
 use zone::zoned::port::AlignedBuffer;
 use zone::zoned::report::{SECTOR, Zone};
@@ -123,7 +123,7 @@ impl UblkDevice {
         let mut parameters = parameters(&view.shape())?;
         let request_bytes = parameters.sectors_max * SECTOR as u32;
         let control = Control::open()?;
-        let turn = Turn::take()?;
+        let lock = DriverLock::take()?;
         let made =
             control.add(&wanted(request_bytes)).map_err(|error| match Errno::from_io_error(&error) {
                 Some(Errno::PERM) => UblkError::NotPermitted,
@@ -139,7 +139,7 @@ impl UblkDevice {
         let device = UblkDevice { control, number: made.device, opened, threads: Mutex::new(None) };
         let started = device.begin(&made, &mut parameters, view);
         // Until it is started it looks like one whose process is about to end.
-        drop(turn);
+        drop(lock);
         if started.is_err() {
             let _ = device.control.stop(device.number);
             device.wait().ok();
@@ -202,7 +202,7 @@ impl UblkDevice {
     /// Waits until the device is gone, by whomever it was stopped.
     pub fn wait(&self) -> Result<(), UblkError> {
         let ended = self.join().map_err(|error| UblkError::Refused("hand over requests any more", error));
-        let _turn = Turn::take()?;
+        let _lock = DriverLock::take()?;
         // Where the queue failed, what it had open was closed. What opens now is still this device: only a server that is
         // gone leaves one that can be opened.
         let Some(opened) = self.opened.take().or_else(|| open_served(self.number).ok().map(Arc::new)) else {

@@ -33,7 +33,7 @@ use std::path::Path;
 use rustix::io::Errno;
 
 use map::Map;
-pub use map::Unfit;
+pub use map::Po2Error;
 use zone::ZoneState;
 use zone::file::FileError;
 use zone::zoned::exclusive_port;
@@ -109,7 +109,7 @@ impl Po2View {
     }
 
     /// The view of what a port leads to.
-    pub(crate) fn of(port: Box<dyn Port>) -> io::Result<Result<Po2View, Unfit>> {
+    pub(crate) fn of(port: Box<dyn Port>) -> io::Result<Result<Po2View, Po2Error>> {
         let zones = report_all(&*port)?;
         Ok(Map::of(port.limits().block_size, &zones).map(|map| Po2View { port, map }))
     }

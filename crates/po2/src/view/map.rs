@@ -29,7 +29,7 @@ pub(super) struct Piece {
 
 /// Why there is no view of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
+pub enum Po2Error {
     /// Everybody can use it as it is.
     #[error(
         "its zones of {0} bytes are a power of two already; the view is not needed, use the device itself"
@@ -52,20 +52,23 @@ pub enum Unfit {
 
 impl Map {
     /// Of a device with these zones, all of them, in their order.
-    pub(super) fn of(block_size: u32, zones: &[ReportedZone]) -> Result<Map, Unfit> {
-        let (first, last) = zones.first().zip(zones.last()).ok_or(Unfit::Uncountable)?;
+    pub(super) fn of(block_size: u32, zones: &[ReportedZone]) -> Result<Map, Po2Error> {
+        let (first, last) = zones.first().zip(zones.last()).ok_or(Po2Error::Uncountable)?;
         if zones.iter().any(|zone| zone.is_conventional) {
-            return Err(Unfit::Conventional);
+            return Err(Po2Error::Conventional);
         }
         if first.length.is_power_of_two() {
-            return Err(Unfit::NotNeeded(first.length));
+            return Err(Po2Error::NotNeeded(first.length));
         }
         if let Some(odd) = first_unlike(zones, u64::from(block_size)) {
-            return Err(Unfit::Unlike(odd));
+            return Err(Po2Error::Unlike(odd));
         }
-        let count = u32::try_from(zones.len()).map_err(|_| Unfit::Uncountable)?;
-        let rounded = first.length.checked_next_power_of_two().ok_or(Unfit::Uncountable)?;
-        rounded.checked_mul(count.into()).filter(|&end| end <= i64::MAX as u64).ok_or(Unfit::Uncountable)?;
+        let count = u32::try_from(zones.len()).map_err(|_| Po2Error::Uncountable)?;
+        let rounded = first.length.checked_next_power_of_two().ok_or(Po2Error::Uncountable)?;
+        rounded
+            .checked_mul(count.into())
+            .filter(|&end| end <= i64::MAX as u64)
+            .ok_or(Po2Error::Uncountable)?;
         let (length, capacity) = (first.length, first.capacity);
         Ok(Map { zones: count, length, rounded, capacity, last_capacity: last.capacity })
     }

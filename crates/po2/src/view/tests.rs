@@ -71,7 +71,7 @@ impl Memory {
         (ZoneId((block / self.kind.length) as u32), (block % self.kind.length) as Blocks)
     }
 
-    pub(crate) fn turn(&self, zone: u32, state: ZoneState) {
+    pub(crate) fn set_zone_state(&self, zone: u32, state: ZoneState) {
         let mut inner = self.state.lock();
         let info = inner.machine.zones()[zone as usize];
         inner.machine.force(ZoneId(zone), ZoneInfo { state, ..info });
@@ -229,8 +229,8 @@ impl Pair {
                 (said(plain, |()| 0), said(self.view.change(start, change), |()| 0))
             }
             Do::Turn { zone, state } => {
-                self.plain.turn(zone, state);
-                self.below.turn(zone, state);
+                self.plain.set_zone_state(zone, state);
+                self.below.set_zone_state(zone, state);
                 (Ok(0), Ok(0))
             }
         };

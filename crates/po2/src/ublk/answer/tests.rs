@@ -98,7 +98,7 @@ fn zones_are_reported_as_the_kernel_knows_them() {
     let served = Served::new();
     served.put(operation::WRITE, 4, &[1; 512]);
     assert_eq!(served.ask(operation::ZONE_FINISH, 8, 4).result, 0);
-    served.below.turn(0, ZoneState::Offline);
+    served.below.set_zone_state(0, ZoneState::Offline);
     let zones = served.zones();
     let seen =
         |zone: &Zone| (zone.start, zone.length, zone.capacity, zone.pointer, zone.condition, zone.kind);
@@ -124,7 +124,7 @@ fn a_report_of_too_few_zones_is_an_error() {
 #[test]
 fn what_fails_is_logged_with_the_reason() {
     let served = Served::new();
-    served.below.turn(1, ZoneState::Offline);
+    served.below.set_zone_state(1, ZoneState::Offline);
     let lines = Lines::default();
     let into = lines.clone();
     let log = tracing_subscriber::fmt().with_writer(move || into.clone()).with_ansi(false).finish();
@@ -169,7 +169,7 @@ fn zones_are_changed_one_by_one_and_all_at_once() {
     assert_eq!(states(), [4, 0xe, 1]);
     assert_eq!(served.ask(operation::ZONE_RESET, 4, 4), Answer::default());
     assert_eq!(states(), [4, 1, 1]);
-    served.below.turn(2, ZoneState::ReadOnly);
+    served.below.set_zone_state(2, ZoneState::ReadOnly);
     assert_eq!(served.ask(operation::ZONE_RESET_ALL, 0, 0), Answer::default());
     assert_eq!(states(), [1, 1, 0xd]);
     // The kernel names no place, which is the last one there is.

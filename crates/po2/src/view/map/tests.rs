@@ -108,22 +108,22 @@ fn places_of_the_device_and_of_the_view_are_each_other_s() {
 fn what_the_view_is_not_for_is_refused_with_the_reason() {
     let usual = zones(3, 6, 5, 5);
     assert!(Map::of(1, &usual).is_ok());
-    assert_eq!(Map::of(1, &[]), Err(Unfit::Uncountable));
-    assert_eq!(Map::of(1, &zones(3, 8, 5, 5)), Err(Unfit::NotNeeded(8)));
-    assert_eq!(Map::of(4, &zones(3, 6, 4, 4)), Err(Unfit::Unlike(0)), "no whole blocks");
-    assert_eq!(Map::of(1, &zones(u64::from(u16::MAX), (1 << 47) + 1, 1, 1)), Err(Unfit::Uncountable));
+    assert_eq!(Map::of(1, &[]), Err(Po2Error::Uncountable));
+    assert_eq!(Map::of(1, &zones(3, 8, 5, 5)), Err(Po2Error::NotNeeded(8)));
+    assert_eq!(Map::of(4, &zones(3, 6, 4, 4)), Err(Po2Error::Unlike(0)), "no whole blocks");
+    assert_eq!(Map::of(1, &zones(u64::from(u16::MAX), (1 << 47) + 1, 1, 1)), Err(Po2Error::Uncountable));
     let changed = |zone: usize, change: &dyn Fn(&mut ReportedZone)| {
         let mut zones = usual.clone();
         change(&mut zones[zone]);
         Map::of(1, &zones)
     };
-    assert_eq!(changed(1, &|zone| zone.is_conventional = true), Err(Unfit::Conventional));
-    assert_eq!(changed(1, &|zone| zone.capacity = 4), Err(Unfit::Unlike(1)));
-    assert_eq!(changed(1, &|zone| zone.length = 5), Err(Unfit::Unlike(1)));
-    assert_eq!(changed(1, &|zone| zone.start = 7), Err(Unfit::Unlike(1)));
-    assert_eq!(changed(2, &|zone| zone.capacity = 6), Err(Unfit::Unlike(2)));
-    assert_eq!(changed(2, &|zone| zone.length = 7), Err(Unfit::Unlike(2)));
+    assert_eq!(changed(1, &|zone| zone.is_conventional = true), Err(Po2Error::Conventional));
+    assert_eq!(changed(1, &|zone| zone.capacity = 4), Err(Po2Error::Unlike(1)));
+    assert_eq!(changed(1, &|zone| zone.length = 5), Err(Po2Error::Unlike(1)));
+    assert_eq!(changed(1, &|zone| zone.start = 7), Err(Po2Error::Unlike(1)));
+    assert_eq!(changed(2, &|zone| zone.capacity = 6), Err(Po2Error::Unlike(2)));
+    assert_eq!(changed(2, &|zone| zone.length = 7), Err(Po2Error::Unlike(2)));
     // A shorter last one.
     assert!(changed(2, &|zone| (zone.length, zone.capacity) = (2, 2)).is_ok());
-    assert_eq!(changed(2, &|zone| (zone.length, zone.capacity) = (2, 3)), Err(Unfit::Unlike(2)));
+    assert_eq!(changed(2, &|zone| (zone.length, zone.capacity) = (2, 3)), Err(Po2Error::Unlike(2)));
 }

@@ -21,37 +21,39 @@ use super::control::{self, Control, is_unknown_command};
 use super::{MARK, UblkError, open_served, path_of, served_path};
 
 /// The right to give devices numbers, and to free them, among all processes of Polder.
-pub(super) struct Turn {
+pub(super) struct DriverLock {
     _driver: File,
 }
 
-impl Turn {
+impl DriverLock {
     /// Waits for it.
-    pub(super) fn take() -> Result<Turn, UblkError> {
+    pub(super) fn take() -> Result<DriverLock, UblkError> {
         let io = |error| UblkError::Refused("let one after another use the driver", error);
         let driver = OpenOptions::new().read(true).write(true).open(control::PATH).map_err(io)?;
         loop {
             match rustix::fs::flock(&driver, FlockOperation::LockExclusive) {
                 Err(Errno::INTR) => {}
-                done => return done.map(|()| Turn { _driver: driver }).map_err(|errno| io(errno.into())),
+                done => {
+                    return done.map(|()| DriverLock { _driver: driver }).map_err(|errno| io(errno.into()));
+                }
             }
         }
     }
 }
 
 /// A device that some process of Polder serves, or did; it stays the same for as long as this is there.
-pub struct Served {
+pub struct ServedDevice {
     control: Control,
     path: PathBuf,
     number: u32,
-    _turn: Turn,
+    _lock: DriverLock,
 }
 
-impl Served {
+impl ServedDevice {
     /// Finds it by the path of its block device.
-    pub fn find(path: &Path) -> Result<Served, UblkError> {
+    pub fn find(path: &Path) -> Result<ServedDevice, UblkError> {
         let (control, number) = (Control::open()?, number_of(path)?);
-        let served = Served { control, path: path.to_owned(), number, _turn: Turn::take()? };
+        let served = ServedDevice { control, path: path.to_owned(), number, _lock: DriverLock::take()? };
         match served.info()?.server_flags {
             MARK => Ok(served),
             _ => Err(UblkError::Foreign(path.to_owned())),

@@ -69,7 +69,7 @@ fn a_device_that_is_used_is_not_held() {
 fn the_device_of_another_program_is_refused() {
     let Some(control) = driver() else { return };
     let made = control.add(&others()).unwrap();
-    let found = Served::find(&path_of(made.device)).map(drop);
+    let found = ServedDevice::find(&path_of(made.device)).map(drop);
     assert!(matches!(found, Err(UblkError::Foreign(_))), "{found:?}");
     assert!(control.info(made.device).is_ok(), "it is still there");
     let opened = open_served(made.device).unwrap();
@@ -84,7 +84,7 @@ fn a_number_is_not_given_again_while_its_server_has_it() {
     let marked = DeviceInfo { server_flags: MARK, ..others() };
     let made = control.add(&marked).unwrap();
     let opened = open_served(made.device).unwrap();
-    let found = Served::find(&path_of(made.device)).unwrap();
+    let found = ServedDevice::find(&path_of(made.device)).unwrap();
     assert_eq!(found.server().unwrap(), Some(std::process::id()), "it has not said so, and has it open");
     found.end().unwrap();
     let again = Arc::new(opened.try_clone().unwrap());
@@ -92,7 +92,7 @@ fn a_number_is_not_given_again_while_its_server_has_it() {
     let next = control.add(&marked).unwrap();
     assert_ne!(next.device, made.device);
     drop(opened);
-    Served::find(&path_of(next.device)).unwrap().end().unwrap();
-    let gone = Served::find(&path_of(next.device)).map(drop);
+    ServedDevice::find(&path_of(next.device)).unwrap().end().unwrap();
+    let gone = ServedDevice::find(&path_of(next.device)).map(drop);
     assert!(matches!(gone, Err(UblkError::Unsuitable(_))), "{gone:?}");
 }
