@@ -12,7 +12,7 @@ use anyhow::{Context, Error, Result, bail};
 use fs::{AffectedFile, Checked, Finding, Fs};
 use serde::{Deserialize, Serialize};
 use zone::MetadataCopy;
-use zone::file::{FileError, Restored};
+use zone::file::{FileError, RestoredHeader};
 
 use crate::control::Request;
 use crate::misuse::MISUSED;
@@ -349,7 +349,7 @@ impl ReportedFinding {
         ReportedFinding { part, kind, what: format!("{lost}, and given up"), files: Vec::new() }
     }
 
-    fn restored(restored: &Restored) -> Vec<ReportedFinding> {
+    fn restored(restored: &RestoredHeader) -> Vec<ReportedFinding> {
         let made_up = restored.zones.map(|zones| ReportedFinding {
             part: "device".to_owned(),
             kind: "header".to_owned(),

@@ -10,8 +10,8 @@ use anyhow::{Context, Error, Result, anyhow};
 use fs::{FormatOptions, Fs, Reserve};
 use rt::SystemClock;
 use zone::file::{FileContents, FileError};
-use zone::medium::{Kind, Wishes};
-use zone::zoned::LeftOut;
+use zone::medium::{MediumKind, VolumeOptions};
+use zone::zoned::UnusedZones;
 use zone::{Device, FsId, Geometry, Medium};
 
 use crate::misuse::Misuse;
@@ -78,7 +78,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let draft = Medium::draft(&arguments.path, &wishes).map_err(|error| arguments.refused(error))?;
     let place = || arguments.path.display().to_string();
     Fs::check_format(draft.geometry(), &format_options).with_context(place).map_err(Misuse::error)?;
-    let (is_new, left_out) = (draft.is_new(), draft.left_out());
+    let (is_new, unused_zones) = (draft.is_new(), draft.unused_zones());
     let closed_to_others =
         if is_new { None } else { close_to_others(&arguments.path).with_context(place)? };
     let bar = progress::moving(0);
@@ -100,7 +100,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if let Some(found) = describe_kind(kind) {
         line!("{found}")?;
     }
-    let of_zoned = left_out.map(|left_out| describe_zoned(device.geometry(), left_out));
+    let of_zoned = unused_zones.map(|unused_zones| describe_zoned(device.geometry(), unused_zones));
     of_zoned.iter().flatten().try_for_each(|of_it| line!("{of_it}"))?;
     describe_space(&device).with_context(place)?.iter().try_for_each(|of_it| line!("{of_it}"))?;
     closed_to_others.map_or(Ok(()), |closed| line!("{closed}"))
@@ -162,8 +162,8 @@ fn refuse_what_is_there(arguments: &Arguments) -> Result<()> {
     }
 }
 
-fn wishes(arguments: &Arguments, fs_id: FsId) -> Wishes {
-    Wishes {
+fn wishes(arguments: &Arguments, fs_id: FsId) -> VolumeOptions {
+    VolumeOptions {
         size: arguments.size,
         block_size: arguments.block_size,
         zone_bytes: arguments.zone_size,
@@ -200,15 +200,15 @@ fn describe(path: &Path, fs_id: FsId, geometry: &Geometry) -> String {
 }
 
 /// What the device is, where that is not what its path says already.
-fn describe_kind(kind: Kind) -> Option<String> {
+fn describe_kind(kind: MediumKind) -> Option<String> {
     match kind {
-        Kind::File | Kind::ZonedDisk => None,
-        Kind::Disk { discards, streams } => {
+        MediumKind::File | MediumKind::ZonedDisk => None,
+        MediumKind::Disk { discards, streams } => {
             let discards = if discards { "what is emptied is discarded" } else { "it takes no discards" };
             let streams = if streams > 0 { format!("; {streams} write streams") } else { String::new() };
             Some(format!("a disk without zones: Polder keeps them; {discards}{streams}"))
         }
-        Kind::Namespace { append_bytes } => {
+        MediumKind::Namespace { append_bytes } => {
             let most = bytes::show(append_bytes as u64);
             Some(format!("a namespace of NVMe: appends of up to {most} go beside each other"))
         }
@@ -216,7 +216,7 @@ fn describe_kind(kind: Kind) -> Option<String> {
 }
 
 /// What was found on a device that has zones of its own, and what of it is not used.
-fn describe_zoned(geometry: &Geometry, left_out: LeftOut) -> Vec<String> {
+fn describe_zoned(geometry: &Geometry, unused_zones: UnusedZones) -> Vec<String> {
     let (open, active) = (geometry.max_open, geometry.max_active);
     let mut lines =
         vec![format!("the zones are the device's own; {open} may be open and {active} active at once")];
@@ -230,17 +230,17 @@ fn describe_zoned(geometry: &Geometry, left_out: LeftOut) -> Vec<String> {
             geometry.sequential()
         ));
     }
-    if left_out.conventional > 0 {
+    if unused_zones.conventional > 0 {
         lines.push(format!(
             "not used: {} conventional zones of less than half a zone, {}",
-            left_out.conventional,
-            bytes::show(left_out.conventional_bytes)
+            unused_zones.conventional,
+            bytes::show(unused_zones.conventional_bytes)
         ));
     }
-    if left_out.small_bytes > 0 {
+    if unused_zones.small_bytes > 0 {
         lines.push(format!(
             "not used: {} in a zone of less than half a zone",
-            bytes::show(left_out.small_bytes)
+            bytes::show(unused_zones.small_bytes)
         ));
     }
     lines

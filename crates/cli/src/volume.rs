@@ -15,7 +15,7 @@ use rt::thread::Stop;
 use rt::{Clock, SystemClock};
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, makedev, statx};
 use serde::{Deserialize, Serialize};
-use zone::file::{FileContents, FileError, OpenMode, Restored};
+use zone::file::{FileContents, FileError, OpenMode, RestoredHeader};
 use zone::{Device, FsId, Medium, MetadataCopy};
 
 use crate::client::{Client, Reached, Silent};
@@ -376,7 +376,7 @@ pub(crate) fn open_for_salvage(path: &Path, wanted: Option<FsId>) -> Result<Medi
 }
 
 /// Writes the header of a volume that is not in use anew, where opening it does not.
-pub(crate) fn restore_header(path: &Path, force: bool) -> Result<Option<Restored>, FileError> {
+pub(crate) fn restore_header(path: &Path, force: bool) -> Result<Option<RestoredHeader>, FileError> {
     let bar = progress::parts(0, "bytes searched for zones");
     let restored = Medium::restore_header(path, force, &mut |done, all| {
         bar.set_length(all);
@@ -439,7 +439,7 @@ pub(crate) fn resolve(named: &Path) -> Result<PathBuf> {
     let link = tags::link(named)?;
     let path = link.as_deref().unwrap_or(named);
     way::into(path)?.map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => zone::medium::missing(path).into(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => zone::medium::missing_path(path).into(),
         io::ErrorKind::PermissionDenied => FileError::denied(path, &error).into(),
         _ => anyhow::Error::new(error).context(path.display().to_string()),
     })

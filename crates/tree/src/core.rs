@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use pool::{Lsn, Moment, OwnedPool};
 use rt::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use rt::sync::{Mutex, RwLock};
-use zone::{Address, Device, FsId, Lease, Leases, PageBuffer, Pages, Promise};
+use zone::{Address, Device, FsId, Lease, Leases, PageBuffer, PageReservation, Pages};
 
 use crate::balance::Balance;
 use crate::cache::{Cache, Node, Spare};
@@ -96,7 +96,7 @@ pub(crate) struct Core {
     /// Memory for pages.
     pub(crate) pages: Arc<Pages>,
     /// Of these, for whoever holds `saving`: a checkpoint cannot stop for want of memory.
-    pub(crate) _pages_to_save: Promise,
+    pub(crate) _pages_to_save: PageReservation,
     pub(crate) spare: Spare,
     pub(crate) chunks: ChunkCache,
     pub(crate) follow: Follow,

@@ -110,7 +110,7 @@ fn page_of(bytes: &[u8], kind: PageKind) -> Vec<u8> {
 
 /// A node of a tree, searched, changed and split.
 fn nodes(bytes: &[u8]) {
-    let Some(mut page) = Page::load(PAGES.holding(&page_of(bytes, PageKind::Node))) else { return };
+    let Some(mut page) = Page::load(PAGES.with_bytes(&page_of(bytes, PageKind::Node))) else { return };
     for index in 0..page.count() {
         assert_eq!(page.search(page.key(index)), Ok(index), "what a node holds is found");
         let _ = (page.value(index), page.entry_bytes(index));
@@ -151,7 +151,7 @@ fn deltas(bytes: &[u8]) {
             let again = changes.encode(&base, Lsn(delta.header.base.get()));
             assert!(again.is_none_or(|again| again.len() <= delta.bytes.len()), "they say the same");
             assert!(
-                Page::load(PAGES.holding(base.bytes())).is_some(),
+                Page::load(PAGES.with_bytes(base.bytes())).is_some(),
                 "what changes make of a leaf is a leaf"
             );
         }

@@ -18,7 +18,7 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use zone::{Address, PageBuffer, Promise};
+use zone::{Address, PageBuffer, PageReservation};
 
 use crate::checkpoint::PAGES_AT_ONCE;
 use crate::commit::Held;
@@ -56,18 +56,18 @@ impl Core {
     }
 
     /// So many pages for what cannot stop once it has begun.
-    pub(crate) fn promise(&self, count: usize) -> Result<Promise> {
-        self.or_in_place_of_others(|| self.pages.promise(count))
+    pub(crate) fn promise(&self, count: usize) -> Result<PageReservation> {
+        self.or_in_place_of_others(|| self.pages.reserve(count))
     }
 
     /// A page for whoever holds `saving`: out of what was promised if there is no other.
     pub(crate) fn page_to_save(&self) -> PageBuffer {
-        self.page().unwrap_or_else(|_| self.pages.take())
+        self.page().unwrap_or_else(|_| self.pages.take_reserved())
     }
 
     /// A chunk stays in memory, unless what it lies in was promised to the next checkpoint.
     pub(crate) fn keep_chunk(&self, number: u64, at: Address, chunk: Arc<PageBuffer>) {
-        if self.pages.has_what_was_promised() {
+        if self.pages.covers_reservations() {
             self.chunks.put(number, at, chunk);
         }
     }

@@ -342,7 +342,7 @@ fn load(
         groups: header.groups.get() as u16,
         page_size: header.page_size.get(),
         created_ns: header.created_ns.get(),
-        features: header.features_incompatible.get() | zone::format::FEATURES_GIVEN,
+        features: header.features_incompatible.get() | zone::format::FEATURES_DEFAULT,
         reserve: Reserve(header.reserve.get()),
         secret: header.secret,
     };
@@ -418,7 +418,7 @@ pub(crate) fn assemble(
         mat: Mat::new(page_size, info.features & zone::format::FEATURE_DELTAS != 0, next_node),
         cache: Cache::new(pages.nodes),
         follow: Follow::default(),
-        _pages_to_save: memory.promise(crate::memory::TO_SAVE)?,
+        _pages_to_save: memory.reserve(crate::memory::TO_SAVE)?,
         pages: memory,
         spare: Spare::default(),
         chunks: ChunkCache::new(pages.chunks),

@@ -324,8 +324,8 @@ impl Store {
     }
 
     /// Whether no page is in use that was promised to somebody: always so while nobody changes anything.
-    pub fn has_what_was_promised(&self) -> bool {
-        self.core.pages.has_what_was_promised()
+    pub fn covers_reservations(&self) -> bool {
+        self.core.pages.covers_reservations()
     }
 
     /// Why no more changes are taken.

@@ -9,8 +9,8 @@
 
 mod buffer;
 mod discard;
-mod volatile;
-mod watch;
+mod host_recorder;
+mod write_cache;
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -24,8 +24,8 @@ use rustix::io::Errno;
 
 pub use self::buffer::Buffer as AlignedBuffer;
 use self::buffer::{ALIGNMENT, Buffer, Buffers};
-use self::volatile::Volatile;
-use self::watch::Watch;
+use self::host_recorder::HostRecorder;
+use self::write_cache::WriteCache;
 
 /// Commands of one batch that are under way at once.
 const DEPTH: u32 = 64;
@@ -45,8 +45,8 @@ pub(crate) struct Engine {
     has_rings: AtomicBool,
     buffers: Buffers,
     /// What stands between us and the file, where losses of power are tried out.
-    volatile: Option<Volatile>,
-    pub(crate) watch: Watch,
+    write_cache: Option<WriteCache>,
+    pub(crate) recorder: HostRecorder,
 }
 
 /// One read or write.
@@ -146,8 +146,8 @@ impl Engine {
 
     /// Reaches the file directly if a read of `unit` aligned bytes at `unit` can be had so.
     pub(crate) fn new(file: File, unit: usize) -> std::io::Result<Self> {
-        if let Some(volatile) = Volatile::from_environment(&file, unit)? {
-            return Ok(Engine { direct: false, volatile: Some(volatile), ..Engine::of_direct(file) });
+        if let Some(write_cache) = WriteCache::from_environment(&file, unit)? {
+            return Ok(Engine { direct: false, write_cache: Some(write_cache), ..Engine::of_direct(file) });
         }
         let is_device = file.metadata()?.file_type().is_block_device();
         let mut engine = Engine { is_device, ..Engine::of_direct(file) };
@@ -177,8 +177,8 @@ impl Engine {
             rings: Mutex::new(Vec::new()),
             has_rings: AtomicBool::new(true),
             buffers: Buffers::default(),
-            volatile: None,
-            watch: Watch::default(),
+            write_cache: None,
+            recorder: HostRecorder::default(),
         }
     }
 
@@ -217,9 +217,9 @@ impl Engine {
     }
 
     fn one(&self, transfer: &mut Transfer<'_>) -> std::io::Result<()> {
-        self.show(transfer)?;
-        if let Some(volatile) = &self.volatile {
-            return volatile.carry_out(transfer);
+        self.record_write(transfer)?;
+        if let Some(write_cache) = &self.write_cache {
+            return write_cache.carry_out(transfer);
         }
         let mut prepared = self.prepare(transfer);
         let done = prepared.finish(&self.file, 0);
@@ -230,27 +230,27 @@ impl Engine {
     /// Carries out all transfers, in any order, and waits for them. One result each.
     pub(crate) fn run(&self, transfers: &mut [Transfer<'_>]) -> Vec<std::io::Result<()>> {
         let has_stream = |transfer: &Transfer<'_>| transfer.stream() > 0;
-        let at_once = (transfers.len() > 1 || transfers.iter().any(has_stream)) && self.volatile.is_none();
+        let at_once = (transfers.len() > 1 || transfers.iter().any(has_stream)) && self.write_cache.is_none();
         let ring = if at_once { self.take_ring() } else { None };
         let Some(mut ring) = ring else {
             return transfers.iter_mut().map(|transfer| self.one(transfer)).collect();
         };
-        let shown: Vec<_> = transfers.iter().map(|transfer| self.show(transfer)).collect();
+        let recorded: Vec<_> = transfers.iter().map(|transfer| self.record_write(transfer)).collect();
         let mut prepared: Vec<_> = transfers.iter_mut().map(|transfer| self.prepare(transfer)).collect();
         let moved = submit_all(&mut ring, types::Fd(self.file.as_raw_fd()), &mut prepared);
         self.rings.lock().push(ring);
         let mut results = Vec::with_capacity(moved.len());
-        for ((mut prepared, moved), shown) in prepared.into_iter().zip(moved).zip(shown) {
-            results.push(shown.and(self.complete(&mut prepared, moved)));
+        for ((mut prepared, moved), recorded) in prepared.into_iter().zip(moved).zip(recorded) {
+            results.push(recorded.and(self.complete(&mut prepared, moved)));
             self.release(prepared);
         }
         results
     }
 
-    fn show(&self, transfer: &Transfer<'_>) -> std::io::Result<()> {
+    fn record_write(&self, transfer: &Transfer<'_>) -> std::io::Result<()> {
         match transfer {
             Transfer::Read { .. } => Ok(()),
-            Transfer::Write { offset, from, .. } => self.watch.write(*offset, from),
+            Transfer::Write { offset, from, .. } => self.recorder.write(*offset, from),
         }
     }
 
@@ -272,11 +272,11 @@ impl Engine {
 
     /// Makes durable what was written before.
     pub(crate) fn sync(&self) -> std::io::Result<()> {
-        match &self.volatile {
-            Some(volatile) => volatile.sync()?,
+        match &self.write_cache {
+            Some(write_cache) => write_cache.sync()?,
             None => self.file.sync_data()?,
         }
-        self.watch.sync()
+        self.recorder.sync()
     }
 
     /// Takes blocks of the host for a range; not every host can.
@@ -304,7 +304,7 @@ impl Engine {
 
     /// Gives the host's blocks of a range back, or tells a block device that nobody needs it; not every one can.
     pub(crate) fn punch(&self, offset: u64, bytes: u64) -> Result<(), Errno> {
-        self.watch.punch(offset, bytes);
+        self.recorder.punch(offset, bytes);
         if self.is_device {
             return retry(|| discard::discard(&self.file, offset, bytes)).or_else(ignore_unsupported);
         }
@@ -401,7 +401,7 @@ fn ignore_unsupported(errno: Errno) -> Result<(), Errno> {
 }
 
 #[cfg(test)]
-pub(crate) use watch::HostChange;
+pub(crate) use host_recorder::HostChange;
 
 #[cfg(test)]
 mod tests;

@@ -39,12 +39,12 @@
 //! It does not keep appends in order, and it does not wait for those under way when it flushes.
 
 mod contents;
+mod device_metadata;
 mod draft;
 mod error;
 pub mod format;
 mod header;
 mod options;
-mod own;
 mod search;
 mod slots;
 mod volume;
@@ -58,14 +58,14 @@ use rustix::io::Errno;
 
 pub use contents::FileContents;
 pub(crate) use contents::known_start;
-pub use draft::Draft;
+pub use draft::FileDraft;
 pub use error::FileError;
 pub use options::{FileOptions, ZONES_MIN};
-pub use volume::Restored;
+pub use volume::RestoredHeader;
 pub(crate) use volume::{lock, refusal, whole_block};
 
+use device_metadata::DeviceMetadata;
 use format::Layout;
-use own::Own;
 use slots::Slots;
 use writes::Writes;
 
@@ -101,17 +101,17 @@ pub struct FileDevice {
     fs_id: FsId,
     mode: OpenMode,
     /// Header and tables, as they stand beside the zones; taken after `flushing`.
-    own: Mutex<Own>,
+    metadata: Mutex<DeviceMetadata>,
     /// What was damaged there and was written anew when this was opened.
     repaired: Vec<MetadataCopy>,
     state: Mutex<State>,
     /// Signalled when a zone is no longer busy.
-    calm: Condvar,
+    not_busy: Condvar,
     /// Held for the length of a flush; taken before `state`.
     flushing: Mutex<()>,
     /// Flushes begun so far; counted under `flushing`.
     flushes: AtomicU64,
-    own_bytes: AtomicU64,
+    metadata_bytes_written: AtomicU64,
     /// The host ran out of room, and no zone of data was opened since.
     host_is_full: AtomicBool,
     /// Write streams that the device has; 0 for a file.
@@ -219,7 +219,7 @@ impl FileDevice {
         let mut state = self.state.lock();
         state.machine.zone(zone)?;
         while state.extra(zone).busy {
-            self.calm.wait(&mut state);
+            self.not_busy.wait(&mut state);
         }
         match &state.broken {
             Some(why) => Err(DeviceError::Unusable(why.clone())),
@@ -253,7 +253,7 @@ impl FileDevice {
         extra.busy = false;
         extra.is_allocated |= prepared.is_ok();
         state.mark_dirty(zone);
-        self.calm.notify_all();
+        self.not_busy.notify_all();
         if prepared.is_err() {
             state.machine.close(zone).expect("an open zone with nothing in it can be closed");
         }
@@ -389,7 +389,7 @@ impl FileDevice {
         let written: std::io::Result<()> = self.engine.run(&mut writes).into_iter().collect();
         written.and_then(|()| self.engine.sync()).map_err(|error| self.break_down(&error))?;
         let own: usize = pages.iter().map(|page| page.bytes.len()).sum();
-        self.own_bytes.fetch_add(own as u64, Ordering::Relaxed);
+        self.metadata_bytes_written.fetch_add(own as u64, Ordering::Relaxed);
         Ok(reset)
     }
 
@@ -437,7 +437,7 @@ impl FileDevice {
         // A host that keeps the blocks does no harm: they belong to the zone's next life.
         (extra.busy, extra.is_allocated, extra.may_hold) = (false, false, punched.is_err());
         state.mark_dirty(zone);
-        self.calm.notify_all();
+        self.not_busy.notify_all();
     }
 }
 
@@ -579,15 +579,15 @@ impl Device for FileDevice {
     }
 
     fn device_metadata_copies(&self) -> Vec<MetadataCopy> {
-        self.own.lock().copies.clone()
+        self.metadata.lock().copies.clone()
     }
 
     fn verify_device_metadata(&self) -> Vec<MetadataCopy> {
-        self.verify_own()
+        self.reread_device_metadata()
     }
 
     fn device_metadata_bytes_written(&self) -> u64 {
-        self.own_bytes.load(Ordering::Relaxed)
+        self.metadata_bytes_written.load(Ordering::Relaxed)
     }
 }
 

@@ -81,7 +81,7 @@ pub const FEATURES: u64 = FEATURE_KEPT_SPACE | FEATURE_DELTAS | FEATURE_REFERENC
 
 /// Those that every volume gets: one that was made without gets them with the first checkpoint of this
 /// release, before anything that needs them.
-pub const FEATURES_GIVEN: u64 = FEATURE_KEPT_SPACE | FEATURE_REFERENCES;
+pub const FEATURES_DEFAULT: u64 = FEATURE_KEPT_SPACE | FEATURE_REFERENCES;
 
 /// The oldest release that reads [`FORMAT_VERSION`].
 pub const READER: Reader = Reader::new("0.1.0");
@@ -197,7 +197,7 @@ pub fn encode_header_of(identity: &ZoneIdentity, geometry: &crate::Geometry, cap
         reserved: [0; 7],
         features_compatible: U64::ZERO,
         features_read_only: U64::ZERO,
-        features_incompatible: U64::new(FEATURES_GIVEN),
+        features_incompatible: U64::new(FEATURES_DEFAULT),
         block_size: U32::new(geometry.block_size),
         zones: U32::new(geometry.zones),
         reader: READER,

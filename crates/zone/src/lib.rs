@@ -31,5 +31,5 @@ pub use error::{DeviceError, Result};
 pub use format::{FsId, Role};
 pub use lease::{Lease, Leases};
 pub use medium::Medium;
-pub use pages::{NoMemory, PageBuffer, Pages, Promise};
+pub use pages::{NoMemory, PageBuffer, PageReservation, Pages};
 pub use traffic::{Cause, Traffic};

@@ -8,8 +8,10 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::file::{self, FileContents, FileDevice, FileError, FileOptions, OpenMode, Restored};
-use crate::zoned::{LeftOut, ZonedDevice, ZonedDraft, generic_beside, is_zoned};
+use crate::file::{
+    self, FileContents, FileDevice, FileDraft, FileError, FileOptions, OpenMode, RestoredHeader,
+};
+use crate::zoned::{UnusedZones, ZonedDevice, ZonedDraft, generic_beside, is_zoned};
 use crate::{Device, FsId, Geometry, MetadataCopy};
 
 /// A volume's device, open.
@@ -22,7 +24,7 @@ pub enum Medium {
 
 /// What was found where a volume is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MediumKind {
     /// A file: its zones are kept by software.
     File,
     /// A block device without zones of its own; they are kept by software.
@@ -43,7 +45,7 @@ pub enum Kind {
 
 /// What is asked for a new volume. What is `None` is chosen, or is the device's own.
 #[derive(Clone, Debug, Default)]
-pub struct Wishes {
+pub struct VolumeOptions {
     /// Bytes of the whole volume.
     pub size: Option<u64>,
     /// Bytes of a logical block.
@@ -65,9 +67,9 @@ pub struct Wishes {
 }
 
 /// A volume that can be made, as far as its medium can tell. Nothing is written yet.
-pub enum Draft {
+pub enum MediumDraft {
     /// In a file, or on a block device that has no zones of its own.
-    File(file::Draft),
+    File(FileDraft),
     /// On a device that keeps its zones itself.
     Zoned(ZonedDraft),
 }
@@ -100,7 +102,7 @@ impl Medium {
         path: &Path,
         force: bool,
         progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<Option<Restored>, FileError> {
+    ) -> Result<Option<RestoredHeader>, FileError> {
         if has_zones(path)? {
             return Ok(None);
         }
@@ -114,18 +116,19 @@ impl Medium {
     }
 
     /// Prepares to make a volume. Refuses what cannot be, and to overwrite what is there unless told to.
-    pub fn draft(path: &Path, wishes: &Wishes) -> Result<Draft, FileError> {
+    pub fn draft(path: &Path, options: &VolumeOptions) -> Result<MediumDraft, FileError> {
         if !has_zones(path)? {
-            return FileDevice::draft(path, &wishes.for_file(file::whole_block(path))).map(Draft::File);
+            return FileDevice::draft(path, &options.for_file(file::whole_block(path)))
+                .map(MediumDraft::File);
         }
-        wishes.refuse_what_is_given(path)?;
-        let draft = ZonedDevice::draft(path, wishes.fs_id, wishes.force)?;
+        options.refuse_shape_options(path)?;
+        let draft = ZonedDevice::draft(path, options.fs_id, options.force)?;
         let has = draft.geometry().block_size;
-        if let Some(asked) = wishes.block_size.filter(|&asked| asked != has) {
+        if let Some(asked) = options.block_size.filter(|&asked| asked != has) {
             let why = format!("its blocks have {has} bytes, not {asked}; leave --block-size away");
             return Err(FileError::Unsuitable { path: path.to_owned(), why });
         }
-        Ok(Draft::Zoned(draft))
+        Ok(MediumDraft::Zoned(draft))
     }
 
     /// The volume that is on it.
@@ -145,7 +148,7 @@ impl Medium {
     }
 
     /// What it is.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> MediumKind {
         match self {
             Medium::File(device) => device.kind(),
             Medium::Zoned(device) => device.kind(),
@@ -169,7 +172,7 @@ impl Medium {
     }
 }
 
-impl Wishes {
+impl VolumeOptions {
     /// For a file, or a disk that writes so many bytes as a whole.
     fn for_file(&self, whole: u32) -> FileOptions {
         let usual = FileOptions::default();
@@ -188,7 +191,7 @@ impl Wishes {
     }
 
     /// A zoned device is as it is.
-    fn refuse_what_is_given(&self, path: &Path) -> Result<(), FileError> {
+    fn refuse_shape_options(&self, path: &Path) -> Result<(), FileError> {
         let given = [
             (self.size.is_some(), "--size"),
             (self.zone_bytes.is_some(), "--zone-size"),
@@ -204,25 +207,25 @@ impl Wishes {
     }
 }
 
-impl Draft {
+impl MediumDraft {
     /// The shape of the device.
     pub fn geometry(&self) -> &Geometry {
         match self {
-            Draft::File(draft) => draft.geometry(),
-            Draft::Zoned(draft) => draft.geometry(),
+            MediumDraft::File(draft) => draft.geometry(),
+            MediumDraft::Zoned(draft) => draft.geometry(),
         }
     }
 
     /// Whether there is no file yet.
     pub fn is_new(&self) -> bool {
-        matches!(self, Draft::File(draft) if draft.is_new())
+        matches!(self, MediumDraft::File(draft) if draft.is_new())
     }
 
     /// What of a zoned device is not used.
-    pub fn left_out(&self) -> Option<LeftOut> {
+    pub fn unused_zones(&self) -> Option<UnusedZones> {
         match self {
-            Draft::File(_) => None,
-            Draft::Zoned(draft) => Some(draft.left_out()),
+            MediumDraft::File(_) => None,
+            MediumDraft::Zoned(draft) => Some(draft.unused_zones()),
         }
     }
 
@@ -230,8 +233,8 @@ impl Draft {
     /// of how many are to be.
     pub fn make(self, done: &mut dyn FnMut(u64, u64)) -> Result<Medium, FileError> {
         match self {
-            Draft::File(draft) => draft.make(done).map(|device| Medium::File(Box::new(device))),
-            Draft::Zoned(draft) => draft.make(done).map(|device| Medium::Zoned(Box::new(device))),
+            MediumDraft::File(draft) => draft.make(done).map(|device| Medium::File(Box::new(device))),
+            MediumDraft::Zoned(draft) => draft.make(done).map(|device| Medium::Zoned(Box::new(device))),
         }
     }
 }
@@ -241,7 +244,7 @@ fn has_zones(path: &Path) -> Result<bool, FileError> {
     match std::fs::metadata(path) {
         Ok(known) => is_zoned(path, &known),
         // What else is wrong with it is said by whoever opens it.
-        Err(_) => match missing(path) {
+        Err(_) => match missing_path(path) {
             FileError::NotFound(_) => Ok(false),
             error => Err(error),
         },
@@ -249,7 +252,7 @@ fn has_zones(path: &Path) -> Result<bool, FileError> {
 }
 
 /// What to say of a path at which nothing is: devices are not made by naming them.
-pub fn missing(path: &Path) -> FileError {
+pub fn missing_path(path: &Path) -> FileError {
     let is_device = path.starts_with("/dev") && !path.starts_with("/dev/shm");
     let why = match generic_beside(path) {
         Some(generic) => format!("the kernel makes no block device of it; name {}", generic.display()),
@@ -258,8 +261,8 @@ pub fn missing(path: &Path) -> FileError {
         }
         None => {
             let path = path.to_owned();
-            return match astray(&path) {
-                Some(why) => FileError::Astray { path, why },
+            return match broken_path(&path) {
+                Some(why) => FileError::BrokenPath { path, why },
                 None => FileError::NotFound(path),
             };
         }
@@ -268,7 +271,7 @@ pub fn missing(path: &Path) -> FileError {
 }
 
 /// Why a path does not lead to its last part, or a symbolic link leads nowhere. Nothing where only the last part is missing.
-fn astray(path: &Path) -> Option<String> {
+fn broken_path(path: &Path) -> Option<String> {
     let parts: Vec<&Path> = path.ancestors().filter(|part| !part.as_os_str().is_empty()).collect();
     for part in parts.into_iter().rev() {
         let shown = part.display();
@@ -302,26 +305,33 @@ mod tests {
     #[test]
     fn what_a_device_brings_is_not_asked_for() {
         let path = Path::new("/dev/zoned");
-        let refusal = |wishes: Wishes| wishes.refuse_what_is_given(path).err().map(|error| error.to_string());
-        assert_eq!(refusal(Wishes { force: true, block_size: Some(4096), ..Wishes::default() }), None);
-        for (wishes, option) in [
-            (Wishes { size: Some(1), ..Wishes::default() }, "--size"),
-            (Wishes { zone_bytes: Some(1), ..Wishes::default() }, "--zone-size"),
-            (Wishes { zone_capacity: Some(1), ..Wishes::default() }, "--zone-capacity"),
-            (Wishes { max_open: Some(1), ..Wishes::default() }, "--max-open"),
-            (Wishes { max_active: Some(1), ..Wishes::default() }, "--max-active"),
-            (Wishes { preallocate: true, ..Wishes::default() }, "--preallocate"),
+        let refusal =
+            |options: VolumeOptions| options.refuse_shape_options(path).err().map(|error| error.to_string());
+        assert_eq!(
+            refusal(VolumeOptions { force: true, block_size: Some(4096), ..VolumeOptions::default() }),
+            None
+        );
+        for (options, option) in [
+            (VolumeOptions { size: Some(1), ..VolumeOptions::default() }, "--size"),
+            (VolumeOptions { zone_bytes: Some(1), ..VolumeOptions::default() }, "--zone-size"),
+            (VolumeOptions { zone_capacity: Some(1), ..VolumeOptions::default() }, "--zone-capacity"),
+            (VolumeOptions { max_open: Some(1), ..VolumeOptions::default() }, "--max-open"),
+            (VolumeOptions { max_active: Some(1), ..VolumeOptions::default() }, "--max-active"),
+            (VolumeOptions { preallocate: true, ..VolumeOptions::default() }, "--preallocate"),
         ] {
             let expected = format!("/dev/zoned has zones of its own; leave {option} away");
-            assert_eq!(refusal(wishes), Some(expected));
+            assert_eq!(refusal(options), Some(expected));
         }
     }
 
     #[test]
     fn a_file_gets_what_is_usual_where_nothing_is_asked() {
-        let options = Wishes { max_open: Some(9), ..Wishes::default() }.for_file(1);
+        let options = VolumeOptions { max_open: Some(9), ..VolumeOptions::default() }.for_file(1);
         assert_eq!((options.block_size, options.max_open, options.max_active), (4096, 9, 9));
-        assert_eq!(Wishes::default().for_file(16384).block_size, 16384);
-        assert_eq!(Wishes { block_size: Some(512), ..Wishes::default() }.for_file(16384).block_size, 512);
+        assert_eq!(VolumeOptions::default().for_file(16384).block_size, 16384);
+        assert_eq!(
+            VolumeOptions { block_size: Some(512), ..VolumeOptions::default() }.for_file(16384).block_size,
+            512
+        );
     }
 }

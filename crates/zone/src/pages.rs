@@ -9,8 +9,8 @@
 //!
 //! The system may have no more. Whoever can do without a page asks with [`Pages::try_take`]. Who cannot stop any more
 //! once it has begun has so many pages [promised](Pages::promise) before, and takes them with [`Pages::take`]. Nobody
-//! else is given the last of what is free: there are never fewer pages free than were promised and not yet taken.
-//! What a promise is for is not told, so a page counts as promised until the promise is dropped, taken or not.
+//! else is given the last of what is free: there are never fewer pages free than were reserved and not yet taken.
+//! What a promise is for is not told, so a page counts as reserved until the promise is dropped, taken or not.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -29,21 +29,21 @@ pub struct Pages {
     page_size: usize,
     /// Bytes asked for at once: pages of `page_size`, beginning at a multiple of [`LARGE`] if they are as many.
     chunk_size: usize,
-    held: Mutex<Held>,
+    state: Mutex<PoolState>,
 }
 
 #[derive(Default)]
-struct Held {
+struct PoolState {
     /// Pages that nobody uses. They are in `chunks`. The last is taken first: one that was used before, if any was.
     free: Vec<NonNull<u8>>,
     /// Pages that were promised, whether they have been taken or not.
-    promised: usize,
+    reserved: usize,
     /// Each of `chunk_size` bytes, mapped by [`map`].
     chunks: Vec<NonNull<u8>>,
 }
 
 // SAFETY: what is pointed to belongs to `Pages` alone, as the contents of a `Vec<Box<[u8]>>` would.
-unsafe impl Send for Held {}
+unsafe impl Send for PoolState {}
 
 /// The system has no memory for another page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -51,7 +51,7 @@ unsafe impl Send for Held {}
 pub struct NoMemory;
 
 /// So many pages can be taken, whatever the system has, until this is dropped.
-pub struct Promise {
+pub struct PageReservation {
     pages: Arc<Pages>,
     count: usize,
 }
@@ -74,7 +74,7 @@ impl Pages {
         assert!(page_size > 0, "a page has bytes");
         let at_once = if rt::memory::is_scarce() { SMALL } else { LARGE };
         let chunk_size = page_size.next_multiple_of(at_once);
-        Arc::new(Pages { page_size, chunk_size, held: Mutex::new(Held::default()) })
+        Arc::new(Pages { page_size, chunk_size, state: Mutex::new(PoolState::default()) })
     }
 
     /// Bytes of a page.
@@ -82,66 +82,66 @@ impl Pages {
         self.page_size
     }
 
-    /// A page with anything in it, beside those that were promised.
+    /// A page with anything in it, beside those that were reserved.
     pub fn try_take(self: &Arc<Pages>) -> Result<PageBuffer, NoMemory> {
         loop {
-            let mut held = self.held.lock();
-            if held.free.len() > held.promised
-                && let Some(start) = held.free.pop()
+            let mut state = self.state.lock();
+            if state.free.len() > state.reserved
+                && let Some(start) = state.free.pop()
             {
                 return Ok(PageBuffer { start, pages: Arc::clone(self) });
             }
-            drop(held);
+            drop(state);
             self.grow(1)?;
         }
     }
 
     /// So many pages from now on, or none.
-    pub fn promise(self: &Arc<Pages>, count: usize) -> Result<Promise, NoMemory> {
+    pub fn reserve(self: &Arc<Pages>, count: usize) -> Result<PageReservation, NoMemory> {
         loop {
-            let mut held = self.held.lock();
-            if held.free.len() >= held.promised + count {
-                held.promised += count;
-                return Ok(Promise { pages: Arc::clone(self), count });
+            let mut state = self.state.lock();
+            if state.free.len() >= state.reserved + count {
+                state.reserved += count;
+                return Ok(PageReservation { pages: Arc::clone(self), count });
             }
-            let lacking = held.promised + count - held.free.len();
-            drop(held);
+            let lacking = state.reserved + count - state.free.len();
+            drop(state);
             self.grow(lacking)?;
         }
     }
 
-    /// Whether no page that was promised is in use.
-    pub fn has_what_was_promised(&self) -> bool {
-        let held = self.held.lock();
-        held.free.len() >= held.promised
+    /// Whether no page that was reserved is in use.
+    pub fn covers_reservations(&self) -> bool {
+        let state = self.state.lock();
+        state.free.len() >= state.reserved
     }
 
-    /// A page with anything in it that the caller was promised.
-    pub fn take(self: &Arc<Pages>) -> PageBuffer {
+    /// A page with anything in it that the caller was reserved.
+    pub fn take_reserved(self: &Arc<Pages>) -> PageBuffer {
         loop {
-            let free = self.held.lock().free.pop();
+            let free = self.state.lock().free.pop();
             if let Some(start) = free {
                 return PageBuffer { start, pages: Arc::clone(self) };
             }
-            self.grow(1).expect("whoever cannot do without a page has been promised it");
+            self.grow(1).expect("whoever cannot do without a page has been reserved it");
         }
     }
 
-    /// A page of zeros that the caller was promised.
+    /// A page of zeros that the caller was reserved.
     pub fn zeroed(self: &Arc<Pages>) -> PageBuffer {
-        let mut page = self.take();
+        let mut page = self.take_reserved();
         page.fill(0);
         page
     }
 
-    /// A page of these bytes, which are as many, that the caller was promised.
-    pub fn holding(self: &Arc<Pages>, bytes: &[u8]) -> PageBuffer {
-        let mut page = self.take();
+    /// A page of these bytes, which are as many, that the caller was reserved.
+    pub fn with_bytes(self: &Arc<Pages>, bytes: &[u8]) -> PageBuffer {
+        let mut page = self.take_reserved();
         page.copy_from_slice(bytes);
         page
     }
 
-    /// Chunks for so many pages more. The system is asked while no lock of ours is held.
+    /// Chunks for so many pages more. The system is asked while no lock of ours is state.
     fn grow(&self, pages: usize) -> Result<(), NoMemory> {
         if !rt::memory::grants() {
             return Err(NoMemory);
@@ -150,22 +150,22 @@ impl Pages {
     }
 
     fn add_chunk(&self) -> Result<(), NoMemory> {
-        let is_first = self.held.lock().chunks.is_empty();
+        let is_first = self.state.lock().chunks.is_empty();
         let chunk = map(self.chunk_size, !is_first).ok_or(NoMemory)?;
-        let mut held = self.held.lock();
-        held.chunks.push(chunk);
+        let mut state = self.state.lock();
+        state.chunks.push(chunk);
         let pages = (0..self.chunk_size / self.page_size).rev().map(|index| {
             // SAFETY: the page ends within the chunk.
             unsafe { chunk.add(index * self.page_size) }
         });
-        held.free.splice(0..0, pages);
+        state.free.splice(0..0, pages);
         Ok(())
     }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        for chunk in self.held.get_mut().chunks.drain(..) {
+        for chunk in self.state.get_mut().chunks.drain(..) {
             // SAFETY: every buffer out of it held these pages, so there is none.
             unsafe { unmap(chunk, self.chunk_size) };
         }
@@ -239,7 +239,7 @@ impl AsMut<[u8]> for PageBuffer {
 
 impl Clone for PageBuffer {
     fn clone(&self) -> Self {
-        self.pages.holding(self)
+        self.pages.with_bytes(self)
     }
 
     fn clone_from(&mut self, other: &Self) {
@@ -251,15 +251,15 @@ impl Clone for PageBuffer {
     }
 }
 
-impl Drop for Promise {
+impl Drop for PageReservation {
     fn drop(&mut self) {
-        self.pages.held.lock().promised -= self.count;
+        self.pages.state.lock().reserved -= self.count;
     }
 }
 
 impl Drop for PageBuffer {
     fn drop(&mut self) {
-        self.pages.held.lock().free.push(self.start);
+        self.pages.state.lock().free.push(self.start);
     }
 }
 
@@ -291,17 +291,17 @@ mod tests {
         rt::memory::make_scarce();
         let pages = Pages::new(16384);
         let taken = pages.try_take().unwrap();
-        let promise = pages.promise(3).unwrap();
+        let promise = pages.reserve(3).unwrap();
         rt::memory::refuse(1, u64::MAX);
         assert_eq!(pages.try_take().err(), Some(NoMemory));
-        assert_eq!(pages.promise(1).err(), Some(NoMemory));
+        assert_eq!(pages.reserve(1).err(), Some(NoMemory));
         drop(taken);
         let again = pages.try_take().unwrap();
         assert_eq!(pages.try_take().err(), Some(NoMemory));
-        let promised: Vec<_> = (0..3).map(|_| pages.take()).collect();
+        let reserved: Vec<_> = (0..3).map(|_| pages.take_reserved()).collect();
         drop(again);
         assert_eq!(pages.try_take().err(), Some(NoMemory), "three have been promised, and one is free");
-        drop(promised);
+        drop(reserved);
         drop(promise);
         let all: Vec<_> = (0..4).map(|_| pages.try_take().unwrap()).collect();
         assert_eq!(pages.try_take().err(), Some(NoMemory));
@@ -313,17 +313,17 @@ mod tests {
     #[test]
     fn what_is_given_back_is_taken_again() {
         let pages = Pages::new(16384);
-        let kept = pages.take();
-        let chunks = |pages: &Pages| pages.held.lock().chunks.len();
+        let kept = pages.take_reserved();
+        let chunks = |pages: &Pages| pages.state.lock().chunks.len();
         for _ in 0..10_000 {
-            let (mut one, other) = (pages.zeroed(), pages.take());
+            let (mut one, other) = (pages.zeroed(), pages.take_reserved());
             one[7] = 7;
             let copy = one.clone();
             drop((one, other));
             assert_eq!(copy[7], 7);
         }
         assert_eq!(chunks(&pages), 1);
-        let many: Vec<_> = (0..LARGE / 16384).map(|_| pages.take()).collect();
+        let many: Vec<_> = (0..LARGE / 16384).map(|_| pages.take_reserved()).collect();
         assert_eq!(chunks(&pages), 2);
         drop((pages, many));
         assert_eq!(kept.len(), 16384);

@@ -47,7 +47,7 @@ use rt::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustix::io::Errno;
 
 pub(crate) use nvme::generic_beside;
-pub use shape::LeftOut;
+pub use shape::UnusedZones;
 pub(crate) use volume::is_zoned;
 pub use volume::{ZonedDraft, exclusive_port};
 
@@ -57,7 +57,7 @@ use shape::{Place, Shape};
 
 use crate::file::OpenMode;
 use crate::machine::Machine;
-use crate::medium::Kind;
+use crate::medium::MediumKind;
 use crate::{
     Blocks, Command, Device, DeviceError, FsId, Geometry, Output, Result, ZoneId, ZoneInfo, ZoneState,
 };
@@ -70,7 +70,7 @@ pub struct ZonedDevice {
     mode: OpenMode,
     machine: Mutex<Machine>,
     /// One for each zone: held while something is done to it, shared by appends.
-    turns: Vec<RwLock<()>>,
+    zone_locks: Vec<RwLock<()>>,
     /// One for each zone: before this block no append can land that is sent now. It is the pointer, as long as no
     /// append is under way.
     landed: Vec<AtomicU32>,
@@ -93,14 +93,14 @@ impl ZonedDevice {
     }
 
     /// What it is.
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> MediumKind {
         let append_bytes = self.port.limits().append_bytes;
-        append_bytes.map_or(Kind::ZonedDisk, |append_bytes| Kind::Namespace { append_bytes })
+        append_bytes.map_or(MediumKind::ZonedDisk, |append_bytes| MediumKind::Namespace { append_bytes })
     }
 
     /// What of the device is not used.
-    pub fn left_out(&self) -> LeftOut {
-        self.shape.left_out
+    pub fn unused_zones(&self) -> UnusedZones {
+        self.shape.unused_zones
     }
 
     /// Takes the memory for so many of the largest writes at once, so that they need none when it is short.
@@ -111,12 +111,23 @@ impl ZonedDevice {
 
     /// A device whose zones were found in these states.
     fn new(port: Box<dyn Port>, shape: Shape, zones: Vec<ZoneInfo>, fs_id: FsId, mode: OpenMode) -> Self {
-        let turns = zones.iter().map(|_| RwLock::new(())).collect();
+        let zone_locks = zones.iter().map(|_| RwLock::new(())).collect();
         let landed = zones.iter().map(|info| AtomicU32::new(info.pointer)).collect();
         let emptied = zones.iter().map(|_| AtomicBool::new(false)).collect();
         let machine = Mutex::new(Machine::new(shape.geometry.clone(), zones));
         let (first_blocks, is_broken) = (FirstBlocks::new(&shape.geometry), AtomicBool::new(false));
-        ZonedDevice { port, shape, fs_id, mode, machine, turns, landed, emptied, first_blocks, is_broken }
+        ZonedDevice {
+            port,
+            shape,
+            fs_id,
+            mode,
+            machine,
+            zone_locks,
+            landed,
+            emptied,
+            first_blocks,
+            is_broken,
+        }
     }
 
     fn place(&self, zone: ZoneId) -> Place {
@@ -133,31 +144,31 @@ impl ZonedDevice {
     }
 
     /// Believes what a zone is now. Whoever calls has the zone's turn.
-    fn believe(&self, zone: ZoneId, info: ZoneInfo) {
+    fn set_known(&self, zone: ZoneId, info: ZoneInfo) {
         self.machine.lock().force(zone, info);
         self.landed(zone).store(info.pointer, Ordering::Relaxed);
     }
 
-    fn turn_of(&self, zone: ZoneId) -> Result<&RwLock<()>> {
-        let turn = self.turns.get(zone.0 as usize);
-        turn.ok_or(DeviceError::Invalid { zone, why: "there is no such zone" })
+    fn zone_lock(&self, zone: ZoneId) -> Result<&RwLock<()>> {
+        let lock = self.zone_locks.get(zone.0 as usize);
+        lock.ok_or(DeviceError::Invalid { zone, why: "there is no such zone" })
     }
 
     /// Waits until nobody else does anything to the zone.
-    fn turn(&self, zone: ZoneId) -> Result<RwLockWriteGuard<'_, ()>> {
-        Ok(self.turn_of(zone)?.write())
+    fn lock_zone(&self, zone: ZoneId) -> Result<RwLockWriteGuard<'_, ()>> {
+        Ok(self.zone_lock(zone)?.write())
     }
 
     /// The same, if writing is possible at all.
-    fn turn_to_change(&self, zone: ZoneId) -> Result<RwLockWriteGuard<'_, ()>> {
+    fn lock_to_change(&self, zone: ZoneId) -> Result<RwLockWriteGuard<'_, ()>> {
         self.check_mode()?;
-        self.turn(zone)
+        self.lock_zone(zone)
     }
 
     /// Waits until nobody does anything to the zone but append.
-    fn turn_to_append(&self, zone: ZoneId) -> Result<RwLockReadGuard<'_, ()>> {
+    fn lock_to_append(&self, zone: ZoneId) -> Result<RwLockReadGuard<'_, ()>> {
         self.check_mode()?;
-        Ok(self.turn_of(zone)?.read())
+        Ok(self.zone_lock(zone)?.read())
     }
 
     fn check_mode(&self) -> Result<()> {
@@ -169,25 +180,25 @@ impl ZonedDevice {
     }
 
     /// Asks the device about a zone and believes it. Whoever calls has the zone's turn.
-    fn ask(&self, zone: ZoneId) -> io::Result<ZoneInfo> {
+    fn refresh(&self, zone: ZoneId) -> io::Result<ZoneInfo> {
         let place = self.place(zone);
-        let told = self.port.report(place.start, 1)?;
-        let told = told.first().filter(|told| told.start == place.start);
-        let told = told.ok_or_else(|| io::Error::other("the device reports another zone"))?;
-        let info = self.seen(zone, self.shape.info(told));
+        let reported = self.port.report(place.start, 1)?;
+        let reported = reported.first().filter(|reported| reported.start == place.start);
+        let reported = reported.ok_or_else(|| io::Error::other("the device reports another zone"))?;
+        let info = self.known_state(zone, self.shape.info(reported));
         let has_a_place = info.state.has_pointer() || info.state == ZoneState::Empty;
         if has_a_place && info.pointer < self.landed(zone).load(Ordering::Relaxed) {
             tracing::error!(zone = zone.0, "another program has emptied a zone of the volume");
             self.emptied[zone.0 as usize].store(true, Ordering::Relaxed);
         }
-        self.believe(zone, info);
+        self.set_known(zone, info);
         Ok(info)
     }
 
     /// What a failed command means, after the zone was asked about.
-    fn learn(&self, zone: ZoneId, operation: &'static str, error: &io::Error) -> DeviceError {
+    fn explain_failure(&self, zone: ZoneId, operation: &'static str, error: &io::Error) -> DeviceError {
         let limit = |limit| DeviceError::TooManyOpen { zone, limit };
-        let state = self.ask(zone).map(|info| info.state);
+        let state = self.refresh(zone).map(|info| info.state);
         match (state, Errno::from_io_error(error)) {
             (Ok(ZoneState::Offline), _) => DeviceError::Offline(zone),
             (Ok(ZoneState::ReadOnly), _) if operation != "read" => DeviceError::ReadOnly(zone),
@@ -197,15 +208,15 @@ impl ZonedDevice {
         }
     }
 
-    /// Appends where the device chooses, beside others. `None`: it has to be done alone, with [`Self::put`].
+    /// Appends where the device chooses, beside others. `None`: it has to be done alone, with [`Self::append_alone`].
     fn append_beside_others(&self, zone: ZoneId, blocks: Blocks, from: &[u8]) -> Option<Output> {
         let is_too_large = self.port.limits().append_bytes.is_none_or(|most| from.len() > most);
         if is_too_large || self.shape.geometry.is_conventional(zone) {
             return None;
         }
-        let taken = self.turn_to_append(zone).and_then(|turn| Ok((turn, self.take_room(zone, blocks)?)));
-        let turn = match taken {
-            Ok((turn, true)) => turn,
+        let taken = self.lock_to_append(zone).and_then(|lock| Ok((lock, self.take_blocks(zone, blocks)?)));
+        let lock = match taken {
+            Ok((lock, true)) => lock,
             Ok((_, false)) => return None,
             Err(error) => return Some(Err(error)),
         };
@@ -215,8 +226,8 @@ impl ZonedDevice {
         if landed.is_ok() {
             self.landed(zone).fetch_add(blocks, Ordering::Relaxed);
         }
-        drop(turn);
-        Some(landed.map_err(|error| self.failed(zone, "append", &error)))
+        drop(lock);
+        Some(landed.map_err(|error| self.explain_failure_unlocked(zone, "append", &error)))
     }
 
     /// The block at which an append landed: in the room that was taken for appends, and not before `after`, where those
@@ -254,7 +265,7 @@ impl ZonedDevice {
     }
 
     /// Takes room for an append and a slot for its zone, unless that would fill the zone.
-    fn take_room(&self, zone: ZoneId, blocks: Blocks) -> Result<bool> {
+    fn take_blocks(&self, zone: ZoneId, blocks: Blocks) -> Result<bool> {
         self.check_ours(zone)?;
         let mut machine = self.machine.lock();
         let info = machine.check_write(zone, blocks, None)?;
@@ -271,7 +282,7 @@ impl ZonedDevice {
         action: Action,
         note: impl FnOnce(&mut Machine) -> Result<()>,
     ) -> Result<()> {
-        let _turn = self.turn_to_change(zone)?;
+        let _lock = self.lock_to_change(zone)?;
         let after = {
             let mut machine = self.machine.lock();
             let before = machine.zone(zone)?;
@@ -281,8 +292,8 @@ impl ZonedDevice {
             machine.force(zone, before);
             after
         };
-        self.act(zone, action).map_err(|error| self.learn(zone, action.name(), &error))?;
-        self.believe(zone, after);
+        self.act(zone, action).map_err(|error| self.explain_failure(zone, action.name(), &error))?;
+        self.set_known(zone, after);
         if action == Action::Reset {
             self.emptied[zone.0 as usize].store(false, Ordering::Relaxed);
         }
@@ -297,12 +308,17 @@ impl ZonedDevice {
     }
 
     /// What a command means that failed without having the zone's turn.
-    fn failed(&self, zone: ZoneId, operation: &'static str, error: &io::Error) -> DeviceError {
-        let _turn = match self.turn(zone) {
-            Ok(turn) => turn,
+    fn explain_failure_unlocked(
+        &self,
+        zone: ZoneId,
+        operation: &'static str,
+        error: &io::Error,
+    ) -> DeviceError {
+        let _lock = match self.lock_zone(zone) {
+            Ok(lock) => lock,
             Err(error) => return error,
         };
-        self.learn(zone, operation, error)
+        self.explain_failure(zone, operation, error)
     }
 }
 
@@ -317,12 +333,12 @@ impl Device for ZonedDevice {
             operation: "report",
             reason: error.to_string(),
         })?;
-        Ok((0..).map(ZoneId).zip(infos).map(|(zone, told)| self.seen(zone, told)).collect())
+        Ok((0..).map(ZoneId).zip(infos).map(|(zone, reported)| self.known_state(zone, reported)).collect())
     }
 
     fn report_zone(&self, zone: ZoneId) -> Result<ZoneInfo> {
-        let _turn = self.turn(zone)?;
-        self.ask(zone).map_err(|error| DeviceError::Io {
+        let _lock = self.lock_zone(zone)?;
+        self.refresh(zone).map_err(|error| DeviceError::Io {
             zone,
             operation: "report",
             reason: error.to_string(),
@@ -331,7 +347,7 @@ impl Device for ZonedDevice {
 
     fn read(&self, zone: ZoneId, block: Blocks, into: &mut [u8]) -> Result<()> {
         let at = self.check_read(zone, block, into.len())?;
-        self.port.read(at, into).map_err(|error| self.failed(zone, "read", &error))
+        self.port.read(at, into).map_err(|error| self.explain_failure_unlocked(zone, "read", &error))
     }
 
     fn append(&self, zone: ZoneId, from: &[u8]) -> Result<Blocks> {
@@ -340,7 +356,7 @@ impl Device for ZonedDevice {
         machine.check_append(zone, blocks)?;
         drop(machine);
         let appended = self.append_beside_others(zone, blocks, from);
-        appended.unwrap_or_else(|| self.put(zone, from))
+        appended.unwrap_or_else(|| self.append_alone(zone, from))
     }
 
     fn run(&self, batch: &mut [Command<'_>]) -> Vec<Output> {

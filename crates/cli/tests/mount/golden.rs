@@ -221,7 +221,7 @@ impl Image {
         assert_eq!(info["copies"][2]["state"], "whole", "the first mount for writing has added it");
         assert_eq!(
             newest_checkpoint(&bench, named)["features"],
-            self.features | zone::format::FEATURES_GIVEN
+            self.features | zone::format::FEATURES_DEFAULT
         );
         assert_eq!(has_changes_of_leaves(&bench, named), self.features & zone::format::FEATURE_DELTAS != 0);
     }
@@ -283,7 +283,10 @@ fn a_feature_is_told_before_it_is_used() {
     mounted.daemon().kill();
     drop(mounted);
     let told = newest_checkpoint(&bench, named);
-    assert_eq!((&told["features"], &told["counters"][0]), (&zone::format::FEATURES_GIVEN.into(), &0.into()));
+    assert_eq!(
+        (&told["features"], &told["counters"][0]),
+        (&zone::format::FEATURES_DEFAULT.into(), &0.into())
+    );
     assert!(bench.succeed(&["dump", "--json", volume.to_str().unwrap(), "journal"]).contains("counter"));
 }
 

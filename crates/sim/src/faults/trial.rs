@@ -425,7 +425,7 @@ impl Trial<'_> {
                 counts.background += 1;
                 self.permit("the background fails after it", &error).map_err(at)?;
             }
-            if !driver.fs.store().has_what_was_promised() {
+            if !driver.fs.store().covers_reservations() {
                 return Err(at(Wrong("somebody uses pages that were promised to others".to_owned())));
             }
             if driver.fs.is_read_only() {

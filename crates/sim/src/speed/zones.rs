@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use zone::file::OpenMode;
 use zone::format::{Role, ZoneIdentity, encode_header};
-use zone::medium::Wishes;
+use zone::medium::VolumeOptions;
 use zone::{Blocks, Device, FsId, Life, Medium, ZoneId};
 
 use super::{Bytes, Place, Result};
@@ -24,8 +24,8 @@ pub struct Zones {
 impl Zones {
     /// Empties a device; what was there is lost.
     pub fn make(path: &Path) -> Result<Self> {
-        let wishes = Wishes { fs_id: FS_ID, force: true, ..Wishes::default() };
-        let made = Medium::draft(path, &wishes).and_then(|draft| draft.make(&mut |_, _| {}));
+        let options = VolumeOptions { fs_id: FS_ID, force: true, ..VolumeOptions::default() };
+        let made = Medium::draft(path, &options).and_then(|draft| draft.make(&mut |_, _| {}));
         Zones::begin(made.map_err(|error| error.to_string())?.into_device())
     }
 

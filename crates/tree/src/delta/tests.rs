@@ -158,7 +158,7 @@ fn damaged_changes_are_refused_or_make_a_page_that_is_whole() {
             let mut page = base.clone();
             if delta.apply(&mut page).is_some() {
                 assert!(
-                    Page::load(Pages::new(PAGE).holding(page.bytes())).is_some(),
+                    Page::load(Pages::new(PAGE).with_bytes(page.bytes())).is_some(),
                     "the page is well formed"
                 );
             }

@@ -24,7 +24,7 @@ use crate::Geometry;
 
 /// A volume that can be made, as far as its file can tell. Nothing is written yet; a file that is there
 /// is locked.
-pub struct Draft {
+pub struct FileDraft {
     path: PathBuf,
     options: FileOptions,
     layout: Layout,
@@ -37,7 +37,7 @@ pub struct Draft {
 impl FileDevice {
     /// Prepares to make a volume with empty zones in a file. Refuses to overwrite what the file holds
     /// unless told to.
-    pub fn draft(path: &Path, options: &FileOptions) -> Result<Draft, FileError> {
+    pub fn draft(path: &Path, options: &FileOptions) -> Result<FileDraft, FileError> {
         let (size, found) = match open_file(path, OpenMode::ReadWrite) {
             Err(FileError::NotFound(path)) => {
                 let what = "there is no such file yet";
@@ -55,7 +55,7 @@ impl FileDevice {
                 (options.size.or(present).ok_or(no_size)?, Some(file))
             }
         };
-        let draft = Draft {
+        let draft = FileDraft {
             path: path.to_owned(),
             options: options.clone(),
             layout: options.layout(size)?,
@@ -73,7 +73,7 @@ impl FileDevice {
     }
 }
 
-impl Draft {
+impl FileDraft {
     /// The shape of the device.
     pub fn geometry(&self) -> &Geometry {
         &self.layout.geometry

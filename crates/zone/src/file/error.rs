@@ -17,7 +17,7 @@ pub enum FileError {
     NotFound(PathBuf),
     /// The path ends before its last part, or its symbolic link leads nowhere.
     #[error("{}: {why}", path.display())]
-    Astray {
+    BrokenPath {
         /// What was named.
         path: PathBuf,
         /// Where it ends, and what to do.

@@ -22,9 +22,9 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use zerocopy::FromBytes;
 
-use self::remains::Remains;
-pub(super) use self::remains::Shape;
-pub(super) use self::trace::has_trace;
+use self::candidates::Candidate;
+pub(super) use self::candidates::FoundVolume;
+pub(super) use self::quick_search::has_trace;
 use super::FileOptions;
 use super::format::{
     END_COPY_UNIT, FILE_MAGIC, HEADER_BYTES, Layout, OPEN_ZONES_MIN, SLOT_BYTES,
@@ -68,21 +68,21 @@ pub(super) fn find(
     device_bytes: u64,
     wanted: Option<FsId>,
     progress: &mut dyn FnMut(u64, u64),
-) -> Option<Shape> {
+) -> Option<FoundVolume> {
     let mut search = Search::new(file, device_bytes, PROBES_MAX);
     search.usual_shapes();
     search.shapes_of_powers();
     search.scan(progress);
-    let (chosen, rivals) = remains::choose(&search.found, wanted)?;
+    let (chosen, rivals) = candidates::choose(&search.found, wanted)?;
     let mut layout = chosen.layout.clone()?;
     layout.last_zone_blocks = search.last_zone_blocks(&layout, chosen.last_capacity);
     let fs_id = chosen.fs_id;
     let headers = search.end_copy(fs_id, &layout).unwrap_or_else(|| Headers::made_up(fs_id, layout));
-    Some(Shape { headers, agreeing: chosen.headers.len() as u32, has_log: chosen.of_log > 0, rivals })
+    Some(FoundVolume { headers, agreeing: chosen.headers.len() as u32, has_log: chosen.of_log > 0, rivals })
 }
 
 /// A zone's header, decoded, and where it was found.
-struct Seen {
+struct FoundHeader {
     identity: ZoneIdentity,
     header: ZoneHeader,
 }
@@ -94,7 +94,7 @@ struct Search<'a> {
     /// Guesses that were verified: bytes of a block, zones, and how far these are apart.
     tried: BTreeSet<(u32, u32, Blocks)>,
     /// The volumes of which there is a header where one of its zones begins.
-    found: Vec<Remains>,
+    found: Vec<Candidate>,
     /// Where the log of all that was found ends.
     log_end: u64,
 }
@@ -143,7 +143,7 @@ impl Search<'_> {
     }
 
     fn has_volume(&self) -> bool {
-        self.found.iter().any(Remains::is_volume)
+        self.found.iter().any(Candidate::is_volume)
     }
 
     /// Looks at all sectors of a range that are there.
@@ -192,17 +192,17 @@ impl Search<'_> {
 
     /// The first zone of a volume is where it belongs, which does not tell how far zones are apart. Reads on to where the
     /// next ones may be at most.
-    fn note_first(&mut self, seen: &Seen, offset: u64) {
+    fn note_first(&mut self, seen: &FoundHeader, offset: u64) {
         let (block_size, zones) = (seen.header.block_size.get(), seen.header.zones.get());
-        self.note(Remains::of_first(seen.identity, block_size, zones));
+        self.note(Candidate::of_first(seen.identity, block_size, zones));
         let zone_bytes = self.device_bytes / u64::from(zones.max(ZONES_MIN) - 1);
         self.log_end = self.log_end.max(offset + u64::from(LOG_ZONES) * zone_bytes);
     }
 
-    fn note(&mut self, remains: Remains) {
-        let is_kept = remains.is_volume() || self.found.len() < FOUND_MAX;
-        if is_kept && !self.found.iter().any(|known| known.is_same(&remains)) {
-            self.found.push(remains);
+    fn note(&mut self, candidate: Candidate) {
+        let is_kept = candidate.is_volume() || self.found.len() < FOUND_MAX;
+        if is_kept && !self.found.iter().any(|known| known.is_same(&candidate)) {
+            self.found.push(candidate);
         }
     }
 
@@ -229,7 +229,7 @@ impl Search<'_> {
         })
     }
 
-    fn header_at(&self, offset: u64) -> Option<Seen> {
+    fn header_at(&self, offset: u64) -> Option<FoundHeader> {
         let mut start = [0; size_of::<ZoneHeader>()];
         self.file.read_exact_at(&mut start, offset).ok()?;
         let (header, _) = ZoneHeader::read_from_prefix(&start).ok()?;
@@ -241,27 +241,27 @@ impl Search<'_> {
         let mut block = vec![0; block_size as usize];
         self.file.read_exact_at(&mut block, offset).ok()?;
         let (identity, header) = decode_header(&block).ok()?;
-        Some(Seen { identity, header })
+        Some(FoundHeader { identity, header })
     }
 
     /// Notes all volumes of which there are zones where a header and a distance of zones say.
-    fn verify(&mut self, seen: &Seen, zone_size: Blocks) {
+    fn verify(&mut self, seen: &FoundHeader, zone_size: Blocks) {
         let geometry = &seen.header;
         if !self.tried.insert((geometry.block_size.get(), geometry.zones.get(), zone_size)) {
             return;
         }
         let Some(layout) = seen.layout(zone_size, self.device_bytes) else { return };
         let found = self.volumes_of(&layout);
-        if found.iter().any(Remains::is_volume) {
+        if found.iter().any(Candidate::is_volume) {
             self.log_end = self.log_end.max(layout.offset(ZoneId(LOG_ZONES), 0));
         }
-        found.into_iter().for_each(|remains| self.note(remains));
+        found.into_iter().for_each(|candidate| self.note(candidate));
     }
 
     /// The headers that stand where zones begin, by the volume that they are of.
-    fn volumes_of(&self, layout: &Layout) -> Vec<Remains> {
+    fn volumes_of(&self, layout: &Layout) -> Vec<Candidate> {
         let zones = layout.geometry.zones;
-        let mut all: Vec<Remains> = Vec::new();
+        let mut all: Vec<Candidate> = Vec::new();
         for zone in probes(zones, self.probes).map(ZoneId) {
             let offset = layout.offset(zone, 0);
             let Some(seen) = self.header_at(offset) else { continue };
@@ -269,15 +269,15 @@ impl Search<'_> {
                 continue;
             }
             let fs_id = seen.identity.fs_id;
-            let known = all.iter().position(|remains| remains.fs_id == fs_id).unwrap_or(all.len());
+            let known = all.iter().position(|candidate| candidate.fs_id == fs_id).unwrap_or(all.len());
             if known == all.len() {
-                all.push(Remains::of_layout(fs_id, layout, self.states_of(fs_id, layout)));
+                all.push(Candidate::of_layout(fs_id, layout, self.states_of(fs_id, layout)));
             }
-            let remains = &mut all[known];
-            remains.headers.push(offset);
-            remains.of_log += u32::from(zone.0 < LOG_ZONES && seen.identity.role == Role::Log);
+            let candidate = &mut all[known];
+            candidate.headers.push(offset);
+            candidate.of_log += u32::from(zone.0 < LOG_ZONES && seen.identity.role == Role::Log);
             if zone.0 + 1 == zones {
-                remains.last_capacity = Some(seen.header.capacity.get());
+                candidate.last_capacity = Some(seen.header.capacity.get());
             }
         }
         all
@@ -324,7 +324,7 @@ impl Search<'_> {
     }
 }
 
-impl Seen {
+impl FoundHeader {
     fn has_shape(&self, geometry: &Geometry) -> bool {
         self.header.block_size.get() == geometry.block_size && self.header.zones.get() == geometry.zones
     }
@@ -417,5 +417,5 @@ fn next_data(file: &File, from: u64, end: u64) -> Option<u64> {
     }
 }
 
-mod remains;
-mod trace;
+mod candidates;
+mod quick_search;

@@ -73,7 +73,7 @@ impl History {
 
     /// A command is over: what is promised is promised from here on.
     fn mark(&mut self) {
-        let seen_count = self.seen.len() + self.device().engine.watch.seen_count();
+        let seen_count = self.seen.len() + self.device().engine.recorder.seen_count();
         self.marks.push((seen_count, self.promises.clone()));
     }
 
@@ -129,7 +129,7 @@ impl History {
     fn break_flush(&mut self, successes: u32) {
         // Writes of a batch reach the file also where they are made to fail, and nobody would have seen them.
         self.device().engine.forbid_rings();
-        self.device().engine.watch.fail_after(Some(successes));
+        self.device().engine.recorder.fail_after(Some(successes));
         if self.device().flush().is_ok() {
             self.promise();
         }
@@ -149,7 +149,7 @@ impl History {
 
     /// Another process takes over; the host keeps running and has everything that it was given.
     fn kill(&mut self) {
-        self.seen.extend(self.device().engine.watch.seen());
+        self.seen.extend(self.device().engine.recorder.seen());
         self.device = None;
         let device = FileDevice::open(&self.path, OpenMode::ReadWrite).unwrap();
         for (zone, promise) in (0..).map(ZoneId).zip(&mut self.promises) {
@@ -369,7 +369,7 @@ fn discarded(device: &FileDevice) -> Vec<u64> {
         HostChange::Punch { offset, .. } => Some(offset),
         _ => None,
     };
-    device.engine.watch.seen().into_iter().filter_map(punched).collect()
+    device.engine.recorder.seen().into_iter().filter_map(punched).collect()
 }
 
 #[test]
@@ -416,9 +416,9 @@ fn after_a_failed_flush_nothing_is_written_any_more() {
         let options = FileOptions { size: Some(5 << 20), force: true, ..FileOptions::default() };
         let device = FileDevice::create(&path, &options).unwrap();
         device.append(ZoneId(0), &bytes(&[1, 2])).unwrap();
-        device.engine.watch.fail_after(Some(successes));
+        device.engine.recorder.fail_after(Some(successes));
         assert!(matches!(device.flush(), Err(DeviceError::Io { operation: "flush", .. })));
-        device.engine.watch.fail_after(None);
+        device.engine.recorder.fail_after(None);
         assert!(matches!(device.flush(), Err(DeviceError::Unusable(_))));
         assert!(matches!(device.append(ZoneId(0), &bytes(&[3])), Err(DeviceError::Unusable(_))));
         device.read(ZoneId(0), 0, &mut [0; 4096]).expect("what can be read is read");
@@ -432,13 +432,13 @@ fn a_failed_write_leaves_the_pointer_where_it_was() {
     let device = FileDevice::create(&directory.path().join("volume"), &options).unwrap();
     let zone = ZoneId(0);
     device.append(zone, &bytes(&[1, 2])).unwrap();
-    device.engine.watch.fail_after(Some(1));
+    device.engine.recorder.fail_after(Some(1));
     let (first, second, third) = (bytes(&[3]), bytes(&[4]), bytes(&[5]));
     let mut batch = [&first, &second, &third].map(|from| Command::Append { zone, from });
     let outputs = device.run(&mut batch);
     assert!(matches!(outputs[..], [Ok(2), Err(DeviceError::Io { .. }), Err(DeviceError::Io { .. })]));
     assert_eq!(device.report_zone(zone).unwrap().pointer, 3);
-    device.engine.watch.fail_after(None);
+    device.engine.recorder.fail_after(None);
     assert_eq!(device.append(zone, &bytes(&[6])).unwrap(), 3);
     device.flush().unwrap();
 }

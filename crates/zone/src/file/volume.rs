@@ -11,17 +11,17 @@ use rustix::fs::{FlockOperation, OFlags, SeekFrom};
 use rustix::io::Errno;
 
 use super::contents::{self, contents_of};
+use super::device_metadata::{self, DeviceMetadata};
 use super::error::is_read_only;
 use super::format::{Layout, NoHeader};
 use super::header::Headers;
 use super::options::BLOCK_BYTES_MAX;
-use super::own::{self, Own};
 use super::slots::{Loaded, Slots};
 use super::writes::Writes;
 use super::{FileContents, FileDevice, FileError, OpenMode, State, ZoneExtra, search};
 use crate::engine::Engine;
 use crate::machine::Machine;
-use crate::medium::Kind;
+use crate::medium::MediumKind;
 use crate::{Device, FsId, MetadataCopy, MetadataPart, ZoneId, ZoneInfo, ZoneState};
 
 impl FileDevice {
@@ -43,10 +43,12 @@ impl FileDevice {
     }
 
     /// What it is on.
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> MediumKind {
         let streams = self.streams;
         let kept = self.layout.preallocated;
-        self.engine.discards().map_or(Kind::File, |can| Kind::Disk { discards: can && !kept, streams })
+        self.engine
+            .discards()
+            .map_or(MediumKind::File, |can| MediumKind::Disk { discards: can && !kept, streams })
     }
 
     /// Opens a volume that no copy of the header is left of, by what its zones say of themselves; writes nothing.
@@ -81,7 +83,7 @@ impl FileDevice {
         path: &Path,
         force: bool,
         progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<Option<Restored>, FileError> {
+    ) -> Result<Option<RestoredHeader>, FileError> {
         let file = open_file(path, OpenMode::ReadWrite)?;
         let bytes = size_of(&file, path)?;
         let (headers, zones) = match Headers::read(&file, bytes) {
@@ -109,7 +111,12 @@ impl FileDevice {
         let device = FileDevice::of_headers(file, path, OpenMode::ReadWrite, headers, Start::MayBeWritten)?;
         // The tables of states, too.
         device.flush().map_err(|error| FileError::io(path, "write the states of its zones", error))?;
-        Ok(Some(Restored { fs_id: device.fs_id, zones, overwritten, repaired: device.repaired.clone() }))
+        Ok(Some(RestoredHeader {
+            fs_id: device.fs_id,
+            zones,
+            overwritten,
+            repaired: device.repaired.clone(),
+        }))
     }
 
     pub(super) fn open_locked(file: File, path: &Path, mode: OpenMode) -> Result<FileDevice, FileError> {
@@ -127,8 +134,9 @@ impl FileDevice {
         let (fs_id, layout) = (headers.fs_id, headers.layout.clone());
         let device_bytes = check_header(&file, path, mode, &headers)?;
         let io = |error| FileError::io(path, "read it", error);
-        let tables = [0, 1]
-            .map(|table| own::read_table(&layout, table, |offset, into| file.read_exact_at(into, offset)));
+        let tables = [0, 1].map(|table| {
+            device_metadata::read_table(&layout, table, |offset, into| file.read_exact_at(into, offset))
+        });
         let (slots, loaded) = Slots::load(fs_id, layout.clone(), tables);
         if mode == OpenMode::ReadWrite && start == Start::MayBeSomebodys {
             refuse_overwritten(&file, path, device_bytes, &headers, loaded.is_empty())?;
@@ -142,21 +150,21 @@ impl FileDevice {
             engine,
             fs_id,
             mode,
-            own: Mutex::new(Own::new(headers, &layout, loaded.damaged)),
+            metadata: Mutex::new(DeviceMetadata::new(headers, &layout, loaded.damaged)),
             repaired: Vec::new(),
             state: Mutex::new(state_of(&layout, slots, loaded)),
             layout,
-            calm: Condvar::new(),
+            not_busy: Condvar::new(),
             flushing: Mutex::new(()),
             flushes: AtomicU64::new(0),
-            own_bytes: AtomicU64::new(0),
+            metadata_bytes_written: AtomicU64::new(0),
             host_is_full: AtomicBool::new(false),
             streams,
         };
         match mode {
-            OpenMode::ReadOnly => device.tell_of_damage(),
+            OpenMode::ReadOnly => device.log_damage(),
             OpenMode::ReadWrite => {
-                let repaired = device.repair_own(end, device_bytes);
+                let repaired = device.repair_device_metadata(end, device_bytes);
                 repaired.map_err(|error| FileError::io(path, "make its header durable", error))?;
             }
         }
@@ -175,7 +183,7 @@ enum Start {
 
 /// What was done to write the header of a volume anew.
 #[derive(Clone, Debug)]
-pub struct Restored {
+pub struct RestoredHeader {
     /// The volume.
     pub fs_id: FsId,
     /// From the headers of how many zones it was made up, if no copy was left.

@@ -18,23 +18,23 @@ use crate::engine::Transfer;
 use crate::{Blocks, Command, DeviceError, Output, Result, ZoneId};
 
 /// What is written to one zone, by whoever has its turn.
-struct Chain<'d, 'a> {
+struct ZoneQueue<'d, 'a> {
     zone: ZoneId,
     /// Given back when there is nothing more to write: others may wait for this zone alone.
-    turn: Option<RwLockWriteGuard<'d, ()>>,
-    waiting: VecDeque<Wanted<'a>>,
-    now: Option<Writing<'a>>,
+    lock: Option<RwLockWriteGuard<'d, ()>>,
+    waiting: VecDeque<QueuedWrite<'a>>,
+    now: Option<ActiveWrite<'a>>,
 }
 
 /// A write that has not begun.
-struct Wanted<'a> {
+struct QueuedWrite<'a> {
     /// Its place among the outputs.
     index: usize,
     from: &'a [u8],
 }
 
 /// A write that has begun.
-struct Writing<'a> {
+struct ActiveWrite<'a> {
     index: usize,
     block: Blocks,
     blocks: Blocks,
@@ -45,10 +45,10 @@ struct Writing<'a> {
     is_repeated: bool,
 }
 
-impl Chain<'_, '_> {
+impl ZoneQueue<'_, '_> {
     /// What it writes has failed, and so has all that was to follow.
     fn fail(&mut self, error: &DeviceError, outputs: &mut [Output]) {
-        let waiting = self.waiting.drain(..).map(|wanted| wanted.index);
+        let waiting = self.waiting.drain(..).map(|write| write.index);
         let failed = self.now.take().map(|writing| writing.index).into_iter().chain(waiting);
         failed.for_each(|index| outputs[index] = Err(error.clone()));
     }
@@ -56,47 +56,48 @@ impl Chain<'_, '_> {
 
 impl ZonedDevice {
     /// Appends at the pointer, alone.
-    pub(super) fn put(&self, zone: ZoneId, from: &[u8]) -> Output {
+    pub(super) fn append_alone(&self, zone: ZoneId, from: &[u8]) -> Output {
         self.machine.lock().blocks(zone, from.len())?;
-        let waiting = VecDeque::from([Wanted { index: 0, from }]);
-        let mut chain = [Chain { zone, turn: Some(self.turn_to_change(zone)?), waiting, now: None }];
+        let waiting = VecDeque::from([QueuedWrite { index: 0, from }]);
+        let mut queue = [ZoneQueue { zone, lock: Some(self.lock_to_change(zone)?), waiting, now: None }];
         let mut outputs = vec![Ok(0)];
-        self.rounds(&mut chain, Vec::new(), &mut outputs);
+        self.run_rounds(&mut queue, Vec::new(), &mut outputs);
         outputs.pop().expect("one output for one write")
     }
 
     /// Carries out a batch of commands.
     pub(super) fn run_batch(&self, batch: &mut [Command<'_>]) -> Vec<Output> {
         let mut outputs: Vec<Output> = batch.iter().map(|_| Ok(0)).collect();
-        let mut chains = self.chains(batch, &mut outputs);
+        let mut queues = self.queues(batch, &mut outputs);
         let (places, reads): (Vec<_>, Vec<_>) = self.reads(batch, &mut outputs).into_iter().unzip();
-        let read = self.rounds(&mut chains, reads, &mut outputs);
-        drop(chains);
+        let read = self.run_rounds(&mut queues, reads, &mut outputs);
+        drop(queues);
         for ((index, zone), done) in places.into_iter().zip(read) {
-            outputs[index] = done.map(|()| 0).map_err(|error| self.failed(zone, "read", &error));
+            outputs[index] =
+                done.map(|()| 0).map_err(|error| self.explain_failure_unlocked(zone, "read", &error));
         }
         outputs
     }
 
     /// The appends of a batch, by zone.
-    fn chains<'a>(&self, batch: &[Command<'a>], outputs: &mut [Output]) -> Vec<Chain<'_, 'a>> {
-        let mut by_zone: BTreeMap<ZoneId, VecDeque<Wanted<'a>>> = BTreeMap::new();
+    fn queues<'a>(&self, batch: &[Command<'a>], outputs: &mut [Output]) -> Vec<ZoneQueue<'_, 'a>> {
+        let mut by_zone: BTreeMap<ZoneId, VecDeque<QueuedWrite<'a>>> = BTreeMap::new();
         for (index, command) in batch.iter().enumerate() {
             let Command::Append { zone, from } = command else { continue };
             let machine = self.machine.lock();
             match machine.blocks(*zone, from.len()).and_then(|blocks| machine.check_append(*zone, blocks)) {
-                Ok(()) => by_zone.entry(*zone).or_default().push_back(Wanted { index, from }),
+                Ok(()) => by_zone.entry(*zone).or_default().push_back(QueuedWrite { index, from }),
                 Err(error) => outputs[index] = Err(error),
             }
         }
-        let mut chains = Vec::new();
+        let mut queues = Vec::new();
         for (zone, waiting) in by_zone {
-            match self.turn_to_change(zone) {
-                Ok(turn) => chains.push(Chain { zone, turn: Some(turn), waiting, now: None }),
-                Err(error) => waiting.iter().for_each(|wanted| outputs[wanted.index] = Err(error.clone())),
+            match self.lock_to_change(zone) {
+                Ok(lock) => queues.push(ZoneQueue { zone, lock: Some(lock), waiting, now: None }),
+                Err(error) => waiting.iter().for_each(|write| outputs[write.index] = Err(error.clone())),
             }
         }
-        chains
+        queues
     }
 
     /// The reads of a batch that can be, with their places in it and their zones.
@@ -117,18 +118,18 @@ impl ZonedDevice {
     }
 
     /// Writes all chains to their ends, beside some reads; what became of the reads.
-    fn rounds<'a>(
+    fn run_rounds<'a>(
         &self,
-        chains: &mut [Chain<'_, 'a>],
+        queues: &mut [ZoneQueue<'_, 'a>],
         mut transfers: Vec<Transfer<'a>>,
         outputs: &mut [Output],
     ) -> Vec<std::io::Result<()>> {
         let mut read: Option<Vec<std::io::Result<()>>> = None;
         loop {
             let reads = transfers.len();
-            for chain in chains.iter_mut() {
-                self.begin(chain, outputs);
-                transfers.extend(chain.now.as_ref().map(|writing| self.piece(chain.zone, writing)));
+            for queue in queues.iter_mut() {
+                self.begin(queue, outputs);
+                transfers.extend(queue.now.as_ref().map(|writing| self.piece(queue.zone, writing)));
             }
             let mut moved = match transfers.is_empty() {
                 true => return read.unwrap_or_default(),
@@ -137,32 +138,33 @@ impl ZonedDevice {
             transfers.clear();
             let written = moved.split_off(reads);
             read.get_or_insert(moved);
-            let writing = chains.iter_mut().filter(|chain| chain.now.is_some());
-            writing.zip(written).for_each(|(chain, done)| self.go_on(chain, done, outputs));
+            let writing = queues.iter_mut().filter(|queue| queue.now.is_some());
+            writing.zip(written).for_each(|(queue, done)| self.end_piece(queue, done, outputs));
         }
     }
 
     /// Begins the next write of a chain, if none is under way, and sees to it that its next piece may be written.
-    fn begin(&self, chain: &mut Chain<'_, '_>, outputs: &mut [Output]) {
-        while chain.now.is_none()
-            && let Some(Wanted { index, from }) = chain.waiting.pop_front()
+    fn begin(&self, queue: &mut ZoneQueue<'_, '_>, outputs: &mut [Output]) {
+        while queue.now.is_none()
+            && let Some(QueuedWrite { index, from }) = queue.waiting.pop_front()
         {
-            match self.begin_write(chain.zone, from.len()) {
+            match self.begin_write(queue.zone, from.len()) {
                 Ok((block, blocks)) => {
-                    let offset = self.at(chain.zone, block);
-                    let writing = Writing { index, block, blocks, offset, rest: from, is_repeated: false };
-                    chain.now = Some(writing);
+                    let offset = self.at(queue.zone, block);
+                    let writing =
+                        ActiveWrite { index, block, blocks, offset, rest: from, is_repeated: false };
+                    queue.now = Some(writing);
                 }
                 Err(error) => outputs[index] = Err(error),
             }
         }
-        if chain.now.is_some()
-            && let Err(error) = self.settle(chain.zone)
+        if queue.now.is_some()
+            && let Err(error) = self.make_first_block_durable(queue.zone)
         {
-            chain.fail(&error, outputs);
+            queue.fail(&error, outputs);
         }
-        if chain.now.is_none() {
-            chain.turn = None;
+        if queue.now.is_none() {
+            queue.lock = None;
         }
     }
 
@@ -175,19 +177,19 @@ impl ZonedDevice {
         Ok((info.pointer, blocks))
     }
 
-    fn piece<'a>(&self, zone: ZoneId, writing: &Writing<'a>) -> Transfer<'a> {
+    fn piece<'a>(&self, zone: ZoneId, writing: &ActiveWrite<'a>) -> Transfer<'a> {
         let length = self.piece_bytes(zone, writing.offset).min(writing.rest.len());
         Transfer::Write { offset: writing.offset, from: &writing.rest[..length], stream: 0 }
     }
 
     /// A piece has been written, or not.
-    fn go_on(&self, chain: &mut Chain<'_, '_>, done: std::io::Result<()>, outputs: &mut [Output]) {
-        let writing = chain.now.as_mut().expect("only chains that write have a result");
+    fn end_piece(&self, queue: &mut ZoneQueue<'_, '_>, done: std::io::Result<()>, outputs: &mut [Output]) {
+        let writing = queue.now.as_mut().expect("only queues that write have a result");
         let ended = match done {
-            Ok(()) => self.go_behind(chain.zone, writing),
+            Ok(()) => self.advance_past_piece(queue.zone, writing),
             Err(error) => {
-                let error = self.learn(chain.zone, "append", &error);
-                let again = self.check_untouched(chain.zone, writing.offset, error, writing.is_repeated);
+                let error = self.explain_failure(queue.zone, "append", &error);
+                let again = self.check_untouched(queue.zone, writing.offset, error, writing.is_repeated);
                 writing.is_repeated = true;
                 again.map(|()| false)
             }
@@ -196,14 +198,14 @@ impl ZonedDevice {
             Ok(false) => {}
             Ok(true) => {
                 outputs[writing.index] = Ok(writing.block);
-                chain.now = None;
+                queue.now = None;
             }
-            Err(error) => chain.fail(&error, outputs),
+            Err(error) => queue.fail(&error, outputs),
         }
     }
 
     /// One piece is on the device: whether it was the last.
-    fn go_behind(&self, zone: ZoneId, writing: &mut Writing<'_>) -> Result<bool> {
+    fn advance_past_piece(&self, zone: ZoneId, writing: &mut ActiveWrite<'_>) -> Result<bool> {
         let length = self.piece_bytes(zone, writing.offset).min(writing.rest.len());
         self.note_written(zone, writing.offset);
         writing.offset += length as u64;
@@ -215,7 +217,7 @@ impl ZonedDevice {
         let mut machine = self.machine.lock();
         // Further than where it began, when the zone was reported in between.
         let pointer = machine.zone(zone)?.pointer;
-        assert!((writing.block..end).contains(&pointer), "nobody else wrote to {zone:?} during this turn");
+        assert!((writing.block..end).contains(&pointer), "nothing else wrote to {zone:?} under this lock");
         machine.advance(zone, end - pointer, Some(pointer))?;
         self.landed(zone).store(end, Ordering::Relaxed);
         Ok(true)

@@ -83,7 +83,7 @@ impl Port for BlockPort {
         let updater = unsafe { Updater::<REPORT, Report>::new(&mut report) };
         // SAFETY: `updater` is this command's, as made above.
         match unsafe { ioctl(self.engine.file(), updater) } {
-            Ok(()) => report.told().map_err(Error::other),
+            Ok(()) => report.zones().map_err(Error::other),
             Err(errno) => Err(errno.into()),
         }
     }

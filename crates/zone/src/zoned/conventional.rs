@@ -5,7 +5,7 @@
 //! zeros, and `Full` otherwise, whatever stands there: the header of a life that has not ended, or one that has rotted.
 //! A reset overwrites block 0 with zeros. Other changes of state are no command at all.
 //!
-//! **Nothing is written to such a zone until its block 0 is durable** ([`ZonedDevice::settle`]): not the header before
+//! **Nothing is written to such a zone until its block 0 is durable** ([`ZonedDevice::make_first_block_durable`]): not the header before
 //! the zeros of the reset are, and nothing else before the header is. Then it is what the contract of `Device` allows any
 //! zone, so nobody above has to know:
 //!
@@ -103,7 +103,7 @@ impl ZonedDevice {
 
     /// Before something is written to a zone: makes its block 0 durable, where that is not the device's business. Whoever
     /// calls has the zone's turn. That a flush fails is no matter of this zone.
-    pub(super) fn settle(&self, zone: ZoneId) -> Result<()> {
+    pub(super) fn make_first_block_durable(&self, zone: ZoneId) -> Result<()> {
         if self.conventional(zone).is_some_and(|index| !self.first_blocks.is_durable(index)) {
             let flushed = crate::Device::flush(self);
             self.check_flushed()?;
@@ -126,24 +126,24 @@ impl ZonedDevice {
     }
 
     /// What a zone is, by what the device tells of it now and by what is known of it.
-    pub(super) fn seen(&self, zone: ZoneId, told: ZoneInfo) -> ZoneInfo {
-        let is_dead = matches!(told.state, ZoneState::ReadOnly | ZoneState::Offline);
+    pub(super) fn known_state(&self, zone: ZoneId, reported: ZoneInfo) -> ZoneInfo {
+        let is_dead = matches!(reported.state, ZoneState::ReadOnly | ZoneState::Offline);
         if is_dead || self.conventional(zone).is_none() {
-            return told;
+            return reported;
         }
         self.machine.lock().zones()[zone.0 as usize]
     }
 }
 
 /// Finds out what conventional zones hold when the device is opened: those that take writes are said to be empty.
-pub(super) fn judge(port: &dyn Port, shape: &Shape, zones: &mut [ZoneInfo]) {
+pub(super) fn classify(port: &dyn Port, shape: &Shape, zones: &mut [ZoneInfo]) {
     let block = u64::from(shape.geometry.block_size);
     let first = shape.geometry.sequential() as usize;
-    let to_judge: Vec<usize> =
+    let to_classify: Vec<usize> =
         (first..zones.len()).filter(|&zone| zones[zone].state == ZoneState::Empty).collect();
     let place = |&zone: &usize| shape.places[zone].start..shape.places[zone].start + block;
-    let places: Vec<Range<u64>> = to_judge.iter().map(place).collect();
-    for (zone, is_blank) in to_judge.into_iter().zip(are_zeros(port, &places)) {
+    let places: Vec<Range<u64>> = to_classify.iter().map(place).collect();
+    for (zone, is_blank) in to_classify.into_iter().zip(are_zeros(port, &places)) {
         // What cannot be read is nothing that could be written over.
         if !is_blank {
             let capacity = zones[zone].capacity;
@@ -153,8 +153,9 @@ pub(super) fn judge(port: &dyn Port, shape: &Shape, zones: &mut [ZoneInfo]) {
 }
 
 /// In how many of these zones something stands, or cannot be read, where [`wipe`] would write.
-pub(super) fn with_signs(port: &dyn Port, zones: &[ReportedZone], end: u64) -> usize {
-    let places = zones.iter().flat_map(|zone| signs(port, zone, end).map(|place| (zone.start, place)));
+pub(super) fn count_with_data(port: &dyn Port, zones: &[ReportedZone], end: u64) -> usize {
+    let places =
+        zones.iter().flat_map(|zone| signature_ranges(port, zone, end).map(|place| (zone.start, place)));
     let (zones, places): (Vec<u64>, Vec<Range<u64>>) = places.filter(|(_, place)| !place.is_empty()).unzip();
     let are_blank = are_zeros(port, &places);
     let mut found: Vec<u64> =
@@ -197,12 +198,14 @@ fn are_zeros(port: &dyn Port, places: &[Range<u64>]) -> Vec<bool> {
 /// Takes everything away from a conventional zone by which anybody could take it for something, where the device ends at
 /// `end`.
 pub(super) fn wipe(port: &dyn Port, zone: &ReportedZone, end: u64) -> io::Result<()> {
-    signs(port, zone, end).into_iter().try_for_each(|place| erase(port, place.start, place.end - place.start))
+    signature_ranges(port, zone, end)
+        .into_iter()
+        .try_for_each(|place| erase(port, place.start, place.end - place.start))
 }
 
 /// Where a conventional zone is looked at by whoever wants to know what it is: block 0, and near the ends of the device
 /// (it ends at `end`) all that a signature may be in. In whole blocks.
-fn signs(port: &dyn Port, zone: &ReportedZone, end: u64) -> [Range<u64>; 2] {
+fn signature_ranges(port: &dyn Port, zone: &ReportedZone, end: u64) -> [Range<u64>; 2] {
     let block = u64::from(port.limits().block_size);
     let (start, after) = (zone.start, (zone.start + zone.length) / block * block);
     let from_start = SIGNATURES_BYTES.max(start + block).min(after);

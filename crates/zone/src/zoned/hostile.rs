@@ -14,9 +14,9 @@ pub(crate) fn report(bytes: &[u8]) {
     let mut whole = bytes.to_vec();
     whole.resize(size_of::<Report>(), 0);
     let report = Report::read_from_bytes(&whole).expect("as many bytes as a report has");
-    let Ok(told) = report.told() else { return };
+    let Ok(reported) = report.zones() else { return };
     let block_size = 512 << (report.sector % 8);
-    take_up(&Limits { block_size, max_open: None, max_active: None, ..LIMITS }, told);
+    take_up(&Limits { block_size, max_open: None, max_active: None, ..LIMITS }, reported);
 }
 
 const LIMITS: Limits = Limits {
@@ -44,16 +44,16 @@ pub(crate) fn nvme_zones(bytes: &[u8]) {
     let _ = format::transfer_bytes(&common, &zoned);
     let Ok(namespace) = format::namespace(&common, &zoned) else { return };
     let report = report.first_chunk().expect("as many bytes as a report has");
-    let Ok(told) = format::zones(report, &namespace) else { return };
+    let Ok(reported) = format::zones(report, &namespace) else { return };
     let (max_open, max_active) = (namespace.max_open, namespace.max_active);
-    take_up(&Limits { block_size: namespace.block_size, max_open, max_active, ..LIMITS }, told);
+    take_up(&Limits { block_size: namespace.block_size, max_open, max_active, ..LIMITS }, reported);
 }
 
 /// What was understood can be computed with, and is used or refused.
-fn take_up(limits: &Limits, mut told: Vec<ReportedZone>) {
+fn take_up(limits: &Limits, mut reported: Vec<ReportedZone>) {
     let mut end = 0_u64;
-    let _ = check_order(end, &told);
-    for zone in &mut told {
+    let _ = check_order(end, &reported);
+    for zone in &mut reported {
         assert!(zone.start.checked_add(zone.length).is_some(), "a zone has an end");
         assert!(zone.length > 0 && zone.capacity <= zone.length, "a zone takes no more than there is");
         assert!(zone.pointer <= zone.length, "its pointer is in it");
@@ -62,11 +62,11 @@ fn take_up(limits: &Limits, mut told: Vec<ReportedZone>) {
         let Some(next) = end.checked_add(zone.length) else { return };
         end = next;
     }
-    assert_eq!(check_order(0, &told), Ok(()), "they were just put in order");
-    let Ok(shape) = Shape::of(limits, &told) else { return };
+    assert_eq!(check_order(0, &reported), Ok(()), "they were just put in order");
+    let Ok(shape) = Shape::of(limits, &reported) else { return };
     let geometry = shape.geometry.clone();
     assert_eq!(shape.places.len(), geometry.zones as usize, "each zone has a place");
-    for zone in &told {
+    for zone in &reported {
         let ZoneInfo { state, capacity, pointer } = shape.info(zone);
         assert!(pointer <= capacity && capacity <= geometry.zone_blocks, "a state that can be");
         assert!(state != ZoneState::Empty || pointer == 0, "nothing is in an empty zone");

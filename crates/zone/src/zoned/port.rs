@@ -114,9 +114,9 @@ pub fn report_all(port: &dyn Port) -> Result<Vec<ReportedZone>> {
 }
 
 /// Each of these zones begins where the one before it ends, the first of them at `from`.
-pub(super) fn check_order(from: u64, told: &[ReportedZone]) -> std::result::Result<(), String> {
+pub(super) fn check_order(from: u64, reported: &[ReportedZone]) -> std::result::Result<(), String> {
     let mut end = from;
-    for zone in told {
+    for zone in reported {
         if zone.start != end {
             return Err(format!(
                 "the device tells of a zone at byte {} behind the end of one at {end}",

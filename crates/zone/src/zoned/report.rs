@@ -64,7 +64,7 @@ impl Report {
     }
 
     /// The zones that it tells of, or what is wrong with it.
-    pub(super) fn told(&self) -> Result<Vec<ReportedZone>, String> {
+    pub(super) fn zones(&self) -> Result<Vec<ReportedZone>, String> {
         let count = self.count as usize;
         let zones = self.zones.get(..count).ok_or("the kernel reports more zones than were asked for")?;
         zones.iter().map(|zone| self.one(zone)).collect()

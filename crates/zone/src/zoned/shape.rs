@@ -30,12 +30,12 @@ pub(crate) struct Shape {
     pub(crate) geometry: Geometry,
     /// By number of the zone.
     pub(crate) places: Vec<Place>,
-    pub(crate) left_out: LeftOut,
+    pub(crate) unused_zones: UnusedZones,
 }
 
 /// What is not used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LeftOut {
+pub struct UnusedZones {
     /// Zones that can be written anywhere: too small ones, or all of them for a volume that was made without.
     pub conventional: u32,
     /// Their bytes.
@@ -44,36 +44,36 @@ pub struct LeftOut {
     pub small_bytes: u64,
 }
 
-impl LeftOut {
-    fn of(small: &[&ReportedZone]) -> LeftOut {
-        let mut left_out = LeftOut::default();
+impl UnusedZones {
+    fn of(small: &[&ReportedZone]) -> UnusedZones {
+        let mut unused_zones = UnusedZones::default();
         for zone in small {
             if zone.is_conventional {
-                left_out.conventional += 1;
-                left_out.conventional_bytes += zone.length;
+                unused_zones.conventional += 1;
+                unused_zones.conventional_bytes += zone.length;
             } else {
-                left_out.small_bytes += zone.length;
+                unused_zones.small_bytes += zone.length;
             }
         }
-        left_out
+        unused_zones
     }
 }
 
 impl Shape {
     /// The shape of a device with these zones, or why it cannot be used.
-    pub(crate) fn of(limits: &Limits, told: &[ReportedZone]) -> Result<Shape, String> {
+    pub(crate) fn of(limits: &Limits, reported: &[ReportedZone]) -> Result<Shape, String> {
         let block = u64::from(limits.block_size);
         if !limits.block_size.is_power_of_two() || !(512..=65536).contains(&limits.block_size) {
             return Err(format!(
                 "its blocks have {block} bytes; Polder uses powers of two from 512 to 65536"
             ));
         }
-        let in_order = || told.iter().filter(|zone| !zone.is_conventional);
+        let in_order = || reported.iter().filter(|zone| !zone.is_conventional);
         let largest = in_order().map(|zone| zone.length).max();
         let largest = largest.ok_or("it has no zone that is written in order")?;
         check_zone(largest, block)?;
         let (used, small): (Vec<&ReportedZone>, Vec<&ReportedZone>) =
-            told.iter().partition(|zone| zone.length >= largest / 2);
+            reported.iter().partition(|zone| zone.length >= largest / 2);
         let (last, first): (Vec<&ReportedZone>, Vec<&ReportedZone>) =
             used.iter().partition(|zone| zone.is_conventional);
         let zones = u32::try_from(used.len()).ok().filter(|&zones| zones <= Address::ZONES_MAX);
@@ -93,7 +93,7 @@ impl Shape {
         };
         let place = |zone: &&ReportedZone| Place { start: zone.start, length: zone.length };
         let places = first.iter().chain(&last).map(place).collect();
-        Ok(Shape { geometry, places, left_out: LeftOut::of(&small) })
+        Ok(Shape { geometry, places, unused_zones: UnusedZones::of(&small) })
     }
 
     /// The same as a volume of so many zones has it: one that was made by a release that used no conventional zones
@@ -104,8 +104,8 @@ impl Shape {
             return Ok(self);
         }
         let unused = self.places.split_off(sequential as usize);
-        self.left_out.conventional += unused.len() as u32;
-        self.left_out.conventional_bytes += unused.iter().map(|place| place.length).sum::<u64>();
+        self.unused_zones.conventional += unused.len() as u32;
+        self.unused_zones.conventional_bytes += unused.iter().map(|place| place.length).sum::<u64>();
         let (max_open, max_active) = open_limits(limits, zones)?;
         self.geometry = Geometry { zones, conventional: 0, max_open, max_active, ..self.geometry };
         Ok(self)
@@ -113,15 +113,16 @@ impl Shape {
 
     /// A zone as the layers above know it. What has no whole number of blocks in it takes no more: a write
     /// behind it would begin within a block. Of one without a pointer, as if nothing were in it.
-    pub(crate) fn info(&self, told: &ReportedZone) -> ZoneInfo {
+    pub(crate) fn info(&self, reported: &ReportedZone) -> ZoneInfo {
         let block = u64::from(self.geometry.block_size);
-        let capacity = (told.capacity / block).min(self.geometry.zone_blocks.into()) as Blocks;
-        let state = told.state.unwrap_or(ZoneState::Empty);
-        let is_whole = told.pointer.is_multiple_of(block) && told.pointer / block <= u64::from(capacity);
+        let capacity = (reported.capacity / block).min(self.geometry.zone_blocks.into()) as Blocks;
+        let state = reported.state.unwrap_or(ZoneState::Empty);
+        let is_whole =
+            reported.pointer.is_multiple_of(block) && reported.pointer / block <= u64::from(capacity);
         match state {
             state if !state.has_pointer() => ZoneInfo { state, capacity, pointer: capacity },
             _ if !is_whole => ZoneInfo { state: ZoneState::Full, capacity, pointer: capacity },
-            state => ZoneInfo { state, capacity, pointer: (told.pointer / block) as Blocks },
+            state => ZoneInfo { state, capacity, pointer: (reported.pointer / block) as Blocks },
         }
     }
 }

@@ -78,16 +78,20 @@ impl Fake {
     }
 
     fn device(&self) -> ZonedDevice {
-        let told = self.state.lock().zones.clone();
-        let shape = Shape::of(&self.limits, &told).unwrap();
+        let reported = self.state.lock().zones.clone();
+        let shape = Shape::of(&self.limits, &reported).unwrap();
         let zones = volume::infos(self, &shape).unwrap();
         ZonedDevice::new(Box::new(self.clone()), shape, zones, FsId::default(), OpenMode::ReadWrite)
     }
 
     /// The device before it is opened.
     fn found(&self) -> volume::Found {
-        let told = self.state.lock().zones.clone();
-        volume::Found { port: Box::new(self.clone()), shape: Shape::of(&self.limits, &told).unwrap(), told }
+        let reported = self.state.lock().zones.clone();
+        volume::Found {
+            port: Box::new(self.clone()),
+            shape: Shape::of(&self.limits, &reported).unwrap(),
+            reported,
+        }
     }
 
     fn turn_zone(&self, zone: usize, state: ZoneState, pointer: u64) {
@@ -322,7 +326,7 @@ fn what_a_killed_process_left_is_settled() {
     fake.turn_zone(5, ZoneState::Closed, 512);
     fake.turn_zone(6, ZoneState::Full, 0);
     fake.turn_zone(7, ZoneState::Offline, 0);
-    fake.found().settle(Path::new("device")).unwrap();
+    fake.found().close_active_zones(Path::new("device")).unwrap();
     let expected = [
         (0, Action::Close),
         (2, Action::Reset),
@@ -386,12 +390,12 @@ fn a_device_whose_zones_do_not_lie_one_behind_the_other_is_refused() {
     assert_eq!(report_all(&fake).unwrap().len(), 20);
     // Zone 7 is the first of the second report, and then one that was told of in the first.
     for wrong in [3 * LENGTH, 7 * LENGTH + 4096] {
-        let mut told = fake.report(7 * LENGTH, 7).unwrap();
-        told[0].start = wrong;
-        assert!(check_order(7 * LENGTH, &told).unwrap_err().contains(&format!("at byte {wrong} ")));
-        told[0].start = 7 * LENGTH;
-        told[1].start = wrong;
-        assert!(check_order(7 * LENGTH, &told).is_err());
+        let mut reported = fake.report(7 * LENGTH, 7).unwrap();
+        reported[0].start = wrong;
+        assert!(check_order(7 * LENGTH, &reported).unwrap_err().contains(&format!("at byte {wrong} ")));
+        reported[0].start = 7 * LENGTH;
+        reported[1].start = wrong;
+        assert!(check_order(7 * LENGTH, &reported).is_err());
     }
     fake.state.lock().zones.remove(9);
     assert!(report_all(&fake).unwrap_err().to_string().contains("one at"));

@@ -14,7 +14,7 @@ use super::block::{self, BlockPort};
 use super::nvme::{self, NvmePort};
 use super::port::{Action, Port, ReportedZone, report_all};
 use super::shape::Shape;
-use super::{LeftOut, ZonedDevice, conventional, sysfs};
+use super::{UnusedZones, ZonedDevice, conventional, sysfs};
 use crate::engine::AlignedBuffer;
 use crate::file::{self, FileContents, FileError, OpenMode};
 use crate::format::{HeaderError, decode_header};
@@ -45,7 +45,7 @@ pub(crate) fn is_zoned(path: &Path, known: &Metadata) -> Result<bool, FileError>
 pub(super) struct Found {
     pub(super) port: Box<dyn Port>,
     pub(super) shape: Shape,
-    pub(super) told: Vec<ReportedZone>,
+    pub(super) reported: Vec<ReportedZone>,
 }
 
 impl ZonedDevice {
@@ -61,7 +61,7 @@ impl ZonedDevice {
         };
         let found = found.of_volume(path, zones)?;
         if mode == OpenMode::ReadWrite {
-            found.settle(path)?;
+            found.close_active_zones(path)?;
         }
         found.into_device(path, fs_id, mode)
     }
@@ -114,8 +114,8 @@ impl ZonedDraft {
     }
 
     /// What of the device is not used.
-    pub fn left_out(&self) -> LeftOut {
-        self.found.shape.left_out
+    pub fn unused_zones(&self) -> UnusedZones {
+        self.found.shape.unused_zones
     }
 
     /// Empties the device; what was there is lost. `emptied` is told of how many bytes are done, and of how
@@ -144,7 +144,7 @@ pub(super) enum Contents {
 impl Found {
     /// The zones that are used, by number.
     fn used(&self) -> Vec<ReportedZone> {
-        used(&self.shape, &self.told).collect()
+        used(&self.shape, &self.reported).collect()
     }
 
     /// With the zones that a volume has.
@@ -163,17 +163,17 @@ impl Found {
     /// be found as it was when its log moved.
     pub(super) fn empty(&self, path: &Path, emptied: &mut dyn FnMut(u64, u64)) -> Result<(), FileError> {
         let io = |error| FileError::io(path, "empty its zones", error);
-        let all = self.told.iter().map(|zone| zone.length).sum();
+        let all = self.reported.iter().map(|zone| zone.length).sum();
         let in_order = self.used().into_iter().filter(|zone| !zone.is_conventional);
         let log: Vec<u64> = in_order.take(LOG_ZONES).map(|zone| zone.start).collect();
-        let turn = |zone: &ReportedZone| match zone.state {
+        let order = |zone: &ReportedZone| match zone.state {
             _ if !log.contains(&zone.start) => 2,
             Some(state) if state.is_active() => 1,
             _ => 0,
         };
         let mut done = 0;
         for next in 0..=2 {
-            for zone in self.told.iter().filter(|zone| turn(zone) == next) {
+            for zone in self.reported.iter().filter(|zone| order(zone) == next) {
                 self.empty_one(zone).map_err(io)?;
                 done += zone.length;
                 emptied(done, all);
@@ -195,8 +195,8 @@ impl Found {
 
     pub(super) fn contents(&self, path: &Path) -> Result<Contents, FileError> {
         // What stands in conventional zones is no volume without a log in others.
-        let in_order = self.used().into_iter().filter(|told| !told.is_conventional);
-        let infos: Vec<ZoneInfo> = in_order.map(|told| self.shape.info(&told)).collect();
+        let in_order = self.used().into_iter().filter(|reported| !reported.is_conventional);
+        let infos: Vec<ZoneInfo> = in_order.map(|reported| self.shape.info(&reported)).collect();
         let mut damaged = false;
         for (place, info) in self.shape.places.iter().zip(&infos).take(LOOK_ZONES) {
             if matches!(info.state, ZoneState::Empty | ZoneState::Offline) || info.pointer == 0 {
@@ -227,7 +227,7 @@ impl Found {
             return Ok(Contents::Other(what));
         }
         let in_order = infos.iter().filter(|info| info.state != ZoneState::Empty).count();
-        let written = in_order + self.conventional_with_signs();
+        let written = in_order + self.conventional_with_data();
         Ok(match written {
             0 => Contents::Blank,
             1 => Contents::Other("data in a zone".to_owned()),
@@ -239,35 +239,35 @@ impl Found {
     fn contents_of_start(&self) -> io::Result<Option<String>> {
         let is_readable =
             |zone: &&ReportedZone| zone.is_conventional && zone.state != Some(ZoneState::Offline);
-        let Some(first) = self.told.first().filter(is_readable) else { return Ok(None) };
+        let Some(first) = self.reported.first().filter(is_readable) else { return Ok(None) };
         let mut start = AlignedBuffer::new(LOOK_BYTES.min(first.length) as usize);
         self.port.read(first.start, start.bytes_mut())?;
         Ok(file::known_start(start.bytes()))
     }
 
     /// In how many zones that can be written anywhere something stands that a new volume would take away.
-    fn conventional_with_signs(&self) -> usize {
+    fn conventional_with_data(&self) -> usize {
         let takes_writes = |zone: &&ReportedZone| zone.is_conventional && zone.state.is_none();
-        let zones: Vec<ReportedZone> = self.told.iter().filter(takes_writes).copied().collect();
-        conventional::with_signs(&*self.port, &zones, self.end())
+        let zones: Vec<ReportedZone> = self.reported.iter().filter(takes_writes).copied().collect();
+        conventional::count_with_data(&*self.port, &zones, self.end())
     }
 
     /// Where the device ends.
     fn end(&self) -> u64 {
-        self.told.last().map_or(0, |zone| zone.start + zone.length)
+        self.reported.last().map_or(0, |zone| zone.start + zone.length)
     }
 
     /// Closes what a process that is gone left open, and finishes what cannot be continued.
-    pub(super) fn settle(&self, path: &Path) -> Result<(), FileError> {
-        for told in self.used() {
-            let is_whole = self.shape.info(&told).state.has_pointer();
-            let action = match told.state {
+    pub(super) fn close_active_zones(&self, path: &Path) -> Result<(), FileError> {
+        for reported in self.used() {
+            let is_whole = self.shape.info(&reported).state.has_pointer();
+            let action = match reported.state {
                 Some(ZoneState::Open | ZoneState::Closed) if !is_whole => Action::Finish,
-                Some(ZoneState::Open | ZoneState::Closed) if told.pointer == 0 => Action::Reset,
+                Some(ZoneState::Open | ZoneState::Closed) if reported.pointer == 0 => Action::Reset,
                 Some(ZoneState::Open) => Action::Close,
                 _ => continue,
             };
-            let acted = self.port.act(told.start, told.length, action);
+            let acted = self.port.act(reported.start, reported.length, action);
             acted.map_err(|error| FileError::io(path, "close its zones", error))?;
         }
         Ok(())
@@ -281,15 +281,15 @@ impl Found {
     ) -> Result<ZonedDevice, FileError> {
         let zones = infos(&*self.port, &self.shape);
         let mut zones = zones.map_err(|error| FileError::io(path, "ask for its zones", error))?;
-        conventional::judge(&*self.port, &self.shape, &mut zones);
+        conventional::classify(&*self.port, &self.shape, &mut zones);
         Ok(ZonedDevice::new(self.port, self.shape, zones, fs_id, mode))
     }
 }
 
 /// The states of all zones that are used, as the device tells them now: those of which it keeps no pointer as empty.
 pub(super) fn infos(port: &dyn Port, shape: &Shape) -> io::Result<Vec<ZoneInfo>> {
-    let told = report_all(port)?;
-    let infos: Vec<ZoneInfo> = used(shape, &told).map(|told| shape.info(&told)).collect();
+    let reported = report_all(port)?;
+    let infos: Vec<ZoneInfo> = used(shape, &reported).map(|reported| shape.info(&reported)).collect();
     if infos.len() == shape.places.len() {
         Ok(infos)
     } else {
@@ -298,14 +298,14 @@ pub(super) fn infos(port: &dyn Port, shape: &Shape) -> io::Result<Vec<ZoneInfo>>
 }
 
 /// Those that are used among all, which lie one behind the other; by number.
-fn used<'a>(shape: &'a Shape, told: &'a [ReportedZone]) -> impl Iterator<Item = ReportedZone> {
-    let at = |start: u64| told.binary_search_by_key(&start, |told| told.start).ok();
-    let is_same = |number: usize, told: &ReportedZone| {
-        told.is_conventional == shape.geometry.is_conventional(ZoneId(number as u32))
+fn used<'a>(shape: &'a Shape, reported: &'a [ReportedZone]) -> impl Iterator<Item = ReportedZone> {
+    let at = |start: u64| reported.binary_search_by_key(&start, |reported| reported.start).ok();
+    let is_same = |number: usize, reported: &ReportedZone| {
+        reported.is_conventional == shape.geometry.is_conventional(ZoneId(number as u32))
     };
     let places = shape.places.iter().enumerate();
     places.filter_map(move |(number, place)| {
-        at(place.start).map(|at| told[at]).filter(|told| is_same(number, told))
+        at(place.start).map(|at| reported[at]).filter(|reported| is_same(number, reported))
     })
 }
 
@@ -313,10 +313,10 @@ fn used<'a>(shape: &'a Shape, told: &'a [ReportedZone]) -> impl Iterator<Item = 
 fn find(path: &Path, mode: Option<OpenMode>) -> Result<Found, FileError> {
     let io = |error| FileError::io(path, "ask for its zones", error);
     let port = open_port(path, mode)?;
-    let told = report_all(&*port).map_err(io)?;
-    let shape = Shape::of(port.limits(), &told);
+    let reported = report_all(&*port).map_err(io)?;
+    let shape = Shape::of(port.limits(), &reported);
     let shape = shape.map_err(|why| FileError::Unsuitable { path: path.to_owned(), why })?;
-    Ok(Found { port, shape, told })
+    Ok(Found { port, shape, reported })
 }
 
 /// Opens a device for writing and keeps it from others until the port is dropped. `None` if it has no zones of its own.

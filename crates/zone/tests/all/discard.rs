@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use polder_zone::file::{FileDevice, FileOptions, OpenMode};
-use polder_zone::medium::{Kind, Wishes};
+use polder_zone::medium::{MediumKind, VolumeOptions};
 use polder_zone::{Device, DeviceError, Medium, ZoneId, ZoneState};
 
 const SECTOR: u64 = 512;
@@ -161,7 +161,7 @@ fn blocks_smaller_than_those_of_the_disk_are_refused() {
     }
     FileDevice::draft(&disk.path, &options(4096)).unwrap();
     // Where nothing is asked, it is what the disk has.
-    let wishes = Wishes { zone_bytes: Some(ZONE_BYTES), ..Wishes::default() };
-    let made = Medium::draft(&disk.path, &wishes).unwrap().make(&mut |_, _| {}).unwrap();
-    assert_eq!(made.kind(), Kind::Disk { discards: disk.can_discard(), streams: 0 });
+    let options = VolumeOptions { zone_bytes: Some(ZONE_BYTES), ..VolumeOptions::default() };
+    let made = Medium::draft(&disk.path, &options).unwrap().make(&mut |_, _| {}).unwrap();
+    assert_eq!(made.kind(), MediumKind::Disk { discards: disk.can_discard(), streams: 0 });
 }

@@ -10,25 +10,26 @@ use crate::conformance::conforms;
 use crate::pattern;
 use crate::zone::file::{FileContents, FileError, OpenMode};
 use crate::zone::format::{FsId, Role};
-use crate::zone::medium::{Medium, Wishes};
+use crate::zone::medium::{Medium, VolumeOptions};
 use crate::zone::{Cause, DeviceError, Leases, Life, Traffic, ZoneId, ZoneState};
 
 const FS_ID: FsId = FsId([9; 16]);
 
 /// What is tested, and what keeps it there.
-fn named() -> (PathBuf, Wishes, Option<tempfile::TempDir>) {
+fn named() -> (PathBuf, VolumeOptions, Option<tempfile::TempDir>) {
     if let Some(path) = std::env::var_os("POLDER_TEST_DEVICE") {
-        return (path.into(), Wishes { fs_id: FS_ID, force: true, ..Wishes::default() }, None);
+        return (path.into(), VolumeOptions { fs_id: FS_ID, force: true, ..VolumeOptions::default() }, None);
     }
     let folder = tempfile::tempdir().unwrap();
-    let wishes = Wishes { size: Some(48 << 20), max_open: Some(8), fs_id: FS_ID, ..Wishes::default() };
-    (folder.path().join("volume"), wishes, Some(folder))
+    let options =
+        VolumeOptions { size: Some(48 << 20), max_open: Some(8), fs_id: FS_ID, ..VolumeOptions::default() };
+    (folder.path().join("volume"), options, Some(folder))
 }
 
 #[test]
 fn the_named_medium_keeps_the_contract() {
-    let (path, wishes, _folder) = named();
-    let made = Medium::draft(&path, &wishes).unwrap().make(&mut |_, _| {}).unwrap();
+    let (path, options, _folder) = named();
+    let made = Medium::draft(&path, &options).unwrap().make(&mut |_, _| {}).unwrap();
     let device = made.into_device();
     println!("{}: {:?}", path.display(), device.geometry());
     conforms(&*device);
@@ -36,8 +37,8 @@ fn the_named_medium_keeps_the_contract() {
 
 #[test]
 fn the_named_medium_is_found_again_as_it_was_left() {
-    let (path, wishes, _folder) = named();
-    let made = Medium::draft(&path, &wishes).unwrap().make(&mut |_, _| {}).unwrap();
+    let (path, options, _folder) = named();
+    let made = Medium::draft(&path, &options).unwrap().make(&mut |_, _| {}).unwrap();
     let device = made.into_device();
     let leases = Leases::new(Arc::clone(&device), FS_ID, Arc::new(Traffic::default()));
     let lease = leases.begin(ZoneId(0), Life(1), Role::Log).unwrap();
@@ -51,10 +52,10 @@ fn the_named_medium_is_found_again_as_it_was_left() {
     let FileContents::Volume { fs_id, geometry } = Medium::probe(&path).unwrap() else { panic!("no volume") };
     assert_eq!((fs_id, &geometry), (FS_ID, device.geometry()));
     assert!(matches!(Medium::open(&path, OpenMode::ReadWrite), Err(FileError::InUse(_))));
-    let taken = Medium::draft(&path, &Wishes { force: false, ..wishes.clone() });
+    let taken = Medium::draft(&path, &VolumeOptions { force: false, ..options.clone() });
     assert!(matches!(taken, Err(FileError::InUse(_))));
     drop((lease, leases, device));
-    let taken = Medium::draft(&path, &Wishes { force: false, ..wishes });
+    let taken = Medium::draft(&path, &VolumeOptions { force: false, ..options });
     assert!(matches!(taken, Err(FileError::HoldsData { .. })));
     drop(taken);
 

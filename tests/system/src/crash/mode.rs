@@ -58,7 +58,7 @@ impl Trigger {
         Ok(Trigger::Cut { pipe, path })
     }
 
-    /// What a daemon finds in its environment (`crates/zone/src/engine/volatile.rs`).
+    /// What a daemon finds in its environment (`crates/zone/src/engine/write_cache.rs`).
     pub(super) fn env(&self, lies: bool) -> Vec<(&'static str, String)> {
         let Trigger::Cut { path, .. } = self else { return Vec::new() };
         let mut env = vec![("POLDER_KNIFE_PIPE", path.to_string_lossy().into_owned())];

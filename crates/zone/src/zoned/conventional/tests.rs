@@ -70,8 +70,12 @@ impl Disk {
     }
 
     fn found(&self) -> volume::Found {
-        let told = self.state.lock().zones.clone();
-        volume::Found { port: Box::new(self.clone()), shape: Shape::of(&self.limits, &told).unwrap(), told }
+        let reported = self.state.lock().zones.clone();
+        volume::Found {
+            port: Box::new(self.clone()),
+            shape: Shape::of(&self.limits, &reported).unwrap(),
+            reported,
+        }
     }
 
     /// As a volume of so many zones is opened.
@@ -482,10 +486,10 @@ fn a_new_volume_leaves_no_signature_of_another() {
         let runt = &mut state.zones[RUNT as usize];
         (runt.state, runt.pointer) = (Some(ZoneState::Closed), BLOCK);
     }
-    let mut told = Vec::new();
-    disk.found().empty(Path::new("disk"), &mut |done, all| told.push((done, all))).unwrap();
+    let mut reported = Vec::new();
+    disk.found().empty(Path::new("disk"), &mut |done, all| reported.push((done, all))).unwrap();
     let all = 11 * LENGTH + LENGTH / 4;
-    assert_eq!((told.len(), told.last()), (12, Some(&(all, all))));
+    assert_eq!((reported.len(), reported.last()), (12, Some(&(all, all))));
     let state = disk.state.lock();
     assert!(state.unflushed.is_empty() && state.durable.values().all(|block| *block == blocks(1, 0)));
     let reset: Vec<u64> = state.acts.iter().map(|(zone, _)| *zone).collect();
@@ -536,7 +540,7 @@ fn a_volume_of_an_earlier_release_has_the_zones_that_it_was_made_with() {
     disk.put(0, b"somebody else's");
     let device = disk.open_with(8);
     assert_eq!((device.geometry().zones, device.report().unwrap().len()), (8, 8));
-    assert_eq!(device.left_out().conventional, 3);
+    assert_eq!(device.unused_zones().conventional, 3);
     device.append(ZoneId(7), &blocks(1, 1)).unwrap();
     device.flush().unwrap();
     assert!(disk.block(0).starts_with(b"somebody else's"));

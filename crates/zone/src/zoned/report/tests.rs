@@ -19,13 +19,13 @@ fn report(flags: u32, zones: &[Zone]) -> Report {
     report
 }
 
-fn told(zone: Zone) -> Result<ReportedZone, String> {
-    report(1, &[zone]).told().map(|zones| zones[0])
+fn reported(zone: Zone) -> Result<ReportedZone, String> {
+    report(1, &[zone]).zones().map(|zones| zones[0])
 }
 
 #[test]
 fn zones_are_told_in_bytes() {
-    let zone = told(raw(65536, 65536, 65536 + 24, 2, 2, 49152)).unwrap();
+    let zone = reported(raw(65536, 65536, 65536 + 24, 2, 2, 49152)).unwrap();
     let open = Some(ZoneState::Open);
     assert_eq!((zone.start, zone.length, zone.capacity), (32 << 20, 32 << 20, 24 << 20));
     assert_eq!((zone.pointer, zone.state), (24 * 512, open));
@@ -33,7 +33,7 @@ fn zones_are_told_in_bytes() {
 
 #[test]
 fn without_the_flag_a_zone_takes_its_length() {
-    let zone = report(0, &[raw(0, 8192, 0, 2, 1, 77)]).told().unwrap()[0];
+    let zone = report(0, &[raw(0, 8192, 0, 2, 1, 77)]).zones().unwrap()[0];
     assert_eq!(zone.capacity, zone.length);
 }
 
@@ -46,7 +46,7 @@ fn every_condition_has_a_state() {
         for kind in [2, 3] {
             // Where there is no pointer the kernel's is anything.
             let pointer = if state.has_pointer() { 64 } else { u64::MAX };
-            let zone = told(raw(64, 64, pointer, kind, condition, 64)).unwrap();
+            let zone = reported(raw(64, 64, pointer, kind, condition, 64)).unwrap();
             assert_eq!((zone.state, zone.pointer, zone.is_conventional), (Some(state), 0, false));
         }
     }
@@ -58,7 +58,7 @@ fn conventional_zones_have_no_state_of_ours_while_they_take_writes() {
     for (condition, state) in
         [(0x0, None), (0x2, None), (0xe, None), (0xd, read_only), (0xf, Some(ZoneState::Offline))]
     {
-        let zone = told(raw(0, 64, u64::MAX, 1, condition, 64)).unwrap();
+        let zone = reported(raw(0, 64, u64::MAX, 1, condition, 64)).unwrap();
         assert_eq!((zone.state, zone.pointer, zone.is_conventional), (state, 0, true));
     }
 }
@@ -78,10 +78,10 @@ fn nonsense_is_refused() {
         (raw(64, 64, 64, 2, 7, 64), "not known (0x7)"),
         (raw(64, 64, 64, 2, 0, 64), "not known (0x0)"),
     ] {
-        let error = told(zone).unwrap_err();
+        let error = reported(zone).unwrap_err();
         assert!(error.contains(complaint), "{error}");
     }
     let mut large = report(1, &[]);
     large.count = ZONES as u32 + 1;
-    assert!(large.told().unwrap_err().contains("more zones than were asked for"));
+    assert!(large.zones().unwrap_err().contains("more zones than were asked for"));
 }

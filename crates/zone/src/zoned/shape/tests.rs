@@ -17,10 +17,10 @@ fn limits() -> Limits {
 /// Zones of so many MiB one after the other, each with its kind.
 fn zones(lengths: &[(u64, Option<ZoneState>)]) -> Vec<ReportedZone> {
     let mut start = 0;
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for &(length, state) in lengths {
         let length = length * MIB;
-        told.push(ReportedZone {
+        reported.push(ReportedZone {
             start,
             length,
             capacity: length * 3 / 4,
@@ -30,7 +30,7 @@ fn zones(lengths: &[(u64, Option<ZoneState>)]) -> Vec<ReportedZone> {
         });
         start += length;
     }
-    told
+    reported
 }
 
 const EMPTY: Option<ZoneState> = Some(ZoneState::Empty);
@@ -38,29 +38,32 @@ const EMPTY: Option<ZoneState> = Some(ZoneState::Empty);
 #[test]
 fn conventional_zones_are_numbered_after_all_others() {
     let offline = Some(ZoneState::Offline);
-    let told = zones(&[(32, None), (32, None), (32, EMPTY), (32, offline), (32, EMPTY), (20, EMPTY)]);
-    let shape = Shape::of(&limits(), &told).unwrap();
+    let reported = zones(&[(32, None), (32, None), (32, EMPTY), (32, offline), (32, EMPTY), (20, EMPTY)]);
+    let shape = Shape::of(&limits(), &reported).unwrap();
     let geometry = &shape.geometry;
     assert_eq!((geometry.zones, geometry.conventional, geometry.zone_blocks), (6, 2, 24 * 256));
     assert_eq!((geometry.max_open, geometry.max_active, geometry.max_append), (8, 10, 256));
     let starts: Vec<u64> = shape.places.iter().map(|place| place.start / MIB).collect();
     assert_eq!(starts, [64, 96, 128, 160, 0, 32]);
-    assert_eq!(shape.left_out, LeftOut::default());
+    assert_eq!(shape.unused_zones, UnusedZones::default());
     assert!(!geometry.is_conventional(ZoneId(3)) && geometry.is_conventional(ZoneId(4)));
     // No zone takes more than the largest that is written in order.
-    assert_eq!(shape.info(&ReportedZone { capacity: 32 * MIB, ..told[0] }).capacity, 24 * 256);
+    assert_eq!(shape.info(&ReportedZone { capacity: 32 * MIB, ..reported[0] }).capacity, 24 * 256);
 }
 
 /// Releases that left conventional zones alone have made volumes whose headers count the others.
 #[test]
 fn a_volume_that_was_made_without_conventional_zones_goes_on_without() {
-    let told = zones(&[(32, None), (32, None), (32, EMPTY), (32, EMPTY), (32, EMPTY)]);
+    let reported = zones(&[(32, None), (32, None), (32, EMPTY), (32, EMPTY), (32, EMPTY)]);
     let without_limit = Limits { max_open: None, max_active: None, ..limits() };
-    let shape = || Shape::of(&without_limit, &told).unwrap();
-    let as_before = Shape::of(&without_limit, &told[2..]).unwrap();
+    let shape = || Shape::of(&without_limit, &reported).unwrap();
+    let as_before = Shape::of(&without_limit, &reported[2..]).unwrap();
     let old = shape().of_volume(&without_limit, 3).unwrap();
     assert_eq!((&old.geometry, &old.places), (&as_before.geometry, &as_before.places));
-    assert_eq!(old.left_out, LeftOut { conventional: 2, conventional_bytes: 64 * MIB, small_bytes: 0 });
+    assert_eq!(
+        old.unused_zones,
+        UnusedZones { conventional: 2, conventional_bytes: 64 * MIB, small_bytes: 0 }
+    );
     // Of another device, or of one that has grown: that is for whoever reads its headers to say.
     for zones in [4, 5, 6] {
         assert_eq!(shape().of_volume(&without_limit, zones).unwrap(), shape());
@@ -69,31 +72,31 @@ fn a_volume_that_was_made_without_conventional_zones_goes_on_without() {
 
 #[test]
 fn zones_of_less_than_half_are_left_out() {
-    let told = zones(&[(15, None), (32, EMPTY), (32, EMPTY), (15, EMPTY)]);
-    let shape = Shape::of(&limits(), &told).unwrap();
+    let reported = zones(&[(15, None), (32, EMPTY), (32, EMPTY), (15, EMPTY)]);
+    let shape = Shape::of(&limits(), &reported).unwrap();
     assert_eq!((shape.geometry.zones, shape.geometry.conventional), (2, 0));
-    let expected = LeftOut { conventional: 1, conventional_bytes: 15 * MIB, small_bytes: 15 * MIB };
-    assert_eq!(shape.left_out, expected);
+    let expected = UnusedZones { conventional: 1, conventional_bytes: 15 * MIB, small_bytes: 15 * MIB };
+    assert_eq!(shape.unused_zones, expected);
 }
 
 /// Of what a zone that can be written anywhere takes, the lowest 32 bits of its blocks were kept: 2^32 were none.
 #[test]
 fn a_zone_of_more_blocks_than_are_counted_takes_as_much_as_others() {
-    let mut told = zones(&[(32, EMPTY), (32, None)]);
-    told[1].length = 4096 << 32;
-    told[1].capacity = told[1].length;
-    let shape = Shape::of(&limits(), &told).unwrap();
-    assert_eq!(shape.info(&told[1]).capacity, shape.geometry.zone_blocks);
+    let mut reported = zones(&[(32, EMPTY), (32, None)]);
+    reported[1].length = 4096 << 32;
+    reported[1].capacity = reported[1].length;
+    let shape = Shape::of(&limits(), &reported).unwrap();
+    assert_eq!(shape.info(&reported[1]).capacity, shape.geometry.zone_blocks);
 }
 
 #[test]
 fn a_pointer_within_a_block_ends_its_zone() {
-    let mut told = zones(&[(32, Some(ZoneState::Closed))]);
-    let shape = Shape::of(&limits(), &told).unwrap();
-    told[0].pointer = 8192;
-    assert_eq!((shape.info(&told[0]).state, shape.info(&told[0]).pointer), (ZoneState::Closed, 2));
-    told[0].pointer = 8192 + 512;
-    assert_eq!(shape.info(&told[0]).state, ZoneState::Full);
+    let mut reported = zones(&[(32, Some(ZoneState::Closed))]);
+    let shape = Shape::of(&limits(), &reported).unwrap();
+    reported[0].pointer = 8192;
+    assert_eq!((shape.info(&reported[0]).state, shape.info(&reported[0]).pointer), (ZoneState::Closed, 2));
+    reported[0].pointer = 8192 + 512;
+    assert_eq!(shape.info(&reported[0]).state, ZoneState::Full);
 }
 
 #[test]

@@ -16,17 +16,17 @@
 mod cache;
 
 #[cfg(any(test, feature = "knife"))]
-pub(super) use cache::Volatile;
+pub(super) use cache::WriteCache;
 
 #[cfg(not(any(test, feature = "knife")))]
 use super::Transfer;
 
 /// There is none in this build.
 #[cfg(not(any(test, feature = "knife")))]
-pub(super) enum Volatile {}
+pub(super) enum WriteCache {}
 
 #[cfg(not(any(test, feature = "knife")))]
-impl Volatile {
+impl WriteCache {
     #[inline(always)]
     #[allow(clippy::unnecessary_wraps, reason = "it is the other build's signature")]
     pub(super) fn from_environment(_file: &std::fs::File, _unit: usize) -> std::io::Result<Option<Self>> {

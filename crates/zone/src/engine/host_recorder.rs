@@ -4,12 +4,12 @@ use std::io::Result;
 
 /// Sees every change before the host does.
 #[derive(Default)]
-pub(crate) struct Watch {
+pub(crate) struct HostRecorder {
     #[cfg(test)]
     seen: rt::sync::Mutex<Vec<HostChange>>,
     /// How many more writes and syncs succeed.
     #[cfg(test)]
-    allowance: rt::sync::Mutex<Option<u32>>,
+    successes_left: rt::sync::Mutex<Option<u32>>,
 }
 
 /// A change that the host is asked for.
@@ -22,7 +22,7 @@ pub(crate) enum HostChange {
 }
 
 #[cfg(not(test))]
-impl Watch {
+impl HostRecorder {
     #[inline(always)]
     pub(super) fn write(&self, _offset: u64, _bytes: &[u8]) -> Result<()> {
         Ok(())
@@ -38,9 +38,9 @@ impl Watch {
 }
 
 #[cfg(test)]
-impl Watch {
+impl HostRecorder {
     pub(super) fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.spend()?;
+        self.check_fault()?;
         self.seen.lock().push(HostChange::Write { offset, bytes: bytes.to_vec() });
         Ok(())
     }
@@ -51,13 +51,13 @@ impl Watch {
 
     /// A sync counts from when it is over: it is seen after it was done.
     pub(super) fn sync(&self) -> Result<()> {
-        self.spend()?;
+        self.check_fault()?;
         self.seen.lock().push(HostChange::Sync);
         Ok(())
     }
 
-    fn spend(&self) -> Result<()> {
-        match &mut *self.allowance.lock() {
+    fn check_fault(&self) -> Result<()> {
+        match &mut *self.successes_left.lock() {
             Some(0) => Err(std::io::Error::other("a fault was injected")),
             Some(left) => {
                 *left -= 1;
@@ -69,7 +69,7 @@ impl Watch {
 
     /// Lets so many writes and syncs succeed, and all fail from then on; `None` heals.
     pub(crate) fn fail_after(&self, successes: Option<u32>) {
-        *self.allowance.lock() = successes;
+        *self.successes_left.lock() = successes;
     }
 
     pub(crate) fn seen(&self) -> Vec<HostChange> {

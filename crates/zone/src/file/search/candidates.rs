@@ -19,7 +19,7 @@ use crate::format::ZoneIdentity;
 use crate::{Blocks, FsId, ZoneId};
 
 /// What was found out about a volume.
-pub(crate) struct Shape {
+pub(crate) struct FoundVolume {
     pub(crate) headers: Headers,
     /// How many zones it was found out from.
     pub(crate) agreeing: u32,
@@ -29,7 +29,7 @@ pub(crate) struct Shape {
     pub(super) rivals: Vec<(FsId, u32)>,
 }
 
-impl Shape {
+impl FoundVolume {
     /// Refuses to write a header that may be another volume's, or of no use. To read, one zone's header is enough where no
     /// others are found: of a small volume there may be no more when the first is lost.
     pub(crate) fn refuse_uncertain(&self, path: &Path) -> Result<(), FileError> {
@@ -61,7 +61,7 @@ impl Shape {
 
 /// What is left of one volume.
 #[derive(Debug)]
-pub(super) struct Remains {
+pub(super) struct Candidate {
     pub(super) fs_id: FsId,
     block_size: u32,
     zones: u32,
@@ -77,11 +77,11 @@ pub(super) struct Remains {
     pub(super) last_capacity: Option<Blocks>,
 }
 
-impl Remains {
+impl Candidate {
     /// Of a volume of this shape; no headers yet.
-    pub(super) fn of_layout(fs_id: FsId, layout: &Layout, states: Vec<u64>) -> Remains {
+    pub(super) fn of_layout(fs_id: FsId, layout: &Layout, states: Vec<u64>) -> Candidate {
         let (block_size, zones) = (layout.geometry.block_size, layout.geometry.zones);
-        Remains {
+        Candidate {
             fs_id,
             block_size,
             zones,
@@ -94,8 +94,8 @@ impl Remains {
     }
 
     /// Of a volume of which the first zone is all that is known.
-    pub(super) fn of_first(identity: ZoneIdentity, block_size: u32, zones: u32) -> Remains {
-        Remains {
+    pub(super) fn of_first(identity: ZoneIdentity, block_size: u32, zones: u32) -> Candidate {
+        Candidate {
             fs_id: identity.fs_id,
             block_size,
             zones,
@@ -107,12 +107,12 @@ impl Remains {
         }
     }
 
-    pub(super) fn is_same(&self, other: &Remains) -> bool {
-        let zone_size = |remains: &Remains| remains.layout.as_ref().map(|layout| layout.zone_size);
+    pub(super) fn is_same(&self, other: &Candidate) -> bool {
+        let zone_size = |candidate: &Candidate| candidate.layout.as_ref().map(|layout| layout.zone_size);
         self.is_same_but_for_zone_size(other) && zone_size(self) == zone_size(other)
     }
 
-    fn is_same_but_for_zone_size(&self, other: &Remains) -> bool {
+    fn is_same_but_for_zone_size(&self, other: &Candidate) -> bool {
         (self.fs_id, self.block_size, self.zones) == (other.fs_id, other.block_size, other.zones)
     }
 
@@ -138,19 +138,19 @@ impl Remains {
             || self.layout.as_ref().is_some_and(is_log_zone)
     }
 
-    fn is_newer_than(&self, other: &Remains) -> bool {
+    fn is_newer_than(&self, other: &Candidate) -> bool {
         self.headers.iter().chain(&self.states).any(|&offset| other.was_written_at(offset))
     }
 
     /// Whether a header of another stands within the zones that may hold the log, or before them.
-    fn has_within_log(&self, other: &Remains) -> bool {
+    fn has_within_log(&self, other: &Candidate) -> bool {
         let Some(layout) = &self.layout else { return false };
         let end = layout.offset(ZoneId(LOG_ZONES), 0);
         other.headers.iter().any(|&offset| offset < end)
     }
 
     /// Whether this is the present volume and the other one is not, as far as the two tell.
-    fn displaces(&self, other: &Remains) -> bool {
+    fn displaces(&self, other: &Candidate) -> bool {
         match (self.is_newer_than(other), other.is_newer_than(self)) {
             (true, is_older) => !is_older,
             (false, true) => false,
@@ -159,39 +159,40 @@ impl Remains {
     }
 
     /// Whether it counts beside another: one header alone, which may be anything, does so only where no file can be.
-    fn is_rival_of(&self, other: &Remains) -> bool {
+    fn is_rival_of(&self, other: &Candidate) -> bool {
         let is_of_another = self.fs_id != other.fs_id;
         self.is_volume() || is_of_another && (self.is_same_shape(other) || other.has_within_log(self))
     }
 
-    fn is_same_shape(&self, other: &Remains) -> bool {
-        let zone_size = |remains: &Remains| remains.layout.as_ref().map(|layout| layout.zone_size);
-        let shape = |remains: &Remains| (remains.block_size, remains.zones, zone_size(remains));
+    fn is_same_shape(&self, other: &Candidate) -> bool {
+        let zone_size = |candidate: &Candidate| candidate.layout.as_ref().map(|layout| layout.zone_size);
+        let shape = |candidate: &Candidate| (candidate.block_size, candidate.zones, zone_size(candidate));
         shape(self) == shape(other)
     }
 }
 
 /// The volume that is most likely the present one, and those that may be it instead. Beside one that is wanted there are
 /// none.
-pub(super) fn choose(all: &[Remains], wanted: Option<FsId>) -> Option<(&Remains, Vec<(FsId, u32)>)> {
-    let all = all.iter().filter(|remains| wanted.is_none_or(|wanted| remains.fs_id == wanted));
-    let all: Vec<&Remains> = all.collect();
-    let is_told_by_others = |one: &Remains| {
+pub(super) fn choose(all: &[Candidate], wanted: Option<FsId>) -> Option<(&Candidate, Vec<(FsId, u32)>)> {
+    let all = all.iter().filter(|candidate| wanted.is_none_or(|wanted| candidate.fs_id == wanted));
+    let all: Vec<&Candidate> = all.collect();
+    let is_told_by_others = |one: &Candidate| {
         one.layout.is_none()
             && all.iter().any(|other| other.layout.is_some() && other.is_same_but_for_zone_size(one))
     };
-    let all: Vec<&Remains> = all.iter().copied().filter(|remains| !is_told_by_others(remains)).collect();
-    let others = |one: &Remains| {
+    let all: Vec<&Candidate> =
+        all.iter().copied().filter(|candidate| !is_told_by_others(candidate)).collect();
+    let others = |one: &Candidate| {
         let one = std::ptr::from_ref(one);
         all.iter().copied().filter(move |other| !std::ptr::eq(one, *other))
     };
-    let rank = |one: &Remains| {
+    let rank = |one: &Candidate| {
         let is_older = others(one).any(|other| other.is_newer_than(one));
         (one.is_volume(), !is_older, one.has_first(), one.of_log > 0, one.headers.len())
     };
     // The first of those that are alike.
-    let shapes = all.iter().copied().filter(|remains| remains.layout.is_some());
-    let chosen = shapes.rev().max_by_key(|remains| rank(remains))?;
+    let shapes = all.iter().copied().filter(|candidate| candidate.layout.is_some());
+    let chosen = shapes.rev().max_by_key(|candidate| rank(candidate))?;
     let rivals = others(chosen).filter(|other| other.is_rival_of(chosen) && !chosen.displaces(other));
     Some((chosen, rivals.map(|other| (other.fs_id, other.headers.len() as u32)).collect()))
 }

@@ -8,13 +8,13 @@ use super::*;
 const BLOCKS: usize = 8;
 
 /// A cache in front of a file of zeros, for a disk that lies or not.
-fn cache(lies: bool) -> Volatile {
+fn cache(lies: bool) -> WriteCache {
     let file = tempfile::tempfile().unwrap();
     file.set_len((BLOCKS * UNIT) as u64).unwrap();
-    Volatile::new(file, lies)
+    WriteCache::new(file, lies)
 }
 
-fn write(cache: &Volatile, block: usize, tags: &[u8]) {
+fn write(cache: &WriteCache, block: usize, tags: &[u8]) {
     let bytes: Vec<u8> = tags.iter().flat_map(|&tag| [tag; UNIT]).collect();
     cache.carry_out(&mut Transfer::Write { offset: (block * UNIT) as u64, from: &bytes, stream: 0 }).unwrap();
 }
@@ -29,20 +29,20 @@ fn tags(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// What the cache gives.
-fn read(cache: &Volatile) -> Vec<u8> {
+fn read(cache: &WriteCache) -> Vec<u8> {
     let mut bytes = vec![0; BLOCKS * UNIT];
     cache.carry_out(&mut Transfer::Read { offset: 0, into: &mut bytes }).unwrap();
     tags(&bytes)
 }
 
 /// What the file holds.
-fn there(cache: &Volatile) -> Vec<u8> {
+fn there(cache: &WriteCache) -> Vec<u8> {
     let mut bytes = vec![0; BLOCKS * UNIT];
     cache.0.file.read_exact_at(&mut bytes, 0).unwrap();
     tags(&bytes)
 }
 
-fn settle(cache: &Volatile, seed: u64) -> Aftermath {
+fn settle(cache: &WriteCache, seed: u64) -> Aftermath {
     cache.0.settle(&cache.0.state.lock(), &mut Rng::with_seed(seed)).unwrap()
 }
 

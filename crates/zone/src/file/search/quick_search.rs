@@ -11,7 +11,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use super::super::format::{FILE_MAGIC, HEADER_BYTES, Layout, decode_header, end_copy_place};
-use super::{BYTES_FIRST, FIRST, PIECE, Remains, SECTOR, Search, next_data};
+use super::{BYTES_FIRST, Candidate, FIRST, PIECE, SECTOR, Search, next_data};
 
 const PROBES: u32 = 128;
 /// A device that has become longer is taken to have been a multiple of a power of two of bytes: the smallest of which it
@@ -26,7 +26,7 @@ pub(in super::super) fn has_trace(file: &File, device_bytes: u64) -> bool {
         search.shapes_of_powers();
     }
     // One header where it is in a volume of such a shape is a trace.
-    let is_any = search.found.iter().any(|remains| is_trace(remains) || has_zones_of_powers(remains));
+    let is_any = search.found.iter().any(|candidate| is_trace(candidate) || has_zones_of_powers(candidate));
     is_any || search.has_end_copy() || search.has_trace_at_start()
 }
 
@@ -60,13 +60,13 @@ impl Search<'_> {
     }
 }
 
-fn is_trace(remains: &Remains) -> bool {
-    remains.is_volume() || remains.layout.is_none()
+fn is_trace(candidate: &Candidate) -> bool {
+    candidate.is_volume() || candidate.layout.is_none()
 }
 
-fn has_zones_of_powers(remains: &Remains) -> bool {
+fn has_zones_of_powers(candidate: &Candidate) -> bool {
     let zone_bytes = |layout: &Layout| u64::from(layout.zone_size) * u64::from(layout.geometry.block_size);
-    remains.layout.as_ref().is_some_and(|layout| zone_bytes(layout).is_power_of_two())
+    candidate.layout.as_ref().is_some_and(|layout| zone_bytes(layout).is_power_of_two())
 }
 
 #[cfg(test)]

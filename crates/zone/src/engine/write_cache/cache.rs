@@ -24,7 +24,7 @@ const WRITES_MAX: u32 = 12;
 /// How long it waits for its moment.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-pub(in crate::engine) struct Volatile(Arc<Shared>);
+pub(in crate::engine) struct WriteCache(Arc<Shared>);
 
 struct Shared {
     file: File,
@@ -143,7 +143,7 @@ impl Window {
     }
 }
 
-impl Volatile {
+impl WriteCache {
     /// One that hears of its end through a pipe, where the environment names it.
     pub(in crate::engine) fn from_environment(file: &File, unit: usize) -> Result<Option<Self>> {
         let Some(pipe) = std::env::var_os(PIPE).map(PathBuf::from) else { return Ok(None) };
@@ -151,17 +151,17 @@ impl Volatile {
             let why = format!("with {PIPE} in the environment only volumes with blocks of {UNIT} work");
             return Err(std::io::Error::other(why));
         }
-        let volatile = Volatile::new(file.try_clone()?, std::env::var_os(LIES).is_some());
-        let shared = Arc::clone(&volatile.0);
+        let write_cache = WriteCache::new(file.try_clone()?, std::env::var_os(LIES).is_some());
+        let shared = Arc::clone(&write_cache.0);
         rt::thread::spawn("polder-power", move || match await_cut(&pipe) {
             Ok(seed) => shared.cut(seed),
             Err(error) => eprintln!("polder: {}: {error}", pipe.display()),
         })?;
-        Ok(Some(volatile))
+        Ok(Some(write_cache))
     }
 
     fn new(file: File, lies: bool) -> Self {
-        Volatile(Arc::new(Shared { file, lies, state: Mutex::default(), due: Condvar::new() }))
+        WriteCache(Arc::new(Shared { file, lies, state: Mutex::default(), due: Condvar::new() }))
     }
 
     pub(in crate::engine) fn carry_out(&self, transfer: &mut Transfer<'_>) -> Result<()> {

@@ -303,7 +303,7 @@ fn writes_of_opening(home: &Home) -> (Vec<HostChange>, usize) {
     let device = home.open(OpenMode::ReadWrite).unwrap();
     device.engine.forbid_rings();
     device.flush().unwrap();
-    let seen = device.engine.watch.seen();
+    let seen = device.engine.recorder.seen();
     drop(device);
     (seen, home.bytes().len())
 }

@@ -21,7 +21,7 @@ use crate::device_metadata::{CopyState, MetadataCopy, MetadataPart};
 const REFUSED: &str = "the system refused to write it; the next mount for writing tries again";
 
 /// What stands beside the zones, and what is known of its copies.
-pub(super) struct Own {
+pub(super) struct DeviceMetadata {
     /// The header, as it is stored.
     header: Vec<u8>,
     /// In the order of [`MetadataPart`].
@@ -35,9 +35,9 @@ struct HeaderPage {
     bytes: Vec<u8>,
 }
 
-impl Own {
+impl DeviceMetadata {
     /// As it was found. `damaged` says of how many zones each table has no state.
-    pub(super) fn new(headers: Headers, layout: &Layout, damaged: [u32; 2]) -> Own {
+    pub(super) fn new(headers: Headers, layout: &Layout, damaged: [u32; 2]) -> DeviceMetadata {
         let [first_table, second_table] = damaged.map(|count| state_of_table(layout, count));
         let copies = [
             (MetadataPart::FirstHeader, headers.first),
@@ -47,7 +47,7 @@ impl Own {
             (MetadataPart::SecondTable, second_table),
         ];
         let copies = copies.map(|(record, state)| MetadataCopy { record, state }).into();
-        Own { header: headers.bytes, copies }
+        DeviceMetadata { header: headers.bytes, copies }
     }
 
     fn state(&self, record: MetadataPart) -> &CopyState {
@@ -135,19 +135,19 @@ impl FileDevice {
 
     /// Writes anew what is damaged of the header, and adds the end copy. What cannot be written stays as it is; an
     /// error is only that nobody knows what has become of a write.
-    pub(super) fn repair_own(&mut self, end: EndPlace, device_bytes: u64) -> io::Result<()> {
-        if let Some(place) = self.make_room_for_end(end) {
-            let wanted = with_end_copy(&self.own.get_mut().header, place);
+    pub(super) fn repair_device_metadata(&mut self, end: EndPlace, device_bytes: u64) -> io::Result<()> {
+        if let Some(place) = self.extend_for_end_copy(end) {
+            let wanted = with_end_copy(&self.metadata.get_mut().header, place);
             if self.write_header(&wanted, Some(place))? {
                 self.layout.end_copy = Some(place);
             } else {
-                self.give_up_end(end, device_bytes);
+                self.abandon_end_copy(end, device_bytes);
             }
         }
-        let now = self.own.get_mut().header.clone();
+        let now = self.metadata.get_mut().header.clone();
         self.write_header(&now, None)?;
-        let own = self.own.get_mut();
-        let tables = own.copies.iter_mut().filter(|copy| copy.record >= MetadataPart::FirstTable);
+        let metadata = self.metadata.get_mut();
+        let tables = metadata.copies.iter_mut().filter(|copy| copy.record >= MetadataPart::FirstTable);
         for table in tables.filter(|copy| copy.state != CopyState::Whole) {
             tracing::warn!(
                 "{} {}; it is written anew, and zones whose state was lost count as full",
@@ -161,7 +161,7 @@ impl FileDevice {
     }
 
     /// Where the end copy can be written now.
-    fn make_room_for_end(&mut self, end: EndPlace) -> Option<u64> {
+    fn extend_for_end_copy(&mut self, end: EndPlace) -> Option<u64> {
         let (place, bytes) = match end {
             EndPlace::At(place) => return Some(place),
             EndPlace::Nowhere(_) => return None,
@@ -170,16 +170,16 @@ impl FileDevice {
         let made = self.engine.file().set_len(bytes);
         if let Err(error) = made {
             tracing::warn!(%error, "the file cannot be made longer for a copy of its header");
-            self.own.get_mut().set(MetadataPart::EndHeader, CopyState::Absent(REFUSED));
+            self.metadata.get_mut().set(MetadataPart::EndHeader, CopyState::Absent(REFUSED));
             return None;
         }
         Some(place)
     }
 
     /// The end copy could not be written, say because the host is full: the file becomes as it was.
-    fn give_up_end(&mut self, end: EndPlace, device_bytes: u64) {
+    fn abandon_end_copy(&mut self, end: EndPlace, device_bytes: u64) {
         if self.layout.end_copy.is_none() {
-            self.own.get_mut().set(MetadataPart::EndHeader, CopyState::Absent(REFUSED));
+            self.metadata.get_mut().set(MetadataPart::EndHeader, CopyState::Absent(REFUSED));
         }
         if matches!(end, EndPlace::Longer { .. }) {
             let _ = self.engine.file().set_len(device_bytes);
@@ -188,7 +188,7 @@ impl FileDevice {
 
     /// Writes the copies that are not `wanted`, one durable after the other; false when one could not be written.
     fn write_header(&mut self, wanted: &[u8], end: Option<u64>) -> io::Result<bool> {
-        let pages = self.own.get_mut().pages(&self.layout, wanted, end);
+        let pages = self.metadata.get_mut().pages(&self.layout, wanted, end);
         for page in pages {
             if let Err(error) = self.engine.write(page.offset, &page.bytes) {
                 tracing::warn!(%error, "{} cannot be written", page.records[0].name());
@@ -199,13 +199,13 @@ impl FileDevice {
                 self.note_written(record);
             }
         }
-        self.own.get_mut().header = wanted.to_vec();
+        self.metadata.get_mut().header = wanted.to_vec();
         Ok(true)
     }
 
     fn note_written(&mut self, record: MetadataPart) {
-        let own = self.own.get_mut();
-        match own.state(record).clone() {
+        let metadata = self.metadata.get_mut();
+        match metadata.state(record).clone() {
             CopyState::Whole => {}
             CopyState::Absent(_) => tracing::info!("{} was added", record.name()),
             state @ CopyState::Damaged(_) => {
@@ -213,36 +213,37 @@ impl FileDevice {
                 self.repaired.push(MetadataCopy { record, state });
             }
         }
-        own.set(record, CopyState::Whole);
+        metadata.set(record, CopyState::Whole);
     }
 
     /// Says what is damaged and stays so, because nothing is written.
-    pub(super) fn tell_of_damage(&self) {
-        for damage in self.own.lock().copies.iter().filter_map(MetadataCopy::damage) {
+    pub(super) fn log_damage(&self) {
+        for damage in self.metadata.lock().copies.iter().filter_map(MetadataCopy::damage) {
             tracing::warn!("{damage}; a mount for writing or `polder check --repair` repairs it");
         }
     }
 
     /// Reads all copies anew.
-    pub(super) fn verify_own(&self) -> Vec<MetadataCopy> {
+    pub(super) fn reread_device_metadata(&self) -> Vec<MetadataCopy> {
         // No state is on its way to the disk meanwhile.
         let _calm = self.flushing.lock();
-        let mut own = self.own.lock();
+        let mut metadata = self.metadata.lock();
         let offsets = [Some(START_COPIES[0]), Some(START_COPIES[1]), self.layout.end_copy];
         let records = [MetadataPart::FirstHeader, MetadataPart::SecondHeader, MetadataPart::EndHeader];
         for (record, offset) in records.into_iter().zip(offsets) {
-            let Some(offset) = offset.filter(|_| !matches!(own.state(record), CopyState::Absent(_))) else {
+            let Some(offset) = offset.filter(|_| !matches!(metadata.state(record), CopyState::Absent(_)))
+            else {
                 continue;
             };
-            let found = judge(&own.header, &self.header_copy(offset));
-            own.set(record, found);
+            let found = judge(&metadata.header, &self.header_copy(offset));
+            metadata.set(record, found);
         }
         for (table, record) in [MetadataPart::FirstTable, MetadataPart::SecondTable].into_iter().enumerate() {
             let bytes = read_table(&self.layout, table, |offset, into| self.engine.read(offset, into));
             let damaged = Slots::damaged(self.fs_id, &self.layout, table, &bytes);
-            own.set(record, state_of_table(&self.layout, damaged));
+            metadata.set(record, state_of_table(&self.layout, damaged));
         }
-        own.copies.clone()
+        metadata.copies.clone()
     }
 
     /// The bytes of a copy. A device reads whole pages.
