@@ -27,7 +27,7 @@ use std::sync::Arc;
 use rt::sync::Mutex;
 use rt::sync::atomic::{AtomicU64, Ordering};
 
-pub use crash::{CrashPlan, NoCrashPlan};
+pub use crash::{CrashPlan, InvalidCrashPlan};
 pub use fault::{CommandKind, Counters, Effect, Fault};
 pub use spec::Spec;
 
@@ -187,30 +187,30 @@ impl Emulated {
     }
 
     /// Takes back all faults and changes that have not happened yet, and gives the power back.
-    pub fn heal(&self) {
+    pub fn clear_faults(&self) {
         self.inner.lock().faults = FaultPlan::default();
     }
 
-    /// The zones whose commands were made to fail since [`Emulated::heal`], in order; none for a flush.
-    pub fn struck(&self) -> Vec<Option<ZoneId>> {
-        self.inner.lock().faults.struck.clone()
+    /// The zones whose commands were made to fail since [`Emulated::clear_faults`], in order; none for a flush.
+    pub fn failed_zones(&self) -> Vec<Option<ZoneId>> {
+        self.inner.lock().faults.failed_zones.clone()
     }
 
-    /// The last block that was put wrong on the medium since [`Emulated::heal`] ([`Effect::Rot`]).
-    pub fn rotten(&self) -> Option<(ZoneId, Blocks)> {
-        self.inner.lock().faults.rotten
+    /// The last block that was put wrong on the medium since [`Emulated::clear_faults`] ([`Effect::FlipBit`]).
+    pub fn corrupted_block(&self) -> Option<(ZoneId, Blocks)> {
+        self.inner.lock().faults.corrupted_block
     }
 
     /// Makes a zone read-only or offline now.
-    pub fn turn(&self, zone: ZoneId, state: ZoneState) {
-        self.turn_at(self.commands(), zone, state);
-        self.settle_turns(&mut self.inner.lock());
+    pub fn set_zone_state(&self, zone: ZoneId, state: ZoneState) {
+        self.set_zone_state_at(self.commands(), zone, state);
+        self.apply_due_states(&mut self.inner.lock());
     }
 
     /// Makes a zone read-only or offline once there have been so many changes in all.
-    pub fn turn_at(&self, commands: u64, zone: ZoneId, state: ZoneState) {
+    pub fn set_zone_state_at(&self, commands: u64, zone: ZoneId, state: ZoneState) {
         assert!(matches!(state, ZoneState::ReadOnly | ZoneState::Offline), "a state for good, not {state:?}");
-        self.inner.lock().faults.turn_at(commands, zone, state);
+        self.inner.lock().faults.set_state_at(commands, zone, state);
     }
 
     /// Gives a zone another capacity at its next reset, no larger than the geometry's.
@@ -237,7 +237,7 @@ impl Emulated {
     }
 
     /// Makes a written block unreadable until the next reset of its zone.
-    pub fn spoil(&self, zone: ZoneId, block: Blocks) {
+    pub fn make_unreadable(&self, zone: ZoneId, block: Blocks) {
         self.damage(&mut self.inner.lock(), zone, block, Block::Unreadable);
     }
 
@@ -259,8 +259,8 @@ impl Emulated {
     }
 
     /// A number like [`Emulated::digest`], but the same for devices that differ only in which noise they hold.
-    pub fn likeness(&self) -> u64 {
-        self.inner.lock().medium.likeness()
+    pub fn digest_ignoring_noise(&self) -> u64 {
+        self.inner.lock().medium.digest_ignoring_noise()
     }
 
     /// What it was made from.
@@ -280,15 +280,15 @@ impl Emulated {
         self.commands.fetch_add(1, Ordering::SeqCst);
     }
 
-    fn settle_turns(&self, inner: &mut Inner) {
-        for (zone, state) in inner.faults.due_turns(self.commands()) {
+    fn apply_due_states(&self, inner: &mut Inner) {
+        for (zone, state) in inner.faults.due_states(self.commands()) {
             self.force(inner, zone, state);
         }
     }
 
     fn force(&self, inner: &mut Inner, zone: ZoneId, state: ZoneState) {
-        inner.medium.turn(zone, state);
-        self.changed(inner, Change::Turn { zone, state });
+        inner.medium.set_state(zone, state);
+        self.changed(inner, Change::SetState { zone, state });
     }
 
     fn check_power(&self, inner: &Inner) -> Result<()> {
@@ -308,11 +308,11 @@ impl Emulated {
         rt::schedule::at_device();
         let mut inner = self.inner.lock();
         self.check_power(&inner)?;
-        self.settle_turns(&mut inner);
+        self.apply_due_states(&mut inner);
         inner.counters.count(kind);
-        let mut effect = inner.faults.strike(kind, zone);
+        let mut effect = inner.faults.effect_of(kind, zone);
         if kind == CommandKind::Append && inner.is_empty(zone) {
-            effect = effect.or(inner.faults.strike(CommandKind::Open, zone));
+            effect = effect.or(inner.faults.effect_of(CommandKind::Open, zone));
         }
         let done = work(&mut inner, effect);
         inner.counters.failed += u64::from(done.is_err());
@@ -343,7 +343,7 @@ impl Emulated {
             Effect::HostFull => return DeviceError::HostFull { zone },
             Effect::TurnReadOnly(_) => self.force(inner, zone, ZoneState::ReadOnly),
             Effect::TurnOffline => self.force(inner, zone, ZoneState::Offline),
-            Effect::Error | Effect::Torn(_) | Effect::Rot(_) | Effect::LoseCache(_) => {}
+            Effect::Error | Effect::Torn(_) | Effect::FlipBit(_) | Effect::LoseCache(_) => {}
         }
         DeviceError::Io { zone, operation, reason: "a fault was injected".to_owned() }
     }
@@ -373,10 +373,10 @@ impl Emulated {
             let Some(effect) = effect else {
                 return self.store(inner, zone, from, blocks);
             };
-            if let Effect::Rot(bit) = effect {
-                let start = self.store(inner, zone, &rotten(from, bit), blocks)?;
+            if let Effect::FlipBit(bit) = effect {
+                let start = self.store(inner, zone, &with_flipped_bit(from, bit), blocks)?;
                 let block = start + (place(from, bit) / self.spec.block_size as usize) as Blocks;
-                inner.faults.rotten = Some((zone, block));
+                inner.faults.corrupted_block = Some((zone, block));
                 return Ok(start);
             }
             let (Effect::Torn(survive) | Effect::TurnReadOnly(survive)) = effect else {
@@ -412,7 +412,7 @@ impl Emulated {
             let blocks = inner.medium.machine.blocks(zone, bytes)?;
             inner.medium.machine.check_read(zone, block, blocks)?;
             let rot = match effect {
-                Some(Effect::Rot(bit)) => Some(bit),
+                Some(Effect::FlipBit(bit)) => Some(bit),
                 Some(effect) => return Err(self.fail(inner, zone, operation(CommandKind::Read), effect)),
                 None => None,
             };
@@ -447,7 +447,7 @@ impl Device for Emulated {
     fn report(&self) -> Result<Vec<ZoneInfo>> {
         let mut inner = self.inner.lock();
         self.check_power(&inner)?;
-        self.settle_turns(&mut inner);
+        self.apply_due_states(&mut inner);
         let (medium, seed) = (&inner.medium, self.spec.seed);
         Ok((0..)
             .zip(medium.machine.zones())
@@ -458,7 +458,7 @@ impl Device for Emulated {
     fn report_zone(&self, zone: ZoneId) -> Result<ZoneInfo> {
         let mut inner = self.inner.lock();
         self.check_power(&inner)?;
-        self.settle_turns(&mut inner);
+        self.apply_due_states(&mut inner);
         let info = inner.medium.machine.zone(zone)?;
         Ok(inner.medium.told(zone, info, self.spec.seed))
     }
@@ -542,7 +542,7 @@ impl Device for Emulated {
     }
 }
 
-fn rotten(bytes: &[u8], bit: u32) -> Vec<u8> {
+fn with_flipped_bit(bytes: &[u8], bit: u32) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     flip(&mut bytes, bit);
     bytes

@@ -25,8 +25,8 @@ use rt::{Clock, ManualClock};
 
 use zone::{Blocks, Command, Device, Geometry, HostSpace, Output, Result, Role, ZoneId, ZoneInfo};
 
+pub use schedule::{ClassTimes, CommandClass, DeviceTimes, Model};
 use schedule::{Demand, Schedule};
-pub use schedule::{Kind, Model, Spent, Times};
 
 thread_local! {
     static WAITED_NS: Cell<u64> = const { Cell::new(0) };
@@ -53,7 +53,7 @@ impl Timed {
     }
 
     /// What commands have taken so far.
-    pub fn times(&self) -> Times {
+    pub fn times(&self) -> DeviceTimes {
         self.schedule.lock().times()
     }
 
@@ -78,12 +78,12 @@ impl Timed {
 
     fn read_at(&self, zone: ZoneId, block: Blocks, into: &[u8]) -> Demand {
         let at = u64::from(block) * u64::from(self.geometry().block_size);
-        Demand { zone: Some(zone), kind: Kind::Read, bytes: into.len() as u64, at: Some(at) }
+        Demand { zone: Some(zone), kind: CommandClass::Read, bytes: into.len() as u64, at: Some(at) }
     }
 }
 
 fn appended(zone: ZoneId, from: &[u8]) -> Demand {
-    Demand { zone: Some(zone), kind: Kind::Write, bytes: from.len() as u64, at: None }
+    Demand { zone: Some(zone), kind: CommandClass::Write, bytes: from.len() as u64, at: None }
 }
 
 impl Device for Timed {
@@ -124,12 +124,12 @@ impl Device for Timed {
     }
 
     fn reset(&self, zone: ZoneId) -> Result<()> {
-        self.take_one(Demand { zone: Some(zone), kind: Kind::Reset, bytes: 0, at: None });
+        self.take_one(Demand { zone: Some(zone), kind: CommandClass::Reset, bytes: 0, at: None });
         self.below.reset(zone)
     }
 
     fn flush(&self) -> Result<()> {
-        self.take_one(Demand { zone: None, kind: Kind::Flush, bytes: 0, at: None });
+        self.take_one(Demand { zone: None, kind: CommandClass::Flush, bytes: 0, at: None });
         self.below.flush()
     }
 

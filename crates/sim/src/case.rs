@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::digest::{Digest, mix};
-use emulated::{CrashPlan, Emulated, NoCrashPlan};
+use emulated::{CrashPlan, Emulated, InvalidCrashPlan};
 
 /// How a run ends.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -26,9 +26,9 @@ impl fmt::Display for Loss {
 }
 
 impl FromStr for Loss {
-    type Err = NoCrashPlan;
+    type Err = InvalidCrashPlan;
 
-    fn from_str(text: &str) -> Result<Self, NoCrashPlan> {
+    fn from_str(text: &str) -> Result<Self, InvalidCrashPlan> {
         match text {
             "killed" => Ok(Loss::Killed),
             plan => plan.parse().map(Loss::Power),

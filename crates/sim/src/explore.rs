@@ -406,7 +406,7 @@ impl<S: Subject> Worker<'_, S> {
         let case = level.case.then(cut.clone());
         self.exploration.began(self.number, &case);
         let device = Arc::new(cut.apply(&level.device));
-        let (before, image) = (device.commands(), device.likeness());
+        let (before, image) = (device.commands(), device.digest_ignoring_noise());
         let allowed = level.history.allowed(cut.at);
         let round = case.cuts.len();
         rt::random::repeat_from(case.choice());

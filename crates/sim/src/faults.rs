@@ -123,7 +123,7 @@ pub const KINDS: &[Kind] = &[
     kind("finish-error", CommandKind::Finish, Effect::Error, Harm::Nothing),
     kind("read-error", CommandKind::Read, Effect::Error, Harm::Errors),
     Kind { times: 4, ..kind("read-fails-for-a-while", CommandKind::Read, Effect::Error, Harm::Errors) },
-    kind("read-rot", CommandKind::Read, Effect::Rot(0), Harm::Errors),
+    kind("read-rot", CommandKind::Read, Effect::FlipBit(0), Harm::Errors),
     kind("flush-error", CommandKind::Flush, Effect::Error, Harm::Errors),
     kind("flush-loses", CommandKind::Flush, Effect::LoseCache(0), Harm::Errors),
     kind("host-full", CommandKind::Open, Effect::HostFull, Harm::Errors),
@@ -133,7 +133,7 @@ pub const KINDS: &[Kind] = &[
     memory("memory-stays-out", u64::MAX),
     kind("zone-offline", CommandKind::Append, Effect::TurnOffline, Harm::Loss),
     kind("zone-offline-read", CommandKind::Read, Effect::TurnOffline, Harm::Loss),
-    kind("append-rot", CommandKind::Append, Effect::Rot(0), Harm::Loss),
+    kind("append-rot", CommandKind::Append, Effect::FlipBit(0), Harm::Loss),
     log("log-moves-and-dies", 1),
     log("log-fails-and-dies", u64::MAX),
 ];

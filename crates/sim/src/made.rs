@@ -121,7 +121,7 @@ impl MadeSubject {
             .for_each(|&zone| device.inject(Fault::nth(CommandKind::Append, 1, Effect::Error).on(zone)));
         driver.steps_between = 0;
         driver.run(&newer_files())?;
-        device.heal();
+        device.clear_faults();
         Ok((Arc::clone(device), files_of(&driver)))
     }
 

@@ -36,7 +36,7 @@ impl fmt::Display for Shape {
 pub fn all() -> Vec<Shape> {
     let mut odd = Spec::new(4096, 28, 77).max_append(15);
     odd.capacities.iter_mut().skip(3).step_by(5).for_each(|capacity| *capacity = 70);
-    let odd = odd.runt(29);
+    let odd = odd.last_zone(29);
     vec![
         Shape { name: "power-of-two", spec: Spec::new(4096, 28, 64).max_append(32), page_size: 4096 },
         Shape { name: "odd", spec: odd, page_size: 8192 },

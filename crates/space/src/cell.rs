@@ -7,7 +7,7 @@
 //! is measured over the same writes.
 
 use anyhow::{Result, ensure};
-use emulated::timed::Kind;
+use emulated::timed::CommandClass;
 use serde::Serialize;
 use zone::Cause;
 
@@ -353,7 +353,7 @@ impl Cell {
             half_rate,
             half_rate_amplification: sum(&half_parts),
             bytes_per_second,
-            queued_ns_max: [Kind::Read, Kind::Write].map(|kind| times.of(kind).waited_ns_max),
+            queued_ns_max: [CommandClass::Read, CommandClass::Write].map(|kind| times.of(kind).waited_ns_max),
             compared_blocks,
         })
     }

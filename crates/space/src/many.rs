@@ -1,7 +1,7 @@
 //! What a great many zones cost.
 //!
 //! A volume on a disk of shingled tracks that is larger than any test machine's. Its data are zeros. The device
-//! ([`emulated::hollow`]) stores only blocks that are not zeros, so it stores the metadata and nothing else.
+//! ([`emulated::metadata_only`]) stores only blocks that are not zeros, so it stores the metadata and nothing else.
 //! Files fill a share of the zones; pieces of them are written over, so that zones are dead in part; the volume is
 //! unmounted, and its process is as good as killed; then much is deleted at once.
 //!
@@ -12,8 +12,8 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use emulated::hollow::Hollow;
-use emulated::timed::{Kind, Model, Timed};
+use emulated::metadata_only::MetadataOnly;
+use emulated::timed::{CommandClass, Model, Timed};
 use fs::{BackgroundTask, Caller, FormatOptions, Fs, Handle, InodeNo, MountOptions, OpenFlags, Reserve};
 use rt::random::Rng;
 use rt::{Clock, ManualClock, Timestamp};
@@ -121,7 +121,7 @@ impl Volume {
             commit_interval_ns: 5_000_000_000,
             clock: Arc::clone(&clock) as _,
         };
-        let reads = || device.times().of(Kind::Read).commands;
+        let reads = || device.times().of(CommandClass::Read).commands;
         let (began, reads_before, cpu) = (clock.monotonic_ns(), reads(), cpu_ns());
         let (fs, recovery) = Fs::mount(Arc::clone(device) as _, options)?;
         let mounted = Mounted {
@@ -175,9 +175,10 @@ impl Many {
         );
         rt::random::repeat_from(self.seed);
         let file = tempfile::tempfile().context("there is no room for the metadata")?;
-        let hollow = Arc::new(Hollow::new(self.geometry()?, file));
+        let device_below = Arc::new(MetadataOnly::new(self.geometry()?, file));
         let clock = Arc::new(ManualClock::at(Timestamp(1_600_000_000_000_000_000)));
-        let device = Arc::new(Timed::new(Arc::clone(&hollow) as _, Arc::clone(&clock), Model::shingled()));
+        let device =
+            Arc::new(Timed::new(Arc::clone(&device_below) as _, Arc::clone(&clock), Model::shingled()));
         format(&device)?;
         let (volume, _) = Volume::mount(&device)?;
         let files = self.used as u64 / FILE_ZONES;
@@ -197,7 +198,7 @@ impl Many {
         drop(volume);
         let (volume, killed) = Volume::mount(&device)?;
         ensure!(killed.records > 0, "nothing was replayed after the kill");
-        self.look(&volume, Measures { data_zones, written_bytes, clean, killed, files }, &hollow)
+        self.look(&volume, Measures { data_zones, written_bytes, clean, killed, files }, &device_below)
     }
 
     fn geometry(&self) -> Result<Geometry> {
@@ -233,7 +234,7 @@ impl Many {
     }
 
     /// Measures what is done again and again, and deletes half.
-    fn look(&self, volume: &Volume, before: Measures, hollow: &Hollow) -> Result<Seen> {
+    fn look(&self, volume: &Volume, before: Measures, device_below: &MetadataOnly) -> Result<Seen> {
         let pool = volume.fs.store().pool();
         let victims_looked_at = pool.victims(RANKED).len() as u64;
         let victims_ns = least_ns(|| {
@@ -268,10 +269,10 @@ impl Many {
             data_zones: before.data_zones,
             seed: self.seed,
             written_bytes: before.written_bytes,
-            kept_bytes: hollow.kept_bytes(),
+            kept_bytes: device_below.stored_bytes(),
             clean: before.clean,
             killed: before.killed,
-            resident_bytes_max: resident_bytes_max()?.saturating_sub(hollow.memory_bytes()),
+            resident_bytes_max: resident_bytes_max()?.saturating_sub(device_below.memory_bytes()),
             resident_bytes_allowed,
             victims_looked_at,
             victims_ns,

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use emulated::timed::{self, Kind, Model, Timed, Times};
+use emulated::timed::{self, CommandClass, DeviceTimes, Model, Timed};
 use emulated::{Emulated, Spec};
 use extent::Lifetime;
 use fs::{
@@ -237,7 +237,7 @@ impl Volume {
     }
 
     /// What device commands took so far.
-    pub fn times(&self) -> Times {
+    pub fn times(&self) -> DeviceTimes {
         self.device.times()
     }
 
@@ -421,7 +421,7 @@ impl Volume {
         let inode = self.files[&file].inode;
         let fragments = self.fs.layout(inode)?.fragments;
         let handle = self.fs.open(&caller(), inode, WRITING)?;
-        let before = self.times().of(Kind::Read).commands;
+        let before = self.times().of(CommandClass::Read).commands;
         let mut into = vec![0; (PIECE * self.block) as usize];
         let mut at = 0;
         loop {
@@ -430,7 +430,7 @@ impl Volume {
                 bytes => at += bytes as u64,
             }
         }
-        Ok(Lies { fragments, reads: self.times().of(Kind::Read).commands - before })
+        Ok(Lies { fragments, reads: self.times().of(CommandClass::Read).commands - before })
     }
 
     /// Collects garbage until nothing is to be won; how many bytes were moved.

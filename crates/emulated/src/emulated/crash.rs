@@ -104,13 +104,13 @@ impl fmt::Display for CrashPlan {
 /// Not the name of a crash plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no crash plan; one is, for example, keep-all, tear-one:3:1, subset:77 or full:lose-all")]
-pub struct NoCrashPlan(String);
+pub struct InvalidCrashPlan(String);
 
 impl FromStr for CrashPlan {
-    type Err = NoCrashPlan;
+    type Err = InvalidCrashPlan;
 
-    fn from_str(text: &str) -> Result<Self, NoCrashPlan> {
-        let wrong = || NoCrashPlan(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, InvalidCrashPlan> {
+        let wrong = || InvalidCrashPlan(text.to_owned());
         if let Some(inner) = text.strip_prefix("full:") {
             return Ok(inner.parse::<CrashPlan>()?.full_active());
         }
@@ -154,7 +154,7 @@ pub(super) enum Change {
     /// Somebody else uses the device from here on.
     Reopen,
     /// The zone changed its state for good.
-    Turn {
+    SetState {
         zone: ZoneId,
         state: ZoneState,
     },
@@ -167,7 +167,7 @@ pub(super) enum Change {
 }
 
 /// Which blocks of one append survive, and whether the pointer knows of it.
-enum Fate {
+enum AppendOutcome {
     Kept,
     /// The first so many blocks.
     Torn(Blocks),
@@ -177,25 +177,25 @@ enum Fate {
     Gone,
 }
 
-impl Fate {
+impl AppendOutcome {
     /// Anything that the contract allows an append of so many blocks.
-    fn draw(rng: &mut Rng, blocks: Blocks) -> Fate {
+    fn draw(rng: &mut Rng, blocks: Blocks) -> AppendOutcome {
         match rng.u32(0..6) {
-            0 | 1 => Fate::Kept,
-            2 => Fate::Torn(0),
-            3 => Fate::Torn(rng.u32(0..blocks)),
-            4 => Fate::Scattered(rng.u64(..)),
-            _ => Fate::Gone,
+            0 | 1 => AppendOutcome::Kept,
+            2 => AppendOutcome::Torn(0),
+            3 => AppendOutcome::Torn(rng.u32(0..blocks)),
+            4 => AppendOutcome::Scattered(rng.u64(..)),
+            _ => AppendOutcome::Gone,
         }
     }
 
     /// Whether this block of the append survives.
     fn keeps(&self, block: Blocks) -> bool {
         match *self {
-            Fate::Kept => true,
-            Fate::Torn(first) => block < first,
-            Fate::Scattered(bits) => bits >> (block % 64) & 1 == 1,
-            Fate::Gone => false,
+            AppendOutcome::Kept => true,
+            AppendOutcome::Torn(first) => block < first,
+            AppendOutcome::Scattered(bits) => bits >> (block % 64) & 1 == 1,
+            AppendOutcome::Gone => false,
         }
     }
 }
@@ -260,20 +260,20 @@ pub(super) fn after_power_loss(durable: Medium, window: &[Change], plan: &CrashP
         let block_size = durable.machine.geometry().block_size as usize;
         return States::of(&durable, window, block_size).state(*number, rng);
     }
-    let mut aftermath = Aftermath {
+    let mut loss = PowerLoss {
         medium: durable,
         plan,
         rng,
         undone: vec![false; zones],
-        beheaded: vec![false; zones],
+        first_block_lost: vec![false; zones],
         append: 0,
         back: None,
     };
     for change in window {
-        aftermath.apply(change);
+        loss.apply(change);
     }
-    aftermath.settle(full_active);
-    aftermath.medium
+    loss.settle(full_active);
+    loss.medium
 }
 
 /// What the device holds after the window when its power stayed on.
@@ -296,7 +296,7 @@ pub(super) fn with_power_on(mut medium: Medium, window: &[Change]) -> Medium {
             }
             Change::Flush => {}
             Change::Reopen => medium.forget_pointers(),
-            Change::Turn { zone, state } => medium.turn(*zone, *state),
+            Change::SetState { zone, state } => medium.set_state(*zone, *state),
             Change::Damage { zone, block, to } => medium.contents_mut(*zone).put(*block, to.clone()),
         }
     }
@@ -305,21 +305,21 @@ pub(super) fn with_power_on(mut medium: Medium, window: &[Change]) -> Medium {
 }
 
 /// A device on its way from its last flush to what it will be found as.
-struct Aftermath<'a> {
+struct PowerLoss<'a> {
     medium: Medium,
     plan: &'a CrashPlan,
     rng: Rng,
     /// Zones whose reset is undone: nothing more happens to them.
     undone: Vec<bool>,
     /// Zones whose block 0 was written and is not there.
-    beheaded: Vec<bool>,
+    first_block_lost: Vec<bool>,
     /// The number of the next append of the window.
     append: u32,
     /// The zone whose pointer is back: no more is appended to it, and it is not finished.
     back: Option<ZoneId>,
 }
 
-impl Aftermath<'_> {
+impl PowerLoss<'_> {
     fn apply(&mut self, change: &Change) {
         match change {
             Change::Append { zone, at, payload } => self.append(*zone, *at, payload),
@@ -327,9 +327,9 @@ impl Aftermath<'_> {
             Change::Finish(zone)
                 if !self.undone[zone.0 as usize] && self.back != Some(*zone) && self.keeps_finish() =>
             {
-                self.medium.turn(*zone, ZoneState::Full);
+                self.medium.set_state(*zone, ZoneState::Full);
             }
-            Change::Turn { zone, state } => self.medium.turn(*zone, *state),
+            Change::SetState { zone, state } => self.medium.set_state(*zone, *state),
             Change::Damage { zone, block, to } => {
                 let contents = self.medium.contents_mut(*zone);
                 if (*block as usize) < contents.blocks.len() {
@@ -346,34 +346,34 @@ impl Aftermath<'_> {
         if matches!(self.plan, CrashPlan::BackFrom(k) if *k == self.append) {
             self.back = Some(zone);
         }
-        let fate = if self.back == Some(zone) { Fate::Gone } else { self.fate(blocks) };
+        let outcome = if self.back == Some(zone) { AppendOutcome::Gone } else { self.outcome(blocks) };
         self.append += 1;
         // The length of the random stream must not depend on which zone it is.
         let seed = self.rng.u64(..);
         if self.undone[zone.0 as usize] {
             return;
         }
-        self.beheaded[zone.0 as usize] |= at == 0 && !fate.keeps(0);
-        if matches!(fate, Fate::Gone) {
+        self.first_block_lost[zone.0 as usize] |= at == 0 && !outcome.keeps(0);
+        if matches!(outcome, AppendOutcome::Gone) {
             return;
         }
         let contents = self.medium.contents_mut(zone);
         contents.extend(at + blocks, seed);
         for block in 0..blocks {
-            if fate.keeps(block) {
+            if outcome.keeps(block) {
                 contents.put(at + block, Block::Data { payload: Arc::clone(payload), at: block });
             }
         }
     }
 
-    fn fate(&mut self, blocks: Blocks) -> Fate {
+    fn outcome(&mut self, blocks: Blocks) -> AppendOutcome {
         match *self.plan {
-            CrashPlan::LoseAll | CrashPlan::LoseAllUndoResets => Fate::Gone,
-            CrashPlan::LoseContents => Fate::Torn(0),
-            CrashPlan::LoseOne(k) if k == self.append => Fate::Torn(0),
-            CrashPlan::TearOne { k, blocks } if k == self.append => Fate::Torn(blocks),
-            CrashPlan::Subset(_) => Fate::draw(&mut self.rng, blocks),
-            _ => Fate::Kept,
+            CrashPlan::LoseAll | CrashPlan::LoseAllUndoResets => AppendOutcome::Gone,
+            CrashPlan::LoseContents => AppendOutcome::Torn(0),
+            CrashPlan::LoseOne(k) if k == self.append => AppendOutcome::Torn(0),
+            CrashPlan::TearOne { k, blocks } if k == self.append => AppendOutcome::Torn(blocks),
+            CrashPlan::Subset(_) => AppendOutcome::draw(&mut self.rng, blocks),
+            _ => AppendOutcome::Kept,
         }
     }
 
@@ -388,7 +388,7 @@ impl Aftermath<'_> {
         if *undone {
             return;
         }
-        self.beheaded[zone.0 as usize] = false;
+        self.first_block_lost[zone.0 as usize] = false;
         self.medium.contents_mut(zone).reset();
         self.medium.machine.reset(zone, capacity).expect("only a zone that can be written was ever reset");
     }
@@ -404,7 +404,7 @@ impl Aftermath<'_> {
     /// Gives each zone the state that a device has when its power comes back: nothing is open.
     fn settle(&mut self, full_active: bool) {
         for number in 0..self.undone.len() {
-            if self.beheaded[number] {
+            if self.first_block_lost[number] {
                 self.medium.lose_first_block(ZoneId(number as u32));
             }
             let (zone, info) = (ZoneId(number as u32), self.medium.machine.zones()[number]);
@@ -435,6 +435,6 @@ pub(super) fn keep_within_limit(medium: &mut Medium, rng: &mut Rng) {
         let zones = medium.machine.zones();
         let active: Vec<usize> = (0..zones.len()).filter(|&n| zones[n].state.is_active()).collect();
         let chosen = active[rng.usize(..active.len())];
-        medium.turn(ZoneId(chosen as u32), ZoneState::Full);
+        medium.set_state(ZoneId(chosen as u32), ZoneState::Full);
     }
 }

@@ -43,7 +43,7 @@ pub enum Effect {
     LoseCache(u32),
     /// No error: one bit, of those that the command moves, is not what it should be. What an append puts so on the
     /// medium stays so; what a read gives so is given right the next time.
-    Rot(u32),
+    FlipBit(u32),
 }
 
 /// Commands that fail.
@@ -114,11 +114,11 @@ impl Counters {
 pub(super) struct FaultPlan {
     faults: Vec<Fault>,
     /// The zones whose commands something went wrong with; none for a flush.
-    pub(super) struck: Vec<Option<ZoneId>>,
+    pub(super) failed_zones: Vec<Option<ZoneId>>,
     /// The last block that an append has put wrong.
-    pub(super) rotten: Option<(ZoneId, Blocks)>,
+    pub(super) corrupted_block: Option<(ZoneId, Blocks)>,
     /// Zones that change for good once so many commands were carried out.
-    turns: Vec<(u64, ZoneId, ZoneState)>,
+    states: Vec<(u64, ZoneId, ZoneState)>,
     /// Capacities that zones have after their next reset.
     capacities: Vec<(ZoneId, Blocks)>,
     /// The number of commands after which the power is lost.
@@ -132,8 +132,8 @@ impl FaultPlan {
         self.faults.push(fault);
     }
 
-    pub(super) fn turn_at(&mut self, commands: u64, zone: ZoneId, state: ZoneState) {
-        self.turns.push((commands, zone, state));
+    pub(super) fn set_state_at(&mut self, commands: u64, zone: ZoneId, state: ZoneState) {
+        self.states.push((commands, zone, state));
     }
 
     pub(super) fn change_capacity(&mut self, zone: ZoneId, capacity: Blocks) {
@@ -141,7 +141,7 @@ impl FaultPlan {
     }
 
     /// What goes wrong with this command, if anything.
-    pub(super) fn strike(&mut self, kind: CommandKind, zone: Option<ZoneId>) -> Option<Effect> {
+    pub(super) fn effect_of(&mut self, kind: CommandKind, zone: Option<ZoneId>) -> Option<Effect> {
         let mut effect = None;
         for fault in self.faults.iter_mut() {
             if fault.kind != kind || fault.zone.is_some_and(|wanted| Some(wanted) != zone) {
@@ -157,15 +157,15 @@ impl FaultPlan {
         }
         self.faults.retain(|fault| fault.times > 0);
         if effect.is_some() {
-            self.struck.push(zone);
+            self.failed_zones.push(zone);
         }
         effect
     }
 
     /// The zones whose time has come.
-    pub(super) fn due_turns(&mut self, commands: u64) -> Vec<(ZoneId, ZoneState)> {
-        let (due, later) = self.turns.drain(..).partition(|(at, ..)| *at <= commands);
-        self.turns = later;
+    pub(super) fn due_states(&mut self, commands: u64) -> Vec<(ZoneId, ZoneState)> {
+        let (due, later) = self.states.drain(..).partition(|(at, ..)| *at <= commands);
+        self.states = later;
         let due: Vec<(u64, ZoneId, ZoneState)> = due;
         due.into_iter().map(|(_, zone, state)| (zone, state)).collect()
     }

@@ -146,7 +146,7 @@ impl Medium {
     }
 
     /// Changes the state of a zone, whatever it was.
-    pub(super) fn turn(&mut self, zone: ZoneId, state: ZoneState) {
+    pub(super) fn set_state(&mut self, zone: ZoneId, state: ZoneState) {
         let info = self.machine.zones()[zone.0 as usize];
         self.machine.force(zone, ZoneInfo { state, ..info });
     }
@@ -167,8 +167,8 @@ impl Medium {
         for zone in (geometry.sequential()..geometry.zones).map(ZoneId) {
             let info = self.machine.zones()[zone.0 as usize];
             match (info.state, info.pointer) {
-                (ZoneState::Open, 0) => self.turn(zone, ZoneState::Empty),
-                (ZoneState::Open | ZoneState::Closed, _) => self.turn(zone, ZoneState::Full),
+                (ZoneState::Open, 0) => self.set_state(zone, ZoneState::Empty),
+                (ZoneState::Open | ZoneState::Closed, _) => self.set_state(zone, ZoneState::Full),
                 _ => {}
             }
         }
@@ -197,7 +197,7 @@ impl Medium {
     }
 
     /// The same, with all noise taken for one.
-    pub(super) fn likeness(&self) -> u64 {
+    pub(super) fn digest_ignoring_noise(&self) -> u64 {
         self.sum(|block, block_size| match block {
             Block::Noise(_) => 2,
             block => block.hash(block_size),

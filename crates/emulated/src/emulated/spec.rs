@@ -39,7 +39,7 @@ impl Spec {
     }
 
     /// One more zone at the end, of another capacity.
-    pub fn runt(mut self, capacity: Blocks) -> Self {
+    pub fn last_zone(mut self, capacity: Blocks) -> Self {
         self.capacities.push(capacity);
         self
     }
@@ -82,7 +82,7 @@ impl Spec {
     /// What a device with 96-MiB zones is, made small: no size is a power of two, the capacities are
     /// not all alike, and the last zone is a runt.
     pub fn odd() -> Self {
-        let mut spec = Spec::new(4096, 30, 240).max_append(60).runt(77);
+        let mut spec = Spec::new(4096, 30, 240).max_append(60).last_zone(77);
         spec.capacities.iter_mut().skip(3).step_by(5).for_each(|capacity| *capacity = 231);
         spec
     }

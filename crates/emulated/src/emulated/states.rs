@@ -28,12 +28,12 @@ pub(super) struct States<'a> {
     durable: &'a Medium,
     window: &'a [Change],
     /// For each zone its lives in the window: the one that was durable, and one after each reset.
-    zones: Vec<Vec<Era<'a>>>,
+    zones: Vec<Vec<ZoneLife<'a>>>,
 }
 
 /// One life of a zone, as far as it is not durable.
 #[derive(Default)]
-struct Era<'a> {
+struct ZoneLife<'a> {
     /// The capacity from the reset on that it begins with, when that changed it.
     capacity: Option<Blocks>,
     /// The pointer where the window, or the life, begins.
@@ -44,7 +44,7 @@ struct Era<'a> {
     may_be_full: bool,
 }
 
-impl Era<'_> {
+impl ZoneLife<'_> {
     /// With the pointer told: for each place of the pointer every subset of what is below. Full: every subset.
     fn count(&self) -> Option<u64> {
         let blocks = self.written.len();
@@ -70,23 +70,23 @@ impl Era<'_> {
 impl<'a> States<'a> {
     /// Of what was durable and the changes since.
     pub(super) fn of(durable: &'a Medium, window: &'a [Change], block_size: usize) -> Self {
-        let first = |info: &ZoneInfo| Era {
+        let first = |info: &ZoneInfo| ZoneLife {
             begin: info.pointer,
             may_be_full: info.state.is_active(),
-            ..Era::default()
+            ..ZoneLife::default()
         };
-        let mut zones: Vec<Vec<Era<'a>>> =
+        let mut zones: Vec<Vec<ZoneLife<'a>>> =
             durable.machine.zones().iter().map(|info| vec![first(info)]).collect();
         for change in window {
             match change {
                 Change::Append { zone, payload, .. } => {
-                    let era = newest(&mut zones, *zone);
-                    era.written.extend((0..payload.blocks(block_size)).map(|at| (payload, at)));
-                    era.may_be_full = true;
+                    let life = newest(&mut zones, *zone);
+                    life.written.extend((0..payload.blocks(block_size)).map(|at| (payload, at)));
+                    life.may_be_full = true;
                 }
                 Change::Finish(zone) => newest(&mut zones, *zone).may_be_full = true,
                 Change::Reset { zone, capacity } => {
-                    zones[zone.0 as usize].push(Era { capacity: *capacity, ..Era::default() });
+                    zones[zone.0 as usize].push(ZoneLife { capacity: *capacity, ..ZoneLife::default() });
                 }
                 _ => {}
             }
@@ -96,16 +96,16 @@ impl<'a> States<'a> {
 
     /// How many there are; none when that is no number of 64 bits.
     pub(super) fn count(&self) -> Option<u64> {
-        self.zones.iter().try_fold(1_u64, |count, eras| count.checked_mul(radix(eras)?))
+        self.zones.iter().try_fold(1_u64, |count, lives| count.checked_mul(radix(lives)?))
     }
 
     /// The device in one of them.
     pub(super) fn state(&self, number: u64, mut rng: Rng) -> Medium {
         let mut medium = self.durable.clone();
         let mut rest = number;
-        for (zone, eras) in (0..).map(ZoneId).zip(&self.zones) {
-            let radix = radix(eras).expect("a state has a number only where all states have one");
-            self.settle(&mut medium, zone, eras, rest % radix, &mut rng);
+        for (zone, lives) in (0..).map(ZoneId).zip(&self.zones) {
+            let radix = radix(lives).expect("a state has a number only where all states have one");
+            self.settle(&mut medium, zone, lives, rest % radix, &mut rng);
             rest /= radix;
         }
         self.apply_for_good(&mut medium);
@@ -115,18 +115,25 @@ impl<'a> States<'a> {
     }
 
     /// Takes a zone to the life that the digit says, and leaves of it what the rest of the digit says.
-    fn settle(&self, medium: &mut Medium, zone: ZoneId, eras: &[Era<'_>], mut digit: u64, rng: &mut Rng) {
-        for (number, era) in eras.iter().enumerate() {
+    fn settle(
+        &self,
+        medium: &mut Medium,
+        zone: ZoneId,
+        lives: &[ZoneLife<'_>],
+        mut digit: u64,
+        rng: &mut Rng,
+    ) {
+        for (number, life) in lives.iter().enumerate() {
             if number > 0 {
-                medium.machine.reset(zone, era.capacity).expect("only what can be written was ever reset");
+                medium.machine.reset(zone, life.capacity).expect("only what can be written was ever reset");
                 medium.contents_mut(zone).reset();
             }
-            let count = era.count().expect("a state has a number only where all states have one");
+            let count = life.count().expect("a state has a number only where all states have one");
             if digit < count {
-                return leave(medium, zone, era, era.choice(digit), rng);
+                return leave(medium, zone, life, life.choice(digit), rng);
             }
             digit -= count;
-            for &(payload, at) in &era.written {
+            for &(payload, at) in &life.written {
                 let end = medium.contents[zone.0 as usize].blocks.len() as Blocks;
                 medium.contents_mut(zone).put(end, Block::Data { payload: Arc::clone(payload), at });
             }
@@ -138,7 +145,7 @@ impl<'a> States<'a> {
     fn apply_for_good(&self, medium: &mut Medium) {
         for change in self.window {
             match change {
-                Change::Turn { zone, state } => medium.turn(*zone, *state),
+                Change::SetState { zone, state } => medium.set_state(*zone, *state),
                 Change::Damage { zone, block, to } => {
                     let contents = medium.contents_mut(*zone);
                     if (*block as usize) < contents.blocks.len() {
@@ -151,22 +158,22 @@ impl<'a> States<'a> {
     }
 }
 
-fn newest<'z, 'a>(zones: &'z mut [Vec<Era<'a>>], zone: ZoneId) -> &'z mut Era<'a> {
+fn newest<'z, 'a>(zones: &'z mut [Vec<ZoneLife<'a>>], zone: ZoneId) -> &'z mut ZoneLife<'a> {
     zones[zone.0 as usize].last_mut().expect("a zone has a life")
 }
 
-fn radix(eras: &[Era<'_>]) -> Option<u64> {
-    eras.iter().try_fold(0_u64, |sum, era| sum.checked_add(era.count()?))
+fn radix(lives: &[ZoneLife<'_>]) -> Option<u64> {
+    lives.iter().try_fold(0_u64, |sum, life| sum.checked_add(life.count()?))
 }
 
-fn leave(medium: &mut Medium, zone: ZoneId, era: &Era<'_>, choice: (u32, u64, bool), rng: &mut Rng) {
+fn leave(medium: &mut Medium, zone: ZoneId, life: &ZoneLife<'_>, choice: (u32, u64, bool), rng: &mut Rng) {
     let (beyond, there, full) = choice;
-    let pointer = era.begin + beyond;
+    let pointer = life.begin + beyond;
     let contents = medium.contents_mut(zone);
     contents.extend(pointer, rng.u64(..));
-    for (number, &(payload, at)) in (0..beyond).zip(&era.written) {
+    for (number, &(payload, at)) in (0..beyond).zip(&life.written) {
         if there >> number & 1 == 1 {
-            contents.put(era.begin + number, Block::Data { payload: Arc::clone(payload), at });
+            contents.put(life.begin + number, Block::Data { payload: Arc::clone(payload), at });
         }
     }
     let info = medium.machine.zones()[zone.0 as usize];
@@ -177,7 +184,7 @@ fn leave(medium: &mut Medium, zone: ZoneId, era: &Era<'_>, choice: (u32, u64, bo
         _ => ZoneState::Closed,
     };
     medium.machine.force(zone, ZoneInfo { state, pointer, ..info });
-    if era.begin == 0 && beyond > 0 && there & 1 == 0 {
+    if life.begin == 0 && beyond > 0 && there & 1 == 0 {
         medium.lose_first_block(zone);
     }
 }

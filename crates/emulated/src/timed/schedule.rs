@@ -1,4 +1,4 @@
-//! When commands are complete: channels and links. Times are nanoseconds of one clock.
+//! When commands are complete: channels and links. DeviceTimes are nanoseconds of one clock.
 
 use zone::ZoneId;
 
@@ -56,22 +56,22 @@ impl Model {
     }
 
     /// How long the bytes occupy the link of their direction.
-    fn transfer_ns(&self, kind: Kind, bytes: u64) -> u64 {
+    fn transfer_ns(&self, kind: CommandClass, bytes: u64) -> u64 {
         let per_second = match kind {
-            Kind::Read => self.read_bytes_per_s,
-            Kind::Write => self.write_bytes_per_s,
-            Kind::Reset | Kind::Flush => return 0,
+            CommandClass::Read => self.read_bytes_per_s,
+            CommandClass::Write => self.write_bytes_per_s,
+            CommandClass::Reset | CommandClass::Flush => return 0,
         };
         (u128::from(bytes) * 1_000_000_000 / u128::from(per_second)) as u64
     }
 
     /// How long a command takes when it waits for nobody.
-    fn service_ns(&self, kind: Kind, bytes: u64) -> u64 {
+    fn service_ns(&self, kind: CommandClass, bytes: u64) -> u64 {
         let least = match kind {
-            Kind::Read => self.read_ns_min,
-            Kind::Write => self.write_ns_min,
-            Kind::Reset => self.reset_ns,
-            Kind::Flush => self.flush_ns,
+            CommandClass::Read => self.read_ns_min,
+            CommandClass::Write => self.write_ns_min,
+            CommandClass::Reset => self.reset_ns,
+            CommandClass::Flush => self.flush_ns,
         };
         least.max(self.transfer_ns(kind, bytes))
     }
@@ -79,7 +79,7 @@ impl Model {
 
 /// What a command does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum CommandClass {
     /// Reads.
     Read,
     /// Appends.
@@ -92,7 +92,7 @@ pub enum Kind {
 
 /// What commands of one kind have taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spent {
+pub struct ClassTimes {
     /// How many there were.
     pub commands: u64,
     /// What they moved.
@@ -107,13 +107,13 @@ pub struct Spent {
 
 /// What commands have taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Times {
-    spent: [Spent; 4],
+pub struct DeviceTimes {
+    spent: [ClassTimes; 4],
 }
 
-impl Times {
+impl DeviceTimes {
     /// Commands of one kind.
-    pub fn of(&self, kind: Kind) -> Spent {
+    pub fn of(&self, kind: CommandClass) -> ClassTimes {
         self.spent[kind as usize]
     }
 }
@@ -123,7 +123,7 @@ impl Times {
 pub(super) struct Demand {
     /// None: no channel is occupied.
     pub(super) zone: Option<ZoneId>,
-    pub(super) kind: Kind,
+    pub(super) kind: CommandClass,
     pub(super) bytes: u64,
     /// Where it begins in its zone; None: where the last append to it has ended.
     pub(super) at: Option<u64>,
@@ -144,7 +144,7 @@ pub(super) struct Schedule {
     heads: Vec<Option<Head>>,
     /// When the link has nothing more to move: reads, writes.
     links: [u64; 2],
-    times: Times,
+    times: DeviceTimes,
 }
 
 impl Schedule {
@@ -155,7 +155,7 @@ impl Schedule {
             channels: vec![now; model.channels as usize],
             heads: vec![None; model.channels as usize],
             links: [now; 2],
-            times: Times::default(),
+            times: DeviceTimes::default(),
         }
     }
 
@@ -191,7 +191,9 @@ impl Schedule {
 
     /// What it takes to get there, and leaves the head where the command ends.
     fn seek_ns(&mut self, demand: &Demand) -> u64 {
-        let Some(zone) = demand.zone.filter(|_| matches!(demand.kind, Kind::Read | Kind::Write)) else {
+        let Some(zone) =
+            demand.zone.filter(|_| matches!(demand.kind, CommandClass::Read | CommandClass::Write))
+        else {
             return 0;
         };
         let index = zone.0 as usize % self.heads.len();
@@ -200,13 +202,13 @@ impl Schedule {
         match was.filter(|head| head.zone == zone).map(|head| (head.at, demand.at)) {
             Some((None, None)) => 0,
             Some((Some(from), Some(to))) if from <= to => {
-                self.model.seek_ns.min(self.model.transfer_ns(Kind::Read, to - from))
+                self.model.seek_ns.min(self.model.transfer_ns(CommandClass::Read, to - from))
             }
             _ => self.model.seek_ns,
         }
     }
 
-    pub(super) fn times(&self) -> Times {
+    pub(super) fn times(&self) -> DeviceTimes {
         self.times
     }
 }

@@ -31,7 +31,7 @@ fn an_idle_device_takes_what_the_model_says() {
     assert_eq!(took(&timed, |t| t.flush().unwrap()), 15_000);
     assert_eq!(took(&timed, |t| t.finish(ZoneId(0)).unwrap()), 0);
     assert_eq!(took(&timed, |t| t.reset(ZoneId(0)).unwrap()), 3_000_000);
-    assert_eq!(timed.times().of(Kind::Write).waited_ns_max, 0);
+    assert_eq!(timed.times().of(CommandClass::Write).waited_ns_max, 0);
 }
 
 #[test]
@@ -45,8 +45,8 @@ fn channels_work_side_by_side_and_share_the_link() {
     let transfer = BLOCK as u64 * 10 / 12;
     assert_eq!(appends([0, 1, 2, 3, 4, 5, 6, 7]), 8 * transfer);
     assert_eq!(appends([0, 8, 0, 8, 0, 8, 0, 8]), 8 * 15_000, "one channel, one after the other");
-    assert_eq!(timed.times().of(Kind::Write).commands, 16);
-    assert_eq!(timed.times().of(Kind::Write).waited_ns_max, 7 * 15_000);
+    assert_eq!(timed.times().of(CommandClass::Write).commands, 16);
+    assert_eq!(timed.times().of(CommandClass::Write).waited_ns_max, 7 * 15_000);
 }
 
 /// Each does its work in a thread of its own; how long each takes.
@@ -110,7 +110,7 @@ fn commands_queue_in_the_order_of_their_times() {
     );
     // The link is busy with one command of the other, not with all that it will issue.
     assert_eq!(took, [transfer(10 * 96 + 192), transfer(96 + 192)]);
-    assert_eq!(timed.times().of(Kind::Write).commands, 11);
+    assert_eq!(timed.times().of(CommandClass::Write).commands, 11);
 }
 
 #[test]

@@ -174,7 +174,7 @@ fn a_failed_flush_makes_nothing_durable() {
 #[test]
 fn a_zone_that_turned_read_only_stays_so() {
     let device = two_flushed_seven_not();
-    device.turn(ZONE, ZoneState::ReadOnly);
+    device.set_zone_state(ZONE, ZoneState::ReadOnly);
     for plan in [CrashPlan::LoseAll, CrashPlan::KeepAll, CrashPlan::Subset(5)] {
         assert_eq!(info(&device.image(&plan), 1).state, ZoneState::ReadOnly, "{plan}");
     }

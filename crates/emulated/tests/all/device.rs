@@ -84,7 +84,7 @@ fn a_zone_may_become_read_only_under_an_append() {
 fn an_offline_zone_can_be_neither_read_nor_written_nor_reset() {
     let device = tiny();
     append(&device, 1, 2).unwrap();
-    device.turn_at(device.commands() + 1, ZONE, ZoneState::Offline);
+    device.set_zone_state_at(device.commands() + 1, ZONE, ZoneState::Offline);
     append(&device, 1, 1).unwrap();
     let refused = [
         append(&device, 1, 1).map(|_| ()),
@@ -127,7 +127,7 @@ fn commands_of_each_kind_can_be_made_to_fail() {
         let error = append(&device, 1, 1).unwrap_err();
         assert!(matches!(error, DeviceError::HostFull { .. }) && !error.ends_zone());
     }
-    device.heal();
+    device.clear_faults();
     assert_eq!(append(&device, 1, 1).unwrap(), 4);
 }
 
@@ -152,7 +152,7 @@ fn flipped_bits_and_unreadable_blocks_stay_until_the_reset() {
     append(&device, 0x10, 3).unwrap();
     let intact = device.digest();
     device.corrupt(ZONE, 1, 0, 0x80);
-    device.spoil(ZONE, 2);
+    device.make_unreadable(ZONE, 2);
     assert_ne!(device.digest(), intact);
     assert_eq!(tags(&device, 1, 0, 2), [0x10, 0x91]);
     assert!(matches!(device.read(ZONE, 2, &mut pattern(&device, 0, 1)), Err(DeviceError::Io { .. })));

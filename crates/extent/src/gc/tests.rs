@@ -1,4 +1,4 @@
-use emulated::timed::{Kind as Commands, Model, Timed};
+use emulated::timed::{CommandClass as Commands, Model, Timed};
 use emulated::{CommandKind, Effect, Emulated, Fault, Spec};
 use zone::Device;
 
@@ -52,7 +52,7 @@ fn what_could_not_be_appended_is_left_in_its_order() {
         assert_eq!(done.len() as u64, failing - 1, "a batch ends with its first failure");
         let left: Vec<_> = before.into_iter().filter(|name| !done.contains(name)).collect();
         assert_eq!(names(&runs), left);
-        device.heal();
+        device.clear_faults();
     }
 }
 
@@ -124,7 +124,7 @@ fn who_pays_appends_his_own_with_what_he_moves() {
             let mut along = Along::new(&mut fresh);
             let worked = extents.collect_some(gc, Aim::Zone, 7, Some(&mut along)).unwrap();
             let appended = along.end().ok().expect("it was appended with what was moved").unwrap();
-            device.heal();
+            device.clear_faults();
             (worked, appended.len(), runs.len())
         };
         assert!(!gc.is_read());
@@ -256,7 +256,7 @@ fn what_cannot_be_read_is_given_up_for_the_zone_that_has_waited_alone() {
             extents.retire(&open).unwrap();
             let extent = &map::extents(&extents.store, Object(object), (0, 3), 1).unwrap()[0].1;
             assert_eq!(extent.address.zone(), open.lease.zone());
-            device.spoil(open.lease.zone(), extent.address.block() + 1);
+            device.make_unreadable(open.lease.zone(), extent.address.block() + 1);
             (open.lease.zone(), open.lease.life())
         })
         .collect();
@@ -325,7 +325,7 @@ fn what_was_in_a_zone_that_is_offline_is_lost_at_once() {
     let (zone, life) = (open.lease.zone(), open.lease.life());
     drop(open);
     write(&extents, 2, 1, 1, 3 * SIZE as u64);
-    device.turn(zone, zone::ZoneState::Offline);
+    device.set_zone_state(zone, zone::ZoneState::Offline);
     let mut gc = extents.gc.lock();
     assert!(extents.evacuate(&mut gc).unwrap());
     assert_eq!((gc.stats.blocks_lost, gc.stats.blocks_moved, gc.waits(zone, life)), (5, 0, false));

@@ -62,20 +62,20 @@ fn a_record_whose_data_is_not_there_does_not_count() {
     device.corrupt(ZONE, block + BLOCKS - 1, 7, 1);
     assert!(!counts(&device, &extent).unwrap(), "the last block is wrong");
     let (device, extent) = written();
-    device.spoil(ZONE, block);
+    device.make_unreadable(ZONE, block);
     assert!(!counts(&device, &extent).unwrap(), "the first block cannot be read");
 }
 
 /// A bit that came wrong once during a mount made acknowledged changes disappear for good.
 #[test]
 fn what_cannot_be_read_once_is_asked_again() {
-    for effect in [Effect::Error, Effect::Rot(77)] {
+    for effect in [Effect::Error, Effect::FlipBit(77)] {
         // The header first, then the data.
         for nth in 1..=2 {
             let (device, extent) = written();
             device.inject(Fault::nth(CommandKind::Read, nth, effect).on(ZONE));
             assert!(counts(&device, &extent).unwrap(), "{effect:?} at read {nth}");
-            assert_eq!(device.struck().len(), 1);
+            assert_eq!(device.failed_zones().len(), 1);
         }
     }
 }
@@ -88,7 +88,7 @@ fn nothing_can_be_said_of_a_zone_that_goes_offline() {
         assert!(counts(&device, &extent).unwrap(), "the record counts");
     }
     let (device, extent) = written();
-    device.turn(ZONE, ZoneState::Offline);
+    device.set_zone_state(ZONE, ZoneState::Offline);
     assert!(counts(&device, &extent).unwrap());
 }
 

@@ -85,7 +85,7 @@ fn where_more_is_promised_than_there_is_only_what_takes_space_is_refused() {
     let zone = open.lease.zone();
     drop(open);
     extents.store.pool().close(zone);
-    device.turn(zone, ZoneState::ReadOnly);
+    device.set_zone_state(zone, ZoneState::ReadOnly);
     extents.store.reclaim(true).unwrap();
     assert!(offered(&extents) < 0, "{}", offered(&extents));
     assert!(extents.reserve(1).is_err() && extents.reserve(0).is_ok());
@@ -188,7 +188,7 @@ fn what_is_shown_adds_up() {
     for state in [ZoneState::ReadOnly, ZoneState::Offline] {
         let of_data = |&zone: &ZoneId| extents.store.pool().entry(zone).role == Role::Data;
         let mut zones = (0..extents.store.pool().count()).map(ZoneId);
-        device.turn(zones.find(of_data).unwrap(), state);
+        device.set_zone_state(zones.find(of_data).unwrap(), state);
         extents.evacuate(&mut extents.gc.lock()).unwrap();
         adds_up("a zone has failed");
     }

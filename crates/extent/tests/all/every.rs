@@ -106,7 +106,7 @@ fn with_fault(base: &(Arc<Emulated>, Model), kind: CommandKind, effect: Effect, 
     device.inject(Fault::nth(kind, nth, effect));
     let ran = run(&device, &base.1);
     let struck = device.counters().of(kind) >= nth;
-    device.heal();
+    device.clear_faults();
     let volume = try_open(&device).unwrap_or_else(|error| panic!("{told}: {error}"));
     for (&object, bytes) in ran.model.iter().filter(|(object, _)| !ran.unsure.contains(object)) {
         let mut found = vec![0xee; bytes.len()];

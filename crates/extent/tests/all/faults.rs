@@ -62,7 +62,7 @@ fn a_zone_that_the_host_has_no_room_for_is_no_space() {
     let written = volume.extents.append(Object(1), Hint::default(), 0, &[6; 4096], 4096);
     assert!(matches!(written, Err(ExtentError::NoSpace)), "{:?}", written.err());
     assert_eq!(volume.store.latched(), None);
-    volume.device.heal();
+    volume.device.clear_faults();
     let mut model = Model::new();
     write(&volume, &mut model, 1, 0, &[7; 4096]).unwrap();
     volume.verify(&model);
@@ -91,7 +91,7 @@ fn a_wrong_block_fails_its_own_range_only() {
     volume.write(1, 0, &vec![5; 10 * 4096], 0).unwrap();
     let (zone, block) = first_block_of(&volume, 1);
     volume.device.corrupt(zone, block + 3, 100, 1);
-    volume.device.spoil(zone, block + 5);
+    volume.device.make_unreadable(zone, block + 5);
     let mut found = vec![0; 3 * 4096];
     volume.extents.read(Object(1), 0, &mut found).unwrap();
     for (at, bad) in [(0, 3), (3, 3), (4, 5)] {
@@ -137,7 +137,7 @@ fn a_scrub_reads_every_live_block_once() {
     let (zone, block) = first_block_of(&volume, 7);
     volume.device.corrupt(zone, block + 1, 5, 1);
     volume.device.corrupt(zone, block + 2, 5, 1);
-    volume.device.spoil(zone, block + 5);
+    volume.device.make_unreadable(zone, block + 5);
     let found = scrub(&volume, 5000, || ()).findings;
     let told: Vec<_> = found.iter().map(|finding| finding.of.clone().unwrap()).collect();
     assert_eq!(told, [(Object(7), 1..3), (Object(7), 5..6)]);
@@ -185,7 +185,7 @@ fn a_full_zone_that_can_only_be_read_is_emptied_after_the_next_mount() {
     volume.sync();
     let device = Arc::clone(&volume.device);
     drop(volume);
-    device.turn(zone, ZoneState::ReadOnly);
+    device.set_zone_state(zone, ZoneState::ReadOnly);
     let volume = Volume::open(device);
     assert!(volume.store.pool().entry(zone).live > 0);
     for _ in 0..50 {
@@ -195,7 +195,7 @@ fn a_full_zone_that_can_only_be_read_is_emptied_after_the_next_mount() {
     assert_eq!(volume.store.pool().entry(zone).live, 0);
     assert!(volume.extents.gc_stats().blocks_moved > 0);
     volume.verify(&model);
-    volume.device.turn(zone, ZoneState::Offline);
+    volume.device.set_zone_state(zone, ZoneState::Offline);
     volume.verify(&model);
 }
 
@@ -281,7 +281,7 @@ fn what_cannot_be_read_for_a_while_is_not_lost() {
     let places_now = || PINNING.iter().map(|&object| first_block_of(&volume, object)).collect::<Vec<_>>();
     assert_eq!(places_now(), places, "they stay");
     assert_eq!(volume.extents.gc_outlook().zones_to_win, 0, "nobody is told that there is more to win");
-    volume.device.heal();
+    volume.device.clear_faults();
     assert_eq!(unreadable(&volume), [], "nothing was given up");
     // When there is no other zone they are read again, and moved.
     let offered = fill(&volume, 3);
@@ -296,7 +296,7 @@ fn what_cannot_be_read_for_a_while_is_not_lost() {
 #[test]
 fn what_cannot_be_moved_is_lost_when_its_zone_is_needed_and_pins_nothing() {
     let (volume, places) = with_pinned_zones(|volume, zone, block| {
-        volume.device.spoil(zone, block + 3);
+        volume.device.make_unreadable(zone, block + 3);
         volume.device.corrupt(zone, block + 7, 9, 64);
     });
     let spoilt: Vec<_> = PINNING.iter().flat_map(|&object| [(object, 3), (object, 7)]).collect();
@@ -329,7 +329,10 @@ fn many_zones_that_wait_cost_nobody_his_space() {
     let offered = fill(&volume, 3);
     let mut zones = volume.store.pool().in_role(zone::Role::Data);
     zones.retain(|zone| volume.store.pool().entry(*zone).live > 0);
-    zones.iter().step_by(2).for_each(|&zone| (1..8).for_each(|at| volume.device.spoil(zone, at * 20)));
+    zones
+        .iter()
+        .step_by(2)
+        .for_each(|&zone| (1..8).for_each(|at| volume.device.make_unreadable(zone, at * 20)));
     write_over(&volume, 3, offered);
     assert!(volume.extents.gc_stats().blocks_moved > 0);
     assert!(volume.extents.gc_stats().blocks_lost > 0, "it was needed");
@@ -506,7 +509,7 @@ fn records_that_contradict_each_other_are_damage_wherever_they_are_met() {
 /// good, though it had been acknowledged.
 #[test]
 fn a_block_that_is_verified_wrong_once_undoes_nothing() {
-    for effect in [Effect::Error, Effect::Rot(5), Effect::Rot(4096 * 8 + 3), Effect::TurnOffline] {
+    for effect in [Effect::Error, Effect::FlipBit(5), Effect::FlipBit(4096 * 8 + 3), Effect::TurnOffline] {
         let volume = Volume::new(Spec::power_of_two());
         volume.device.record();
         volume.write(1, 0, &[5; 3 * 4096], 0).unwrap();
@@ -516,7 +519,7 @@ fn a_block_that_is_verified_wrong_once_undoes_nothing() {
             let copy = Arc::new(volume.device.image(&emulated::CrashPlan::KeepAll));
             copy.inject(Fault::nth(CommandKind::Read, nth, effect).on(zone));
             let again = Volume::open(Arc::clone(&copy));
-            if copy.struck().is_empty() {
+            if copy.failed_zones().is_empty() {
                 assert!(nth > 2, "header and block are read: {effect:?}");
                 break;
             }

@@ -142,7 +142,7 @@ fn what_is_dead_in_a_zone_that_can_only_be_read_is_not_offered() {
     assert!(dead > 200, "{dead} blocks are dead");
     drop(volume);
     let before = Volume::open(Arc::clone(&device)).extents.space().available;
-    device.turn(worn, zone::ZoneState::ReadOnly);
+    device.set_zone_state(worn, zone::ZoneState::ReadOnly);
     let volume = Volume::open(device);
     let (offered, size) = (volume.extents.space().available, volume.block_size());
     assert!(offered + (dead - 40) * size <= before, "{offered} of {before}, {dead} blocks less");
@@ -159,7 +159,7 @@ fn what_will_be_moved_out_of_zones_that_can_only_be_read_is_not_offered() {
     let lives: u32 = worn.iter().map(|&zone| live(&volume, zone)).sum();
     assert!(worn.len() == 6 && lives > 1000, "{lives} blocks live in {worn:?}");
     drop(volume);
-    worn.iter().for_each(|&zone| device.turn(zone, zone::ZoneState::ReadOnly));
+    worn.iter().for_each(|&zone| device.set_zone_state(zone, zone::ZoneState::ReadOnly));
     let volume = Volume::open(device);
     let (offered, size) = (volume.extents.space().available, volume.block_size());
     let kept = offered / size - 64;

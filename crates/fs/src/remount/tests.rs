@@ -82,7 +82,7 @@ fn a_volume_that_could_not_be_closed_does_not_count_as_closed() {
         assert_eq!(make(b"refused"), Err(FsError::ReadOnly));
         assert!(fs.unmount().is_err());
     }
-    device.heal();
+    device.clear_faults();
     // The volume has shut down.
     assert_eq!(fs.make_writable(), Err(FsError::ReadOnly));
     drop(fs);

@@ -539,7 +539,7 @@ fn damaged_data_is_reported_by_name_and_bytes() {
     let at = first_extent(&sound.volume, sound.f);
     assert_eq!(scrub(&sound.volume), []);
     sound.volume.device.corrupt(at.zone(), at.block() + 2, 9, 1);
-    sound.volume.device.spoil(at.zone(), at.block() + 12);
+    sound.volume.device.make_unreadable(at.zone(), at.block() + 12);
     let path = || Some("/d/f".to_owned());
     assert_eq!(
         scrub(&sound.volume),

@@ -241,7 +241,7 @@ fn a_block_that_cannot_be_read_moves_with_the_others() {
     let key = extent::format::key(Object(inode.0), 20);
     let row = store.get(store.group_of(inode.0), EXTENT, &key).unwrap().unwrap();
     let address = Extent::decode(&row).unwrap().address_of(1);
-    volume.device.spoil(address.zone(), address.block());
+    volume.device.make_unreadable(address.zone(), address.block());
     let lost = |block: u64| {
         let read = volume.fs.read(&handle, block * BLOCK, &mut [0; BLOCK as usize]);
         matches!(read, Err(FsError::Io(_)))
@@ -272,7 +272,7 @@ fn a_read_that_fails_in_passing_loses_no_block() {
         }
         volume.device.inject(Fault::nth(CommandKind::Read, nth, Effect::Error));
         volume.fs.allocate(&handle, FallocateMode::InsertRange, 0, BLOCK).unwrap();
-        if volume.device.struck().is_empty() {
+        if volume.device.failed_zones().is_empty() {
             break;
         }
         for block in [1, 3, 5, 7] {

@@ -205,7 +205,7 @@ fn a_zone_too_small_for_a_page_is_not_used() {
     let without = offered(&Volume::on(alike.clone()));
     // A header and some blocks of data; one block less than a page with its header; nothing behind a header.
     for runt in [6, 8, 1] {
-        let mut volume = Volume::on(alike.clone().runt(runt));
+        let mut volume = Volume::on(alike.clone().last_zone(runt));
         let before = offered(&volume);
         for round in 0..2 {
             let file = volume.file(ROOT, "big");
@@ -552,7 +552,7 @@ fn a_reserve_outlives_the_mount() {
 fn reported_sizes_add_up() {
     let mut unlike = Spec::new(4096, 72, 128);
     unlike.capacities.iter_mut().skip(1).step_by(4).for_each(|capacity| *capacity = 64);
-    let shapes = [Spec::new(4096, 40, 256), unlike, Spec::new(4096, 40, 128).runt(3)];
+    let shapes = [Spec::new(4096, 40, 256), unlike, Spec::new(4096, 40, 128).last_zone(3)];
     let reserves = [Reserve::default(), Reserve(6_000)];
     for (shape, reserve) in (0..shapes.len()).flat_map(|shape| reserves.map(|reserve| (shape, reserve))) {
         let mut volume = Volume::with_reserve(shapes[shape].clone(), reserve);

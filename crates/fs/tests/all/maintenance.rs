@@ -217,7 +217,7 @@ fn damaged_blocks_are_not_moved() {
     let (file, _others) = bench.write_beside(OTHERS);
     let pieces = bench.volume.fs.extents().view_object(extent::Object(file.inode().0)).unwrap();
     let (block, extent::Piece::Stored(extent)) = &pieces[500] else { panic!("{:?}", pieces[500]) };
-    bench.watched.device.spoil(extent.address.zone(), extent.address.block());
+    bench.watched.device.make_unreadable(extent.address.zone(), extent.address.block());
     assert_eq!(defragment(&bench.volume.fs, file.inode()), Ok(PIECES - u64::from(extent.blocks)));
     let mut bytes = vec![0; PIECE as usize];
     assert!(matches!(bench.volume.fs.read(&file, block * PIECE, &mut bytes), Err(FsError::Io(_))));

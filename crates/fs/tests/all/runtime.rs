@@ -83,7 +83,7 @@ fn a_failed_flush_is_reported_once_to_every_handle_and_shuts_the_volume_down() {
     assert_eq!(volume.fs.write(&first, 0, b"more"), Err(FsError::ReadOnly));
     assert_eq!(volume.unlink(ROOT, "first"), Err(FsError::ReadOnly));
     assert_eq!(volume.contents(&first), b"will be lost", "reading goes on");
-    volume.device.heal();
+    volume.device.clear_faults();
     drop((first, second));
     volume.kill().settle_and_check();
 }

@@ -213,7 +213,7 @@ fn data(volume: &Volume, tree: &Tree) -> Vec<(ZoneId, Blocks)> {
 }
 
 fn wipe_log(device: &Emulated) {
-    log(device).into_iter().for_each(|(zone, block)| device.spoil(zone, block));
+    log(device).into_iter().for_each(|(zone, block)| device.make_unreadable(zone, block));
 }
 
 #[test]
@@ -364,7 +364,7 @@ fn files_of_a_damaged_volume_are_right_or_reported() {
         let mut rng = Rng::with_seed(seed);
         for _ in 0..seed % 9 {
             let (zone, block) = metadata[rng.usize(0..metadata.len())];
-            device.spoil(zone, block);
+            device.make_unreadable(zone, block);
         }
         for _ in 0..seed % 3 * 5 {
             let (zone, block) = data[rng.usize(0..data.len())];

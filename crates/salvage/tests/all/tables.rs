@@ -138,7 +138,7 @@ fn wipe_log(device: &Emulated) {
         let is_log = device.read(ZoneId(zone), 0, &mut block).is_ok()
             && zone::format::decode_header(&block).is_ok_and(|(identity, _)| identity.role == Role::Log);
         let end = if info.state.has_pointer() { info.pointer } else { info.capacity };
-        (0..if is_log { end } else { 0 }).for_each(|block| device.spoil(ZoneId(zone), block));
+        (0..if is_log { end } else { 0 }).for_each(|block| device.make_unreadable(ZoneId(zone), block));
     }
 }
 
@@ -214,7 +214,7 @@ fn pages_in_a_zone_without_a_header_are_found() {
     assert!(zones.len() > 2);
     for zone in zones {
         let image = Arc::new(device.image(&CrashPlan::KeepAll));
-        image.spoil(zone, 0);
+        image.make_unreadable(zone, 0);
         let tables = salvage(&image);
         assert_eq!(tables.lost(), [], "{zone:?}");
         let values =
@@ -296,7 +296,7 @@ fn certain_rows_are_right_and_missing_rows_are_reported() {
         for _ in 0..1 + seed % 12 {
             let (zone, block) = blocks[rng.usize(..blocks.len())];
             match rng.bool() {
-                true => device.spoil(zone, block),
+                true => device.make_unreadable(zone, block),
                 false => device.corrupt(zone, block, rng.u32(0..4096), 1 << rng.u8(0..8)),
             }
         }
@@ -348,7 +348,7 @@ fn with_three_levels() -> (Arc<Emulated>, Contents, NodeView) {
 #[test]
 fn leaves_are_found_without_the_node_above_them() {
     let (device, model, inner) = with_three_levels();
-    device.spoil(inner.address.zone(), inner.address.block());
+    device.make_unreadable(inner.address.zone(), inner.address.block());
     let tables = salvage(&device);
     assert!(rows(&tables) == certain(&model, true));
     assert_eq!((tables.lost(), tables.counts().nodes_lost), (vec![], 1));
@@ -367,7 +367,7 @@ fn leaves_are_found_without_the_node_above_them_and_without_a_mat() {
     // All copies of that node.
     let of_it = pages(&device, PageKind::Node).into_iter().filter(is_of_it);
     let lost: Vec<_> = of_it.chain(pages(&device, PageKind::MatChunk)).collect();
-    lost.into_iter().for_each(|(zone, block)| device.spoil(zone, block));
+    lost.into_iter().for_each(|(zone, block)| device.make_unreadable(zone, block));
     let tables = salvage(&device);
     assert!(rows(&tables) == certain(&model, false));
     assert!(!tables.lost().is_empty(), "ranges in which rows may be missing are reported");
@@ -408,7 +408,7 @@ fn a_device_without_a_volume_is_refused() {
         |device: Arc<Emulated>| Tables::scan(device, &mut |_, _| ()).map(drop).unwrap_err().to_string();
     assert!(refused(device).contains("no zone has a header"));
     let (device, _) = used(1, Spec::new(4096, 64, 64));
-    written(&device).into_iter().for_each(|(zone, block)| device.spoil(zone, block));
+    written(&device).into_iter().for_each(|(zone, block)| device.make_unreadable(zone, block));
     assert!(refused(device).contains("no page of metadata"));
 }
 

@@ -27,7 +27,7 @@ pub(super) fn would_lose(
     allowed: &[Arc<FilesState>],
 ) -> Result<Option<Unreadable>, Wrong> {
     let twin = Arc::new(device.image(&CrashPlan::KeepAll));
-    twin.turn(zone, ZoneState::ReadOnly);
+    twin.set_zone_state(zone, ZoneState::ReadOnly);
     twin.record();
     let driver = stage.mount(&twin, History::recovering(allowed))?;
     if !matches!(driver.fs.store().pool().entry(zone).role, Role::Data | Role::Gc) {

@@ -188,7 +188,7 @@ impl Trial<'_> {
         };
         let number = (mix(&[self.stage.seed, self.nth]) >> 32) as u32;
         let effect = match fault.effect {
-            Effect::Rot(_) => Effect::Rot(number),
+            Effect::FlipBit(_) => Effect::FlipBit(number),
             Effect::LoseCache(_) => Effect::LoseCache(number),
             effect => effect,
         };
@@ -199,8 +199,8 @@ impl Trial<'_> {
     /// From now on all is well; whether it has struck. It has, where there were as many commands that it may strike as it
     /// passes over: of appends that open a zone nobody counts how many there were.
     fn end(&self, device: &Emulated, before: u64, counts: &mut Counts) -> Result<bool, Wrong> {
-        counts.struck |= u64::from(!device.struck().is_empty());
-        device.heal();
+        counts.struck |= u64::from(!device.failed_zones().is_empty());
+        device.clear_faults();
         self.end_shortage(counts);
         if let Strikes::Command(kind, _) = self.kind.strikes
             && counts.struck == 0
@@ -267,11 +267,12 @@ impl Trial<'_> {
     fn destroyed(&self, device: &Emulated) -> Destroyed {
         match self.kind.effect() {
             Some(Effect::TurnOffline) => {
-                device.struck().first().copied().flatten().map_or(Destroyed::Untold, Destroyed::Zone)
+                device.failed_zones().first().copied().flatten().map_or(Destroyed::Untold, Destroyed::Zone)
             }
-            Some(Effect::Rot(_)) => {
+            Some(Effect::FlipBit(_)) => {
                 let is_data = |zone| matches!(flips::role(device, zone), Ok(Some(role)) if role.holds_data());
-                let is_block = device.rotten().is_some_and(|(zone, block)| block > 0 && is_data(zone));
+                let is_block =
+                    device.corrupted_block().is_some_and(|(zone, block)| block > 0 && is_data(zone));
                 if is_block { Destroyed::Block } else { Destroyed::Untold }
             }
             _ => Destroyed::Untold,
@@ -353,7 +354,7 @@ impl Trial<'_> {
         let image = Arc::new(device.image(&CrashPlan::KeepAll));
         let zone = ZoneId(self.nth as u32 - 1);
         let gone = if state == ZoneState::Offline { Destroyed::Zone(zone) } else { Destroyed::Untold };
-        image.turn(zone, state);
+        image.set_zone_state(zone, state);
         image.record();
         self.look(&image, &allowed, gone, &mut counts)?;
         Ok(Outcome::Struck(counts))
@@ -370,13 +371,13 @@ impl Trial<'_> {
         device.inject(Fault { times: self.kind.times, ..failing });
         let mut counts = Counts { struck: 1, ..Counts::default() };
         self.work(&mut driver, &mut counts)?;
-        if device.struck().is_empty() {
+        if device.failed_zones().is_empty() {
             return Ok(Outcome::NotReached);
         }
-        device.heal();
+        device.clear_faults();
         let plan = if self.nth.is_multiple_of(2) { CrashPlan::KeepAll } else { CrashPlan::LoseAll };
         let image = Arc::new(device.image(&plan));
-        image.turn(log_in_use(&driver)?, ZoneState::Offline);
+        image.set_zone_state(log_in_use(&driver)?, ZoneState::Offline);
         image.record();
         let allowed = driver.history.allowed(device.commands()).to_vec();
         drop(driver);

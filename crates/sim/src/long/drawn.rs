@@ -235,7 +235,7 @@ fn fit(setup: &mut Setup, rng: &mut Rng) {
             .for_each(|capacity| *capacity = blocks);
     }
     if let Some(blocks) = runt {
-        setup.spec = setup.spec.clone().runt(blocks);
+        setup.spec = setup.spec.clone().last_zone(blocks);
     }
 }
 

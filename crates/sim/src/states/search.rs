@@ -407,7 +407,7 @@ impl Worker<'_> {
         let search = self.search;
         self.found.states += 1;
         let device = Arc::new(cut.apply(&ran.device));
-        let image = device.likeness();
+        let image = device.digest_ignoring_noise();
         let allowed = ran.history.allowed(cut.at);
         let seen = search.part(image).lock().get(&image).copied();
         if seen.is_some_and(|found| allowed.iter().any(|state| state.digest() == found)) {
@@ -434,7 +434,7 @@ impl Worker<'_> {
         history: &History<FilesState>,
     ) -> Result<(), (Vec<Cut>, Wrong)> {
         self.found.seconds += 1;
-        let mut rng = Rng::with_seed(mix(&[self.search.limits.seed, device.likeness()]));
+        let mut rng = Rng::with_seed(mix(&[self.search.limits.seed, device.digest_ignoring_noise()]));
         let at = rng.u64(0..=device.commands());
         let plan = match device.states_at(at) {
             Some(count) => CrashPlan::State(rng.u64(0..count)),

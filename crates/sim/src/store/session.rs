@@ -379,7 +379,7 @@ impl<'a> Session<'a> {
 
     /// From now on every append to the zones of a role that are being written fails.
     fn fail(&self, failure: ZoneFailure) -> Result<(), Wrong> {
-        self.device.heal();
+        self.device.clear_faults();
         let report = self.device.report().map_err(|error| Wrong::at("report", error))?;
         for zone in self.store.pool().in_role(failure.role) {
             if report[zone.0 as usize].state.is_active() {

@@ -99,7 +99,7 @@ impl<'a> Life<'a> {
         drop(drivers);
         fs.unmount().map_err(|error| Wrong::at("unmount in the end", error))?;
         self.report.simulated_ns = self.clock.monotonic_ns();
-        self.note(self.device.likeness());
+        self.note(self.device.digest_ignoring_noise());
         Ok(self.report)
     }
 
@@ -178,7 +178,7 @@ impl<'a> Life<'a> {
     /// All clients and the background at once, until the clients have done everything.
     fn work(&mut self, fs: &Arc<Fs>, drivers: &mut [Driver], round: u32, seed: u64) -> Result<(), Wrong> {
         let block = u64::from(self.plan.shape.spec.block_size);
-        let (count, struck) = (self.plan.operations, self.device.struck().len());
+        let (count, struck) = (self.plan.operations, self.device.failed_zones().len());
         let resets = self.device.counters().of(CommandKind::Reset);
         let mut bodies: Vec<Body<'_, Result<(), Wrong>>> = Vec::new();
         for (client, driver) in (0..).zip(drivers.iter_mut()) {
@@ -206,8 +206,8 @@ impl<'a> Life<'a> {
         let ran = schedule::run(seed, bodies);
         self.report.handovers += ran.handovers;
         self.report.resets += self.device.counters().of(CommandKind::Reset) - resets;
-        self.report.faults += (self.device.struck().len() - struck) as u64;
-        self.device.heal();
+        self.report.faults += (self.device.failed_zones().len() - struck) as u64;
+        self.device.clear_faults();
         ran.returned.into_iter().collect()
     }
 
@@ -237,7 +237,7 @@ impl<'a> Life<'a> {
         self.report.cuts += u64::from(!is_killed && !is_unmounted);
         self.report.cuts_in_recovery += u64::from(!is_killed && !is_unmounted && cut.at < mounted);
         drop(drivers);
-        self.note(mix(&[cut.at, self.device.likeness()]));
+        self.note(mix(&[cut.at, self.device.digest_ignoring_noise()]));
         self.device = Arc::new(cut.apply(&self.device));
         self.before = self.device.commands();
         Ok(())

@@ -1,6 +1,6 @@
 //! What will be needed is read at depth: by a replay, and for whoever says what he will look up.
 
-use emulated::timed::{Kind, Model, Timed};
+use emulated::timed::{CommandClass, Model, Timed};
 use rt::{Clock, ManualClock, Timestamp};
 
 use super::*;
@@ -67,7 +67,7 @@ fn a_replay_reads_leaves_at_depth() {
     let device = with_a_long_journal();
     for (name, model, each_ns) in [("ssd", Model::ssd(), 70_000), ("disk", Model::shingled(), 8_000_000)] {
         let Mounted { store, timed, ns } = Mounted::of(&device, model, true);
-        let (nodes, reads) = (store.stats().nodes_read, timed.times().of(Kind::Read).commands);
+        let (nodes, reads) = (store.stats().nodes_read, timed.times().of(CommandClass::Read).commands);
         println!("{name}: {} ms for {RECORDS} records, {nodes} nodes, {reads} reads", ns / 1_000_000);
         assert!(nodes > 1500, "the records are all over the tree: {nodes} nodes");
         let alone_ns = nodes * each_ns;
@@ -143,9 +143,9 @@ fn chunks_that_are_held_stay_in_memory() {
     ids.truncate(core.pages_at_once());
     assert!(chunks > 10 && ids.len() > 100, "{chunks} chunks, {} nodes", ids.len());
     let reads = |work: &dyn Fn()| {
-        let before = (timed.times().of(Kind::Read).commands, timed.clock().monotonic_ns());
+        let before = (timed.times().of(CommandClass::Read).commands, timed.clock().monotonic_ns());
         work();
-        let now = (timed.times().of(Kind::Read).commands, timed.clock().monotonic_ns());
+        let now = (timed.times().of(CommandClass::Read).commands, timed.clock().monotonic_ns());
         (now.0 - before.0, now.1 - before.1)
     };
     let find_all = || {

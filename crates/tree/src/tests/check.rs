@@ -134,7 +134,7 @@ fn a_node_that_is_damaged_or_cannot_be_read() {
         };
         drop(store);
         match by_device {
-            true => device.spoil(at.zone(), at.block()),
+            true => device.make_unreadable(at.zone(), at.block()),
             false => device.corrupt(at.zone(), at.block(), 1000, 4),
         }
         let found = scrub(&open(&device).unwrap().0);

@@ -292,7 +292,7 @@ fn a_data_zone_that_goes_offline_takes_no_record_with_it() {
     let lease = store.open_zone(zone::Role::Data).unwrap().unwrap();
     let acknowledged = put(2);
     store.sync(acknowledged).unwrap();
-    device.turn(lease.zone(), zone::ZoneState::Offline);
+    device.set_zone_state(lease.zone(), zone::ZoneState::Offline);
     let image = Arc::new(device.image(&CrashPlan::KeepAll));
     let (_, recovery) = open(&image).unwrap();
     assert!(recovery.last >= acknowledged, "{acknowledged:?} was acknowledged, {recovery:?}");
@@ -317,9 +317,9 @@ fn a_log_zone_that_can_only_be_read_is_not_given_up() {
             assert!(recovery.last >= acknowledged);
             drop(store);
             if round == 0 {
-                read_only
-                    .iter()
-                    .for_each(|&number| image.turn(zone::ZoneId(number), zone::ZoneState::ReadOnly));
+                read_only.iter().for_each(|&number| {
+                    image.set_zone_state(zone::ZoneId(number), zone::ZoneState::ReadOnly)
+                });
             }
             image = Arc::new(image.image(&full));
         }

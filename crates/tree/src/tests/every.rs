@@ -110,7 +110,7 @@ fn with_fault(
     device.inject(Fault::nth(kind, nth, effect));
     let ran = run(&device, base);
     let struck = device.counters().of(kind) - before.of(kind) >= nth;
-    device.heal();
+    device.clear_faults();
     let (store, recovery) = open(&device).unwrap_or_else(|error| panic!("{told}: {error}"));
     assert!(recovery.last >= ran.acknowledged, "{told}: {recovery:?} of {:?}", ran.acknowledged);
     let at = ran.after.range(..=recovery.last).next_back().unwrap().1;

@@ -64,7 +64,7 @@ fn dead_pages_that_cannot_be_read_keep_no_zone_from_being_cleaned() {
     let is_live = |at: &Address| live.contains_key(at) || chunks.iter().any(|chunk| chunk.address == *at);
     let dead: Vec<_> = pages.into_iter().filter(|at| !is_live(at)).collect();
     assert!(dead.len() > 2, "something is dead there");
-    dead.iter().for_each(|at| device.spoil(zone, at.block()));
+    dead.iter().for_each(|at| device.make_unreadable(zone, at.block()));
     assert!(clean(&store));
     assert_eq!(store.latched(), None);
     assert!(store.core.pool.usage(zone) == pool::Usage::Free { empty: true }, "it was emptied");
@@ -79,7 +79,7 @@ fn a_live_page_that_cannot_be_read_pins_its_zone_and_nothing_else() {
     let level = |at: &Address| store.core.load(live[at]).unwrap().unwrap().page().level();
     let at = pages.into_iter().find(|at| live.contains_key(at) && level(at) == 0).unwrap();
     let before = live.keys().filter(|at| at.zone() == zone).count();
-    device.spoil(zone, at.block());
+    device.make_unreadable(zone, at.block());
     drop(store);
     // Nothing is in memory but what the mount needed.
     let (store, _) = open(&device).unwrap();
@@ -110,14 +110,14 @@ fn a_read_that_fails_in_passing_keeps_no_zone_from_being_cleaned() {
     for page in 0..pages.len() as u32 {
         // All at once, and then the page by itself; or a bit of the page, when all are read at once.
         let alone = Fault::nth(CommandKind::Read, 2 + u64::from(page), Effect::Error);
-        let wrong = Fault::nth(CommandKind::Read, 1, Effect::Rot(page * bits + 99));
+        let wrong = Fault::nth(CommandKind::Read, 1, Effect::FlipBit(page * bits + 99));
         for faults in [vec![Fault::nth(CommandKind::Read, 1, Effect::Error), alone], vec![wrong]] {
             let image = Arc::new(device.image(&CrashPlan::KeepAll));
             let (store, _) = open(&image).unwrap();
             assert_eq!(next_to_clean(&store).0, zone);
             faults.iter().for_each(|fault| image.inject(fault.clone().on(zone)));
             assert!(clean(&store));
-            assert_eq!(image.struck().len(), faults.len(), "{faults:?}");
+            assert_eq!(image.failed_zones().len(), faults.len(), "{faults:?}");
             let is_free = store.core.pool.usage(zone) == pool::Usage::Free { empty: true };
             assert!(is_free, "{faults:?}");
             assert_eq!(contents(&store), model);
@@ -139,9 +139,9 @@ fn where_the_host_is_full_cleaning_ends_and_goes_on_later() {
     while clean_one() {
         times += 1;
     }
-    assert!(!device.struck().is_empty(), "the next zone was needed after {times}");
+    assert!(!device.failed_zones().is_empty(), "the next zone was needed after {times}");
     assert_eq!(store.latched(), None);
-    device.heal();
+    device.clear_faults();
     assert!(clean(&store), "the zone is tried again");
     assert_eq!(contents(&store), model);
 }
@@ -185,7 +185,7 @@ fn a_mount_that_needs_a_slot_tries_more_than_one_zone() {
         let log = store.pool().in_role(Role::Log);
         drop(store);
         // The log cannot go on where it was, and others hold all slots.
-        log.iter().for_each(|&zone| device.turn(zone, ZoneState::ReadOnly));
+        log.iter().for_each(|&zone| device.set_zone_state(zone, ZoneState::ReadOnly));
         let geometry = device.geometry().clone();
         let mut zone = geometry.zones;
         while (device.report().unwrap().iter().filter(|info| info.state.is_active()).count() as u32)
@@ -275,7 +275,7 @@ fn a_hole_in_what_was_durable_is_not_written_over() {
     }
     drop(store);
     let (end, zone) = ends[2];
-    device.spoil(zone, end - 1);
+    device.make_unreadable(zone, end - 1);
     let digest = device.digest();
     let error = open(&device).map(|_| ()).unwrap_err();
     assert!(matches!(&error, StoreError::Corrupt(what) if what.contains("-o ro")), "{error}");
@@ -314,7 +314,7 @@ fn reads_of_the_log(effect: Effect) -> (u32, u32) {
             }
             Err(_) => refused += 1,
         }
-        if copy.struck().is_empty() {
+        if copy.failed_zones().is_empty() {
             break;
         }
     }
@@ -349,7 +349,7 @@ fn a_log_whose_header_cannot_be_read_is_not_taken_for_none() {
 #[test]
 fn a_log_that_is_read_wrong_once_loses_nothing() {
     for bit in (0..4096 * 8).step_by(1117) {
-        let (opened, refused) = reads_of_the_log(Effect::Rot(bit));
+        let (opened, refused) = reads_of_the_log(Effect::FlipBit(bit));
         assert!(opened > 4 && refused == 0, "bit {bit}: {opened} and {refused}");
     }
 }
@@ -394,7 +394,7 @@ fn what_has_taken_effect_is_not_called_refused() {
     tx.zone_live(lease.zone(), 1);
     let lsn = store.commit(tx).expect("from its LSN on a transaction cannot fail");
     model.insert((0, 1, key), value);
-    assert_eq!((lsn, device.struck().len()), (store.last_lsn(), 1), "it was to be made durable");
+    assert_eq!((lsn, device.failed_zones().len()), (store.last_lsn(), 1), "it was to be made durable");
     assert_eq!(contents(&store), model);
     assert!(store.sync(lsn).is_err(), "who wants it durable is told");
     assert!(store.latched().is_some() && store.commit(Tx::new()).is_err());

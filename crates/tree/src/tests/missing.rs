@@ -81,7 +81,7 @@ fn a_log_that_has_moved_to_a_zone_that_is_gone_is_not_taken_for_the_older_one() 
     for (image, newer) in images {
         let whole = Arc::new(image.image_at(0, &CrashPlan::KeepAll));
         open(&whole).unwrap();
-        image.turn(newer, ZoneState::Offline);
+        image.set_zone_state(newer, ZoneState::Offline);
         if is_marked(&image) {
             is_refused(&image);
             refused += 1;
@@ -113,7 +113,7 @@ fn a_zone_of_the_log_that_died_empty_takes_nothing_along() {
     let [(used, _)] = in_use(&device)[..] else { panic!("{:?}", in_use(&device)) };
     for standby in (0..4).map(ZoneId).filter(|zone| *zone != used) {
         let image = Arc::new(device.image(&CrashPlan::KeepAll));
-        image.turn(standby, ZoneState::Offline);
+        image.set_zone_state(standby, ZoneState::Offline);
         let (store, _) = open(&image).unwrap();
         assert_eq!(contents(&store), model);
         let mut after = model.clone();
@@ -128,7 +128,7 @@ fn a_zone_of_the_log_that_is_long_dead_refuses_no_crash_in_a_switch() {
     let device = formatted(Spec::tiny(), &options());
     let [(used, _)] = in_use(&device)[..] else { panic!("{:?}", in_use(&device)) };
     let dead = (0..3).map(ZoneId).rfind(|zone| *zone != used).unwrap();
-    device.turn(dead, ZoneState::Offline);
+    device.set_zone_state(dead, ZoneState::Offline);
     let (store, _) = open(&device).unwrap();
     let (mut model, mut switches) = (Contents::new(), 0);
     device.record();
@@ -164,7 +164,7 @@ fn without_a_witness(spec: Spec, transactions: u32) -> (Arc<Emulated>, ZoneId) {
     let [(used, _)] = in_use(&device)[..] else { panic!("{:?}", in_use(&device)) };
     let others = (0..4).map(ZoneId).filter(|zone| *zone != used);
     let is_free = |zone: &ZoneId| device.report_zone(*zone).unwrap().state == ZoneState::Empty;
-    others.filter(is_free).skip(1).for_each(|zone| device.turn(zone, ZoneState::Offline));
+    others.filter(is_free).skip(1).for_each(|zone| device.set_zone_state(zone, ZoneState::Offline));
     let newer = fail_over(&device, Effect::TurnReadOnly(0), transactions);
     (device, newer)
 }
@@ -176,7 +176,7 @@ fn fail_over(device: &Arc<Emulated>, effect: Effect, transactions: u32) -> ZoneI
     let before = log_in_use(device);
     device.inject(Fault::nth(CommandKind::Append, 1, effect).on(before));
     (0..transactions).for_each(|number| put(&store, &mut model, 10 + number));
-    device.heal();
+    device.clear_faults();
     log_in_use(device)
 }
 
@@ -195,7 +195,7 @@ fn a_last_batch_that_the_device_refuses_to_read_is_missed() {
         if is_full {
             device.finish(zone).unwrap();
         }
-        device.spoil(zone, last);
+        device.make_unreadable(zone, last);
         is_refused(&device);
     }
 }
@@ -246,7 +246,7 @@ fn what_stands_behind_a_header_that_cannot_be_read_is_missed() {
     for effect in [Effect::Error, Effect::Torn(1), Effect::TurnReadOnly(0)] {
         for transactions in [1, 3] {
             let (device, newer) = after_a_failure(effect, transactions);
-            device.spoil(newer, 0);
+            device.make_unreadable(newer, 0);
             is_refused(&device);
             let (device, newer) = after_a_failure(effect, transactions);
             device.corrupt(newer, 0, 20, 1);
@@ -254,7 +254,7 @@ fn what_stands_behind_a_header_that_cannot_be_read_is_missed() {
         }
     }
     let (device, newer) = without_a_witness(Spec::power_of_two(), 1);
-    device.spoil(newer, 0);
+    device.make_unreadable(newer, 0);
     is_refused(&device);
     let (device, newer) = without_a_witness(Spec::power_of_two(), 3);
     device.corrupt(newer, 0, 20, 1);
@@ -268,7 +268,7 @@ fn a_log_that_has_moved_to_a_zone_that_shows_its_header_alone_is_not_taken_for_t
     for effect in [Effect::Error, Effect::TurnReadOnly(0)] {
         let (device, newer) = after_a_failure(effect, 1);
         let pointer = device.report_zone(newer).unwrap().pointer;
-        (1..pointer).for_each(|block| device.spoil(newer, block));
+        (1..pointer).for_each(|block| device.make_unreadable(newer, block));
         is_refused(&device);
     }
 }
@@ -283,7 +283,7 @@ fn a_zone_that_goes_offline_while_it_is_searched_ends_the_mount() {
         let appends = device.counters().of(CommandKind::Append);
         device.inject(Fault::nth(CommandKind::Read, nth, Effect::TurnOffline).on(newer));
         let opened = open(&device);
-        if device.struck().is_empty() {
+        if device.failed_zones().is_empty() {
             assert!(nth > 3, "the header is read twice, and what is behind it");
             break;
         }
@@ -299,7 +299,7 @@ fn a_zone_that_cannot_be_read_at_all_is_soon_given_up() {
     let pointer = device.report_zone(newer).unwrap().pointer;
     assert!(pointer > 400);
     device.corrupt(newer, 0, 20, 1);
-    (1..pointer).for_each(|block| device.spoil(newer, block));
+    (1..pointer).for_each(|block| device.make_unreadable(newer, block));
     let before = device.counters().of(CommandKind::Read);
     drop(open(&device));
     let reads = device.counters().of(CommandKind::Read) - before;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use emulated::timed::{Kind, Model, Timed};
+use emulated::timed::{CommandClass, Model, Timed};
 use rt::sync::Mutex;
 use rt::{ManualClock, Timestamp};
 use zone::{Cause, Role, ZoneId};
@@ -792,7 +792,7 @@ fn the_table_of_zones_is_read_in_few_pieces() {
         let (store, _) = Store::open(timed.clone(), &config(), &mut Plain).unwrap();
         store.set_client(Arc::new(Plain));
         assert_eq!(contents(&store), Contents::new());
-        timed.times().of(Kind::Read).commands
+        timed.times().of(CommandClass::Read).commands
     };
     let (few, many) = (reads(100), reads(6000));
     assert!(many <= few + 2, "{few} reads, and {many} with sixty times as many zones");

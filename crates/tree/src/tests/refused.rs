@@ -113,7 +113,7 @@ fn a_volume_can_be_made_where_a_log_zone_of_another_can_only_be_read() {
         let device = Arc::new(Emulated::new(Spec::tiny()));
         let identity = ZoneIdentity { fs_id: FsId([8; 16]), zone, life: Life(1), role: Role::Log };
         device.append(zone, &zone::format::encode_header(&identity, shape)).unwrap();
-        device.turn(zone, ZoneState::ReadOnly);
+        device.set_zone_state(zone, ZoneState::ReadOnly);
         if !is_readable {
             let (effect, times) = (Effect::Error, u64::MAX);
             device.inject(Fault { kind: CommandKind::Read, zone: Some(zone), after: 0, times, effect });

@@ -47,18 +47,18 @@ impl Damage {
         let state = device.report_zone(zone).unwrap().state;
         let capacity = device.geometry().zone_blocks;
         let written = || (0..capacity).filter(|&block| device.is_written(zone, block));
-        let refuse = |block| device.spoil(zone, block);
+        let refuse = |block| device.make_unreadable(zone, block);
         let spoil = |block| device.corrupt(zone, block, 20, 1);
         match self {
             Damage::None => zone == ZoneId(0),
             _ if state == ZoneState::Offline => false,
             Damage::Offline => {
-                device.turn(zone, ZoneState::Offline);
+                device.set_zone_state(zone, ZoneState::Offline);
                 true
             }
             _ if state == ZoneState::Empty => false,
             Damage::ReadOnly => {
-                device.turn(zone, ZoneState::ReadOnly);
+                device.set_zone_state(zone, ZoneState::ReadOnly);
                 state != ZoneState::ReadOnly
             }
             Damage::HeaderRefused => written().take(1).map(refuse).count() > 0,
@@ -287,7 +287,7 @@ fn story_of(name: &'static str, fault: Option<Fault>, moves: u32) -> Story {
     let at = log_in_use(&story.device);
     fault.into_iter().for_each(|fault| story.device.inject(fault.on(at)));
     story.go_on(&store, moves);
-    assert!(story.device.struck().is_empty() == story.name.starts_with("moves"), "{name}");
+    assert!(story.device.failed_zones().is_empty() == story.name.starts_with("moves"), "{name}");
     story
 }
 

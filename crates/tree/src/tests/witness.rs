@@ -10,7 +10,7 @@ use super::*;
 /// A volume with a few transactions, the fourth zone of which takes nothing.
 fn begun() -> Arc<Emulated> {
     let device = formatted(Spec::tiny(), &options());
-    device.turn(ZoneId(3), ZoneState::ReadOnly);
+    device.set_zone_state(ZoneId(3), ZoneState::ReadOnly);
     used(device)
 }
 
@@ -82,7 +82,7 @@ fn a_witness_is_given_up_where_the_last_resort_fails() {
         let image = full(&device);
         image.inject(append_fails(effect).on(ZoneId(3)).forever());
         let (store, recovery) = open(&image).unwrap_or_else(|error| panic!("{effect:?}: {error}"));
-        assert!(!image.struck().is_empty(), "the last resort was tried");
+        assert!(!image.failed_zones().is_empty(), "the last resort was tried");
         assert_eq!(recovery.last, last, "{effect:?}");
         store.checkpoint().unwrap();
         put(&store, 13);

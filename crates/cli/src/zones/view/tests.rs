@@ -12,7 +12,7 @@ fn view() -> (ZoneView, Vec<u8>) {
     for _ in 0..8 {
         device.append(ZoneId(2), &bytes).unwrap();
     }
-    device.turn(ZoneId(3), ZoneState::Offline);
+    device.set_zone_state(ZoneId(3), ZoneState::Offline);
     let view = ZoneView::new(device, (11, 12), Timestamp(5)).unwrap();
     (view, bytes)
 }

@@ -81,7 +81,7 @@ fn hurt(device: &Emulated, (zone, block): (ZoneId, Blocks), rng: &mut Rng) {
     match rng.u8(0..3) {
         0 => device.corrupt(zone, block, rng.u32(0..BLOCK), 1 << rng.u8(0..8)),
         1 => (0..BLOCK).for_each(|byte| device.corrupt(zone, block, byte, rng.u8(1..=255))),
-        _ => device.spoil(zone, block),
+        _ => device.make_unreadable(zone, block),
     }
 }
 

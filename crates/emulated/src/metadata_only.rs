@@ -16,7 +16,7 @@ use zone::machine::Machine;
 use zone::{Blocks, Command, Device, DeviceError, Geometry, Output, Result, ZoneId, ZoneInfo, ZoneState};
 
 /// The device.
-pub struct Hollow {
+pub struct MetadataOnly {
     geometry: Geometry,
     file: File,
     state: Mutex<State>,
@@ -25,7 +25,7 @@ pub struct Hollow {
 struct State {
     machine: Machine,
     /// Of each zone the blocks that are kept, in order, and where in the file each is.
-    kept: Vec<Vec<(Blocks, u32)>>,
+    stored: Vec<Vec<(Blocks, u32)>>,
     /// Blocks of the file that nobody uses.
     unused: Vec<u32>,
     /// Blocks of the file.
@@ -41,32 +41,32 @@ impl State {
     }
 
     fn find(&self, zone: ZoneId, block: Blocks) -> Option<u32> {
-        let kept = &self.kept[zone.0 as usize];
-        kept.binary_search_by_key(&block, |(block, _)| *block).ok().map(|at| kept[at].1)
+        let stored = &self.stored[zone.0 as usize];
+        stored.binary_search_by_key(&block, |(block, _)| *block).ok().map(|at| stored[at].1)
     }
 }
 
-impl Hollow {
+impl MetadataOnly {
     /// A device of empty zones of one capacity, which keeps blocks in this file.
-    pub fn new(geometry: Geometry, file: File) -> Hollow {
+    pub fn new(geometry: Geometry, file: File) -> MetadataOnly {
         let empty = ZoneInfo { state: ZoneState::Empty, capacity: geometry.zone_blocks, pointer: 0 };
         let zones = geometry.zones as usize;
         let machine = Machine::new(geometry.clone(), vec![empty; zones]);
-        let state = State { machine, kept: vec![Vec::new(); zones], unused: Vec::new(), blocks: 0 };
-        Hollow { geometry, file, state: Mutex::new(state) }
+        let state = State { machine, stored: vec![Vec::new(); zones], unused: Vec::new(), blocks: 0 };
+        MetadataOnly { geometry, file, state: Mutex::new(state) }
     }
 
     /// Bytes of memory that the device needs.
     pub fn memory_bytes(&self) -> u64 {
         let state = self.state.lock();
         let of_zone = size_of::<ZoneInfo>() + size_of::<Vec<(Blocks, u32)>>();
-        let kept: usize = state.kept.iter().map(Vec::capacity).sum();
+        let stored: usize = state.stored.iter().map(Vec::capacity).sum();
         let unused = state.unused.capacity() * size_of::<u32>();
-        (state.kept.len() * of_zone + kept * size_of::<(Blocks, u32)>() + unused) as u64
+        (state.stored.len() * of_zone + stored * size_of::<(Blocks, u32)>() + unused) as u64
     }
 
     /// Bytes of blocks that are kept.
-    pub fn kept_bytes(&self) -> u64 {
+    pub fn stored_bytes(&self) -> u64 {
         let state = self.state.lock();
         (u64::from(state.blocks) - state.unused.len() as u64) * u64::from(self.geometry.block_size)
     }
@@ -87,13 +87,13 @@ impl Hollow {
             let slot = state.slot();
             let written = self.file.write_all_at(bytes, self.place(slot));
             written.map_err(|error| failed(zone, "append", &error))?;
-            state.kept[zone.0 as usize].push((block, slot));
+            state.stored[zone.0 as usize].push((block, slot));
         }
         Ok(begin)
     }
 }
 
-impl Device for Hollow {
+impl Device for MetadataOnly {
     fn geometry(&self) -> &Geometry {
         &self.geometry
     }
@@ -145,8 +145,8 @@ impl Device for Hollow {
     fn reset(&self, zone: ZoneId) -> Result<()> {
         let mut state = self.state.lock();
         state.machine.reset(zone, None)?;
-        let kept = std::mem::take(&mut state.kept[zone.0 as usize]);
-        state.unused.extend(kept.into_iter().map(|(_, slot)| slot));
+        let stored = std::mem::take(&mut state.stored[zone.0 as usize]);
+        state.unused.extend(stored.into_iter().map(|(_, slot)| slot));
         Ok(())
     }
 

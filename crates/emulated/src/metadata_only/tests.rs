@@ -12,17 +12,17 @@ fn zeros_are_read_and_not_kept() {
         conventional: 0,
         seek_bytes: Geometry::SEEK_BYTES,
     };
-    let device = Hollow::new(geometry, tempfile::tempfile().unwrap());
+    let device = MetadataOnly::new(geometry, tempfile::tempfile().unwrap());
     let (zone, mut found) = (ZoneId(3), vec![9; 3 * 4096]);
     let written = [vec![0; 4096], vec![7; 4096], vec![0; 4096]].concat();
     assert_eq!([0, 1].map(|_| device.append(zone, &written).unwrap()), [0, 3]);
-    assert_eq!(device.kept_bytes(), 2 * 4096);
+    assert_eq!(device.stored_bytes(), 2 * 4096);
     device.read(zone, 3, &mut found).unwrap();
     assert_eq!(found, written);
     let beyond = device.read(zone, 4, &mut found);
     assert!(matches!(beyond, Err(DeviceError::Unwritten { zone: ZoneId(3), block: 6 })), "{beyond:?}");
     device.reset(zone).unwrap();
-    assert_eq!((device.kept_bytes(), device.report_zone(zone).unwrap().pointer), (0, 0));
+    assert_eq!((device.stored_bytes(), device.report_zone(zone).unwrap().pointer), (0, 0));
     // What it kept for the last life is used again.
     device.append(zone, &[5; 4096]).unwrap();
     device.append(ZoneId(4), &[6; 4096]).unwrap();
