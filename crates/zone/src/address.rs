@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ZoneId(pub u32);
 
-/// How often a zone was reset. Counts up; an address keeps its 12 low bits.
+/// How often a zone was reset. Counts up; an address contains its 12 low bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Life(pub u32);
 
@@ -16,7 +16,7 @@ impl Life {
         Life(self.0.wrapping_add(1))
     }
 
-    /// The bits that an address carries.
+    /// The bits that an address contains.
     pub fn low_bits(self) -> u16 {
         (self.0 & 0xfff) as u16
     }
@@ -31,11 +31,11 @@ pub type Blocks = u32;
 pub struct Address(u64);
 
 impl Address {
-    /// The address that names nothing.
+    /// The address that refers to no block.
     pub const NONE: Address = Address(0);
-    /// Zones that can be addressed.
+    /// The largest number of zones that can be addressed.
     pub const ZONES_MAX: u32 = (1 << 24) - 1;
-    /// Blocks of one zone that can be addressed.
+    /// The largest number of blocks of one zone that can be addressed.
     pub const BLOCKS_MAX: Blocks = 1 << 28;
 
     /// The address of `block` in `zone` during `life`.
@@ -57,7 +57,7 @@ impl Address {
         self.0
     }
 
-    /// Whether this names nothing.
+    /// Whether this refers to no block.
     pub fn is_none(self) -> bool {
         self.0 == 0
     }
@@ -77,12 +77,12 @@ impl Address {
         (self.0 & 0xfff) as u16
     }
 
-    /// Whether this was written in `life` (as far as 12 bits tell).
+    /// Whether this was written in `life`, as far as 12 bits can distinguish lives.
     pub fn is_of(self, life: Life) -> bool {
         self.life_low_bits() == life.low_bits()
     }
 
-    /// The address `blocks` further on in the same zone.
+    /// The address `blocks` behind this one in the same zone.
     pub fn offset(self, blocks: Blocks) -> Self {
         assert!(self.block() + blocks < Self::BLOCKS_MAX, "{self:?} + {blocks} leaves its zone");
         Address(self.0 + (u64::from(blocks) << 12))

@@ -1,23 +1,23 @@
 //! The device trait and its contract.
 //!
-//! Everything that a medium may do to us is written here, by method, and the crate `emulated` does all of it:
+//! Each method states what a medium may do, and the crate `emulated` does all of it:
 //!
 //! * One logical block is atomic; nothing larger is.
-//! * What was appended since the last [`Device::flush`] may, after a loss of power, be there, be
-//!   lost, or be torn at a block boundary, each append by itself, with the write pointer beyond it.
+//! * After a loss of power, each append since the last [`Device::flush`] may be present, lost, or torn at a block
+//!   boundary, independently of the others, with the write pointer beyond it.
 //! * A reset is durable only after a flush; until then the old contents may come back.
-//! * In a `Full` or `ReadOnly` zone the write pointer tells nothing.
+//! * In a `Full` or `ReadOnly` zone the write pointer has no meaning.
 //! * After a loss of power an active zone may come back `Full`.
 //! * The capacity of a zone may change when it is reset.
 //! * A zone may become `ReadOnly` or `Offline` at any time.
-//! * What a process reads after its predecessor was killed need not be durable: flush first.
-//! * Of some zones, the last ones, nobody keeps a pointer ([`Geometry::conventional`]): whenever the device
-//!   is opened they are `Empty` where block 0 of their last life was lost or erased, and `Full` otherwise.
+//! * After a process was killed, the data that the next process reads need not be durable: it must flush first.
+//! * Some zones, the last ones, have no persistent pointer ([`Geometry::conventional`]). When the device is opened,
+//!   such a zone is `Empty` if block 0 of its last life was lost or erased, and `Full` otherwise.
 
 use crate::{Blocks, MetadataCopy, Result, Role, ZoneId};
 
-/// The shape of a device. Sizes need not be powers of two and zones need not be alike (I-ZONE-2):
-/// the capacity of each is in its [`ZoneInfo`].
+/// The shape of a device. Sizes need not be powers of two, and zones may differ (I-ZONE-2): the capacity of each is
+/// in its [`ZoneInfo`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Bytes of a logical block: a power of two from 512 to 65536.
@@ -32,18 +32,19 @@ pub struct Geometry {
     pub max_active: u32,
     /// The largest single append, in blocks.
     pub max_append: Blocks,
-    /// How many zones, the last ones, have a pointer only while the device is open: the medium could write
-    /// them anywhere, and keeps none. What begins such a zone is never a block of zeros.
+    /// The number of zones, the last ones, that have a pointer only while the device is open: the medium can write
+    /// them anywhere and stores no pointer for them. Block 0 of such a zone is never a block of zeros.
     pub conventional: u32,
-    /// How much could be read in the time that it takes to begin elsewhere: what lies between two pieces is read with
-    /// them rather than passed over if it is less. Of the device, not of the volume: nothing stored depends on it.
+    /// How many bytes the device can read in the time of one seek. If the gap between two reads is shorter, both are
+    /// done as one read that includes the gap. This is a property of the device and not of the volume: nothing stored
+    /// depends on it.
     pub seek_bytes: u32,
 }
 
 impl Geometry {
-    /// [`Geometry::seek_bytes`] where nothing has to be moved to get there.
+    /// [`Geometry::seek_bytes`] of a device without moving parts.
     pub const SEEK_BYTES: u32 = 128 << 10;
-    /// The same of a disk: some milliseconds at a quarter of a gigabyte a second.
+    /// The same for a disk: a few milliseconds at 250 MB/s.
     pub const SEEK_BYTES_OF_DISK: u32 = 1 << 20;
 
     /// Whether the zone has a pointer only while the device is open.
@@ -51,7 +52,7 @@ impl Geometry {
         zone.0 >= self.sequential()
     }
 
-    /// How many zones, the first ones, keep their pointers by themselves.
+    /// The number of zones, the first ones, whose pointers the device stores.
     pub fn sequential(&self) -> u32 {
         self.zones - self.conventional
     }
@@ -66,16 +67,16 @@ pub enum ZoneState {
     Open,
     /// Partly written, counted against the active limit only.
     Closed,
-    /// Takes no more writes; the pointer tells nothing.
+    /// Takes no more writes; the pointer has no meaning.
     Full,
-    /// Will never take a write again, can be read; the pointer tells nothing.
+    /// Can be read but never written again; the pointer has no meaning.
     ReadOnly,
     /// Can be neither read nor written.
     Offline,
 }
 
 impl ZoneState {
-    /// Whether [`ZoneInfo::pointer`] can be believed.
+    /// Whether [`ZoneInfo::pointer`] has a meaning.
     pub fn has_pointer(self) -> bool {
         matches!(self, ZoneState::Empty | ZoneState::Open | ZoneState::Closed)
     }
@@ -89,11 +90,11 @@ impl ZoneState {
 /// A zone as the device reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneInfo {
-    /// What it can do.
+    /// Its state.
     pub state: ZoneState,
-    /// How many blocks it holds, from block 0.
+    /// How many of its blocks can be written, from block 0.
     pub capacity: Blocks,
-    /// The next block to be written; meaningless unless [`ZoneState::has_pointer`].
+    /// The next block to be written; has no meaning unless [`ZoneState::has_pointer`].
     pub pointer: Blocks,
 }
 
@@ -109,7 +110,7 @@ pub enum Command<'a> {
         /// A whole number of blocks.
         into: &'a mut [u8],
     },
-    /// Appends at the pointer, wherever that is when the device gets to it.
+    /// Appends at the pointer that the zone has when the device executes the command.
     Append {
         /// The zone.
         zone: ZoneId,
@@ -118,24 +119,24 @@ pub enum Command<'a> {
     },
 }
 
-/// What became of one command of a batch.
+/// The result of one command of a batch.
 pub type Output = Result<Blocks>;
 
-/// The room of a file system that holds a device in a file, in bytes.
+/// The space of the host file system that contains a device in a file, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostSpace {
-    /// What it has left.
+    /// Free space of the host file system.
     pub available: u64,
-    /// The zones that have blocks of it.
+    /// The zones for which blocks of the host are allocated.
     pub allocated: u64,
-    /// The zones that have none yet: what the device may still take.
+    /// The other zones: the space that the device may still allocate.
     pub unallocated: u64,
-    /// What it must have left for a zone of data to be opened.
+    /// The free space that must remain when a data zone is opened.
     pub reserve: u64,
 }
 
 impl HostSpace {
-    /// What all zones can hold, as far as it has room for them: at least what can be written.
+    /// A lower bound of the data that can be written to all zones with the present space of the host.
     pub fn capacity(&self) -> u64 {
         match self.available < self.unallocated {
             true => self.allocated + self.available.saturating_sub(self.reserve),
@@ -144,9 +145,9 @@ impl HostSpace {
     }
 }
 
-/// A zoned device, exclusively ours. Every method may be called from many threads at once.
+/// A zoned device that no other program uses. Every method may be called by several threads at the same time.
 ///
-/// Buffers need no alignment: a device that wants one copies what does not have it.
+/// Buffers need no alignment: a device that needs aligned buffers copies the others.
 pub trait Device: Send + Sync {
     /// The shape; does not change while the device is open.
     fn geometry(&self) -> &Geometry;
@@ -157,17 +158,17 @@ pub trait Device: Send + Sync {
     /// The state of one zone.
     fn report_zone(&self, zone: ZoneId) -> Result<ZoneInfo>;
 
-    /// Reads a whole number of blocks. Blocks beyond the pointer are refused (`Unwritten`), except in
-    /// zones that have no pointer, where they read as anything.
+    /// Reads a whole number of blocks. Blocks beyond the pointer are refused (`Unwritten`), except in zones that have
+    /// no pointer, where they read as anything.
     fn read(&self, zone: ZoneId, block: Blocks, into: &mut [u8]) -> Result<()>;
 
-    /// Appends a whole number of blocks, at most [`Geometry::max_append`], and says at which block
-    /// they begin. Opens an empty or closed zone by itself. When it fails, later appends of this zone
-    /// that are already under way may fail too, and the zone's pointer has to be reported anew.
+    /// Appends a whole number of blocks, at most [`Geometry::max_append`], and returns the block at which they begin.
+    /// Opens an empty or closed zone implicitly. If it fails, later appends to this zone that are already in flight
+    /// may fail too, and the zone's pointer must be reported again.
     fn append(&self, zone: ZoneId, from: &[u8]) -> Result<Blocks>;
 
-    /// Carries out many commands at once, in any order among them, and waits for all. Reads give 0,
-    /// appends give the block where they landed. One output for each command, in its place.
+    /// Executes several commands at once, in any order, and waits for all of them. Returns one output for each
+    /// command, in the order of the batch: 0 for a read, the block where it landed for an append.
     fn run(&self, batch: &mut [Command<'_>]) -> Vec<Output>;
 
     /// Makes the zone `Full`.
@@ -176,44 +177,43 @@ pub trait Device: Send + Sync {
     /// Makes the zone `Empty`; durable only after [`Device::flush`].
     fn reset(&self, zone: ZoneId) -> Result<()>;
 
-    /// Makes durable all that was completed before this call, on every device below that was written.
+    /// Makes all commands durable that completed before this call, on every device below that was written.
     fn flush(&self) -> Result<()>;
 
-    /// Gives what the medium still holds for one zone that was reset back to whoever provides it (the host of a file, a
-    /// disk that can discard), where there is such a zone and its reset is durable; whether there was one. It may take
-    /// long, and is done aside: nothing that can be read changes, and no flush waits for it.
+    /// Discards the storage behind one zone whose reset is durable: returns it to the host of a file, or discards it
+    /// on a disk that supports that. Returns whether there was such a zone. This may take long and is called in the
+    /// background: it changes nothing that can be read, and no flush waits for it.
     fn discard_one_zone(&self) -> bool {
         false
     }
 
-    /// What the zone is leased for from now on, and of what class the lifetimes are of what is written there: 0 where
-    /// nothing is known, and the larger the longer. A device that can place what lives apart does so; it changes
+    /// Sets the role of the data that is written to the zone from now on, and its lifetime class: 0 if that is
+    /// unknown, and larger for longer lifetimes. A device that can separate data by lifetime does so. It changes
     /// nothing that can be read.
     fn set_placement(&self, _zone: ZoneId, _role: Role, _class: u8) {}
 
-    /// What the file system that holds the device has left; nothing where none holds it, or where that is not known.
+    /// The space of the host file system; `None` if there is no host file system or its space is unknown.
     fn host_space(&self) -> Option<HostSpace> {
         None
     }
 
-    /// Whether what holds the device has room for so many more zones; a device that is held by nothing has what it has.
-    /// Others may take that room in the next moment.
+    /// Whether the host file system has space for `zones` more zones; always true for a device without one. Other
+    /// programs may take that space at any time.
     fn has_space_for(&self, _zones: u64) -> bool {
         true
     }
 
-    /// The copies of what the device keeps beside its zones, as they were found when they were last read; none where
-    /// it keeps nothing.
+    /// The state of each copy of the device metadata when it was last read; empty if the device has none.
     fn device_metadata_copies(&self) -> Vec<MetadataCopy> {
         Vec::new()
     }
 
-    /// Reads these copies anew. Waits for a flush that is under way.
+    /// Reads these copies again. Waits for a flush in progress.
     fn verify_device_metadata(&self) -> Vec<MetadataCopy> {
         Vec::new()
     }
 
-    /// Bytes that the device itself wrote to keep its zones (the states of a file's zones).
+    /// Bytes of device metadata that were written, such as the states of the zones of a file.
     fn device_metadata_bytes_written(&self) -> u64 {
         0
     }

@@ -1,12 +1,12 @@
-//! What a device keeps of itself beside its zones, and in how many copies.
+//! The metadata that a device stores beside its zones, and the state of each copy.
 //!
-//! A device without zones of its own keeps a header and two tables of zone states. Each is there more than
-//! once, so that no single damage takes the volume away; but only as long as somebody hears of the damage.
+//! A device in a file or on an ordinary disk stores a header and two tables of zone states. Each is stored more than
+//! once, so that no single damage makes the volume unusable. That helps only if damage is reported.
 
-/// One copy.
+/// One of the stored copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MetadataPart {
-    /// The header at the very start.
+    /// The header at offset 0.
     FirstHeader,
     /// The header behind it.
     SecondHeader,
@@ -14,12 +14,12 @@ pub enum MetadataPart {
     EndHeader,
     /// The states of the zones.
     FirstTable,
-    /// The states of the zones before the newest, or the newest.
+    /// The other table: a state of a zone is written to both tables in turn.
     SecondTable,
 }
 
 impl MetadataPart {
-    /// What it is called in what programs read.
+    /// Its key in machine-readable output.
     pub fn key(self) -> &'static str {
         match self {
             MetadataPart::FirstHeader => "first_header",
@@ -30,12 +30,12 @@ impl MetadataPart {
         }
     }
 
-    /// Whether it is a copy of the header, and not a table.
+    /// Whether it is a copy of the header and not a table.
     pub fn is_header(self) -> bool {
         self < MetadataPart::FirstTable
     }
 
-    /// What it is called in messages.
+    /// Its name in messages.
     pub fn name(self) -> &'static str {
         match self {
             MetadataPart::FirstHeader => "the first copy of the header",
@@ -47,28 +47,28 @@ impl MetadataPart {
     }
 }
 
-/// What a copy was found to be.
+/// The state of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CopyState {
-    /// What it should be.
+    /// It is as it should be.
     Whole,
-    /// Not what it should be; why.
+    /// It is damaged, with the reason.
     Damaged(String),
-    /// The volume has none; why, and whether it will get one.
+    /// The volume has no such copy, with the reason and whether it will get one.
     Absent(&'static str),
 }
 
-/// A copy, and what it was found to be.
+/// A copy and its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetadataCopy {
     /// Which one.
     pub record: MetadataPart,
-    /// What it was found to be.
+    /// Its state.
     pub state: CopyState,
 }
 
 impl MetadataCopy {
-    /// What is wrong with it, in a sentence, if anything is.
+    /// A sentence that describes the damage, if there is any.
     pub fn damage(&self) -> Option<String> {
         match &self.state {
             CopyState::Damaged(why) => Some(format!("{} {why}", self.record.name())),

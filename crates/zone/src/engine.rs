@@ -1,9 +1,9 @@
-//! Reads and writes of a file or block device: direct where the host can, many at once by io_uring where
-//! that is permitted, one after the other otherwise.
+//! Reads and writes of a file or block device. It uses direct I/O if the host supports it, and executes the commands
+//! of a batch concurrently with io_uring if that is permitted, and one after the other otherwise.
 //!
-//! A buffer that a kernel command uses belongs to that command until its completion has been seen:
-//! a batch returns only when every command that it submitted has completed. If the kernel refuses to
-//! say so, the process ends, because nothing could be told about its memory any more.
+//! A buffer that a kernel command uses belongs to that command until its completion was seen. A batch returns only
+//! when every submitted command has completed. If the kernel does not report completions, the process aborts, because
+//! its memory could still be written to.
 //!
 //! It does not know what a zone is.
 
@@ -27,38 +27,38 @@ use self::buffer::{ALIGNMENT, Buffer, Buffers};
 use self::host_recorder::HostRecorder;
 use self::write_cache::WriteCache;
 
-/// Commands of one batch that are under way at once.
+/// The commands of one batch that are in flight at once.
 const DEPTH: u32 = 64;
-/// The largest length given to the kernel in one command; what is left over is done after it.
+/// The largest length of one command to the kernel; the rest of a transfer is done after it.
 const LENGTH_MAX: usize = 1 << 30;
 
-/// The file and the means to reach it.
+/// A file and the rings and buffers for its I/O.
 pub(crate) struct Engine {
     file: File,
     /// Whether it is a block device.
     is_device: bool,
     /// Whether buffers have to be aligned.
     direct: bool,
-    /// Rings that nobody uses at the moment.
+    /// Rings that are not in use.
     rings: Mutex<Vec<IoUring>>,
-    /// Whether a ring can be had; false once the kernel has refused one.
+    /// Whether rings are permitted; false once the kernel has refused one.
     has_rings: AtomicBool,
     buffers: Buffers,
-    /// What stands between us and the file, where losses of power are tried out.
+    /// A volatile write cache in front of the file, for crash tests.
     write_cache: Option<WriteCache>,
     pub(crate) recorder: HostRecorder,
 }
 
 /// One read or write.
 pub enum Transfer<'a> {
-    /// A read until `into` is full.
+    /// A read that fills `into`.
     Read {
         /// Bytes from the beginning of the device.
         offset: u64,
         /// A whole number of blocks.
         into: &'a mut [u8],
     },
-    /// To a write stream of the device, or to none (0).
+    /// A write to a write stream of the device, or without a stream (0).
     Write {
         /// Bytes from the beginning of the device.
         offset: u64,
@@ -78,7 +78,7 @@ impl Transfer<'_> {
     }
 }
 
-/// A transfer and the aligned memory that stands in for the caller's, where that is needed.
+/// A transfer, and an aligned bounce buffer if the caller's memory is not aligned.
 struct Prepared<'t, 'a> {
     transfer: &'t mut Transfer<'a>,
     bounce: Option<Buffer>,
@@ -91,8 +91,8 @@ impl Prepared<'_, '_> {
         }
     }
 
-    /// The command for the ring. It names memory of `self`, which must not be touched or freed until
-    /// the command has completed.
+    /// The command for the ring. It refers to memory of `self`, which must not be accessed or freed until the command
+    /// has completed.
     fn entry(&mut self, fd: types::Fd) -> squeue::Entry {
         let offset = self.offset();
         let length = |bytes: &[u8]| bytes.len().min(LENGTH_MAX) as u32;
@@ -115,7 +115,7 @@ impl Prepared<'_, '_> {
         }
     }
 
-    /// Does what is left after the first `done` bytes.
+    /// Transfers the bytes after the first `done`.
     fn finish(&mut self, file: &File, done: usize) -> std::io::Result<()> {
         let offset = self.offset() + done as u64;
         match (&mut *self.transfer, &mut self.bounce) {
@@ -139,12 +139,12 @@ impl Prepared<'_, '_> {
 }
 
 impl Engine {
-    /// Makes and touches buffers for so many transfers of so many bytes.
+    /// Allocates and touches buffers for `count` transfers of `bytes` bytes.
     pub(crate) fn prepare_buffers(&self, count: usize, bytes: usize) {
         self.buffers.prepare(count, bytes);
     }
 
-    /// Reaches the file directly if a read of `unit` aligned bytes at `unit` can be had so.
+    /// Uses direct I/O if a read of `unit` aligned bytes at offset `unit` succeeds with it.
     pub(crate) fn new(file: File, unit: usize) -> std::io::Result<Self> {
         if let Some(write_cache) = WriteCache::from_environment(&file, unit)? {
             return Ok(Engine { direct: false, write_cache: Some(write_cache), ..Engine::of_direct(file) });
@@ -159,7 +159,7 @@ impl Engine {
         if tried.is_err() {
             rustix::fs::fcntl_setfl(&engine.file, flags - OFlags::DIRECT)?;
             engine.direct = false;
-            // Whoever reads what cannot be read is told; here the question was another.
+            // A medium error is reported to the caller that reads these bytes later. Here only direct I/O is tested.
             match engine.read(unit as u64, &mut buffer) {
                 Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => {}
                 read => read?,
@@ -168,7 +168,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Reaches directly what was opened so (O_DIRECT).
+    /// For a file that was opened with `O_DIRECT`.
     pub(crate) fn of_direct(file: File) -> Self {
         Engine {
             file,
@@ -182,12 +182,12 @@ impl Engine {
         }
     }
 
-    /// What is reached.
+    /// The file.
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
-    /// Whether the host's page cache is passed by.
+    /// Whether the host's page cache is bypassed.
     pub(crate) fn is_direct(&self) -> bool {
         self.direct
     }
@@ -210,7 +210,7 @@ impl Engine {
         self.one(&mut Transfer::Write { offset, from, stream: 0 })
     }
 
-    /// The same, to a write stream. Only io_uring takes one along.
+    /// The same, to a write stream. Only io_uring can pass a stream to the kernel.
     pub(crate) fn write_to(&self, stream: u8, offset: u64, from: &[u8]) -> std::io::Result<()> {
         let mut write = [Transfer::Write { offset, from, stream }];
         self.run(&mut write).pop().expect("one result for one write")
@@ -227,7 +227,7 @@ impl Engine {
         done
     }
 
-    /// Carries out all transfers, in any order, and waits for them. One result each.
+    /// Executes all transfers, in any order, and waits for them. Returns one result for each.
     pub(crate) fn run(&self, transfers: &mut [Transfer<'_>]) -> Vec<std::io::Result<()>> {
         let has_stream = |transfer: &Transfer<'_>| transfer.stream() > 0;
         let at_once = (transfers.len() > 1 || transfers.iter().any(has_stream)) && self.write_cache.is_none();
@@ -254,16 +254,16 @@ impl Engine {
         }
     }
 
-    /// What the kernel said of one transfer, after what it left undone is done.
+    /// The result of one transfer, after its unfinished part was done.
     fn complete(&self, prepared: &mut Prepared<'_, '_>, moved: i32) -> std::io::Result<()> {
         match usize::try_from(moved) {
             Ok(moved) if moved == prepared.len() => Ok(()),
             Ok(moved) => prepared.finish(&self.file, moved),
             Err(_) => {
                 let errno = Errno::from_raw_os_error(-moved);
-                // A device may have fewer streams than it had.
+                // The device may have fewer streams than before.
                 let refused = errno == Errno::INVAL && prepared.transfer.stream() > 0;
-                // Where this process may have no more threads, the kernel cancels what it would need one for.
+                // If this process may have no more threads, the kernel cancels commands that need one.
                 let again = refused || matches!(errno, Errno::AGAIN | Errno::INTR | Errno::CANCELED);
                 if again { prepared.finish(&self.file, 0) } else { Err(errno.into()) }
             }
@@ -279,30 +279,31 @@ impl Engine {
         self.recorder.sync()
     }
 
-    /// Takes blocks of the host for a range; not every host can.
+    /// Allocates blocks of the host for a range. Does nothing if the host does not support that.
     pub(crate) fn allocate(&self, offset: u64, bytes: u64) -> Result<(), Errno> {
         let flags = FallocateFlags::KEEP_SIZE;
         retry(|| rustix::fs::fallocate(&self.file, flags, offset, bytes)).or_else(ignore_unsupported)
     }
 
-    /// Bytes that the host of a file has left; more than there are where that is not known.
+    /// Free bytes of the host of a file; `u64::MAX` if that is not known.
     pub(crate) fn host_space(&self) -> u64 {
         if self.is_device {
             return u64::MAX;
         }
         match rustix::fs::fstatvfs(&self.file) {
-            // Of no blocks at all those speak that have no bound.
+            // File systems without a limit report 0 blocks.
             Ok(host) if host.f_blocks > 0 => host.f_bavail.saturating_mul(host.f_frsize),
             _ => u64::MAX,
         }
     }
 
-    /// Of a block device, whether it takes discards; none of a file.
+    /// Whether a block device supports discards; `None` for a file.
     pub(crate) fn discards(&self) -> Option<bool> {
         self.is_device.then(|| discard::can_discard(&self.file))
     }
 
-    /// Gives the host's blocks of a range back, or tells a block device that nobody needs it; not every one can.
+    /// Returns the host's blocks of a range, or discards the range of a block device. Does nothing if that is not
+    /// supported.
     pub(crate) fn punch(&self, offset: u64, bytes: u64) -> Result<(), Errno> {
         self.recorder.punch(offset, bytes);
         if self.is_device {
@@ -351,16 +352,16 @@ impl Engine {
     }
 }
 
-/// Submits every transfer and waits until all have completed; what the kernel said of each.
+/// Submits every transfer and waits until all have completed. Returns the kernel's result of each.
 fn submit_all(ring: &mut IoUring, fd: types::Fd, prepared: &mut [Prepared<'_, '_>]) -> Vec<i32> {
     let mut moved = vec![0; prepared.len()];
     let (mut next, mut under_way) = (0, 0);
     while next < prepared.len() || under_way > 0 {
         while next < prepared.len() && under_way < DEPTH {
             let entry = prepared[next].entry(fd).user_data(next as u64);
-            // SAFETY: the memory that the entry names is owned or exclusively borrowed by
-            // `prepared[next]`, which is not touched again before this function returns; and it
-            // returns (or unwinds) only after every completion was seen.
+            // SAFETY: the memory that the entry refers to is owned or exclusively borrowed by `prepared[next]`, which
+            // is not accessed again before this function returns; and it returns (or unwinds) only after every
+            // completion was seen.
             let pushed = unsafe { ring.submission().push(&entry) };
             pushed.expect("the ring has DEPTH places and fewer commands are under way");
             next += 1;
@@ -375,7 +376,8 @@ fn submit_all(ring: &mut IoUring, fd: types::Fd, prepared: &mut [Prepared<'_, '_
     moved
 }
 
-/// Submits what was pushed and waits until something has completed. Ends the process if the kernel will not say.
+/// Submits the pushed entries and waits until at least one command has completed. Aborts the process if the kernel
+/// does not report completions.
 pub(crate) fn wait<S: squeue::EntryMarker, C: cqueue::EntryMarker>(ring: &mut IoUring<S, C>) {
     if let Err(error) = ring.submit_and_wait(1) {
         let again = [Errno::INTR, Errno::AGAIN, Errno::BUSY].map(|errno| Some(errno.raw_os_error()));

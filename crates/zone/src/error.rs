@@ -1,37 +1,37 @@
-//! What a device can refuse, and what can break.
+//! The errors of devices.
 
 use crate::{Blocks, ZoneId};
 
 /// The result of a device command.
 pub type Result<T> = std::result::Result<T, DeviceError>;
 
-/// Why a device command did not do what was asked.
+/// Why a device command failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum DeviceError {
-    /// The write does not fit in what is left of the zone's capacity.
+    /// The write is larger than the rest of the zone's capacity.
     #[error("zone {} has no room for {blocks} more blocks", zone.0)]
     ZoneFull {
         /// The zone.
         zone: ZoneId,
-        /// What was to be written.
+        /// The length of the write.
         blocks: Blocks,
     },
-    /// A write at a place that is not the zone's write pointer.
+    /// A write at a block that is not the zone's write pointer.
     #[error("zone {} is written at block {pointer}, not at {block}", zone.0)]
     NotAtPointer {
         /// The zone.
         zone: ZoneId,
-        /// Where the write was to go.
+        /// The block of the write.
         block: Blocks,
-        /// Where the device would have taken it.
+        /// The zone's write pointer.
         pointer: Blocks,
     },
-    /// A read of blocks that were never written in this life of the zone.
+    /// A read of blocks that were not written in this life of the zone.
     #[error("zone {} is not written at block {block}", zone.0)]
     Unwritten {
         /// The zone.
         zone: ZoneId,
-        /// The first block that is not there.
+        /// The first block that is not written.
         block: Blocks,
     },
     /// The zone can only be read.
@@ -53,35 +53,35 @@ pub enum DeviceError {
     Invalid {
         /// The zone.
         zone: ZoneId,
-        /// What is wrong with the command.
+        /// The reason.
         why: &'static str,
     },
-    /// The medium or the system below failed.
+    /// The medium or the operating system failed.
     #[error("zone {}: {operation} failed: {reason}", zone.0)]
     Io {
         /// The zone.
         zone: ZoneId,
-        /// What was being done.
+        /// The operation.
         operation: &'static str,
-        /// The system's words.
+        /// The error message of the system.
         reason: String,
     },
-    /// The file system that holds the volume's file has no room left.
+    /// The file system that contains the volume's file has no space left.
     #[error("the file system that holds the volume is full (zone {})", zone.0)]
     HostFull {
         /// The zone that was being written.
         zone: ZoneId,
     },
-    /// The emulated device lost its power; every command fails from then on.
+    /// The emulated device lost its power; every later command fails.
     #[error("the device has lost its power")]
     PowerLost,
-    /// The device, or what stands in its place, cannot be used as it is.
+    /// The device cannot be used in its present state.
     #[error("{0}")]
     Unusable(String),
 }
 
 impl DeviceError {
-    /// Whether the zone will take no more writes in this life, so that the write belongs elsewhere.
+    /// Whether the zone takes no more writes in this life, so that the data must be written elsewhere.
     pub fn ends_zone(&self) -> bool {
         matches!(
             self,

@@ -1,42 +1,42 @@
-//! Zones in a plain file, or on a block device that has none of its own.
+//! Zones in a plain file, or on a block device that has no zones.
 //!
-//! The states of the zones are kept by software, in two tables of slots before the first zone
-//! (`format`), behind two copies of the header (`header`); a third stands near the end. What of these is damaged is
-//! written anew when the volume is opened for writing (`own`); when no header is left, the zones tell the shape of
-//! the volume (`search`). What a flush does, in this order: it notes the state of every zone that changed, writes
-//! those slots, and asks the host once to make everything durable. After a crash the pointer of a
-//! zone is the recorded one, and what lies beyond it is lost.
+//! The states of the zones are stored in two tables of slots before the first zone (`format`), behind two copies of
+//! the header (`header`). A third copy is near the end. An open for writing repairs damaged copies
+//! (`device_metadata`). If no header is left, the shape of the volume is derived from the headers of the zones
+//! (`search`). A flush has these steps: it collects the state of every changed zone, writes the slots of these zones,
+//! and then asks the host once to make everything durable. After a crash, the pointer of a zone is the recorded one,
+//! and data beyond it is lost.
 //!
-//! Why one request to the host covers data and slots: a slot only ever counts writes that had
-//! completed when it was made up, and the request covers these as well. If the host dies before it
-//! has answered, slots may have reached the disk and data they count may not: then a pointer is
-//! beyond appends that are lost or torn, and the flush that would have promised them never returned.
-//! That is what the contract allows of any device. Data that an earlier flush promised is not
-//! touched by any of this.
+//! Why one sync of the host is enough for data and slots: a slot counts only writes that had completed when its
+//! contents were determined, and the sync makes these durable as well. If the host crashes during the sync, slots may
+//! be on the disk without the data that they count. Then a pointer is beyond appends that are lost or torn, and the
+//! flush that would have guaranteed them never returned. The contract allows this for every device. Data of earlier
+//! flushes is not affected.
 //!
-//! Why a zone with an undurable reset takes no write: its slot may still be the old one, and a crash
-//! would bring back the old pointer over new blocks. So the first write after a reset makes the reset
-//! durable, unless a flush has done so; and the host's blocks are given back only after that,
-//! because until then the old contents may be asked for again. What a new process finds empty may
-//! have been reset by one that was killed: it counts as undurable until the first flush.
+//! Why a zone whose reset is not durable takes no write: its slot may still be the old one, and after a crash the old
+//! pointer would cover new blocks. So the first write after a reset makes the reset durable, unless a flush has done
+//! so. The host's blocks are discarded only after that, because until then the old contents may become valid again. A
+//! zone that a new process finds empty may have been reset by a killed process: its reset counts as not durable until
+//! the first flush.
 //!
-//! No flush gives blocks back: for each zone the host may take milliseconds, and a large file that is
-//! deleted has hundreds. They wait for [`Device::discard_one_zone`], which takes one at a time, and nobody waits for
-//! it but who opens that zone. What was given back is noted in the zone's slot, so that it is not done again
-//! after each mount. That is a hint: a crash can leave it beside blocks that were taken since, which then stay
-//! until the zone is next emptied.
+//! A flush discards nothing: the host may need milliseconds for each zone, and a large deleted file has hundreds of
+//! zones. They wait for [`Device::discard_one_zone`], which discards one at a time. Only a writer that opens the same
+//! zone waits for it. A discard is recorded in the zone's slot, so that it is not repeated after each mount. This
+//! record is a hint: after a crash, it can say that a zone is discarded although blocks were allocated since. They
+//! are then freed when the zone is next emptied.
 //!
-//! A zone's blocks are taken from the host when it is opened, all of them, so that a host without
-//! room refuses a zone (`HostFull`) and not a write in the middle of one. Zones of fresh data are refused
-//! while there is still room for some: what is to be deleted then, to make room, needs zones for the log and for metadata.
+//! All blocks of a zone are allocated from the host when the zone is opened. So a host without space refuses to open
+//! a zone (`HostFull`), and no write in the middle of a zone fails. Zones for user writes are refused while the host
+//! still has space for some other zones, because deleting files to free space needs zones for the log and for
+//! metadata.
 //!
-//! A block device is told what a file's host would be given back (`engine/discard.rs`): the same zones at the same time,
-//! so that no state that may be asked for again has lost its bytes.
+//! On a block device, the same zones are discarded (`engine/discard.rs`) at the same points at which a file's blocks
+//! would be freed. So no state that may become valid again has lost its data.
 //!
-//! A device with write streams (placement handles of NVMe) is told with each write for which role, and for which class of
-//! lifetimes, its zone is leased.
+//! On a device with write streams (NVMe placement handles), each write names the stream for the role and the lifetime
+//! class of its zone.
 //!
-//! It does not keep appends in order, and it does not wait for those under way when it flushes.
+//! It does not keep appends in order, and a flush does not wait for appends in flight.
 
 mod contents;
 mod device_metadata;
@@ -76,45 +76,46 @@ use crate::{
     ZoneId, ZoneInfo, ZoneState,
 };
 
-/// Classes of lifetimes that have a write stream of their own.
+/// Lifetime classes that have a write stream of their own.
 const SHORT: u8 = 1;
 const MEDIUM: u8 = 2;
 const LONG: u8 = 3;
 
-/// For how many zones of the log and of metadata, and of what garbage collection moves, the host still has room when
-/// it has none any more for fresh data: what a checkpoint or two take. Fewer where fewer have no blocks of the host.
-const ZONES_LEFT_TO_HOST: u64 = 6;
+/// The host's space for this number of zones is reserved for the log, for metadata and for garbage collection: one or
+/// two checkpoints need it. User writes are refused below it. The reserve is smaller if fewer zones have no blocks of
+/// the host.
+const RESERVE_ZONES: u64 = 6;
 
-/// Whether a volume is to be changed.
+/// Whether a volume is opened for writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
-    /// Nobody else may have it open.
+    /// No other process may have it open.
     ReadWrite,
-    /// Others may have it open for reading as well; nothing on disk changes.
+    /// Other processes may have it open for reading; nothing on disk changes.
     ReadOnly,
 }
 
-/// A device made of a file. The file stays locked until this is dropped.
+/// A device in a file. The file stays locked until this is dropped.
 pub struct FileDevice {
     engine: Engine,
     layout: Layout,
     fs_id: FsId,
     mode: OpenMode,
-    /// Header and tables, as they stand beside the zones; taken after `flushing`.
+    /// The header and the states of all copies; locked after `flushing`.
     metadata: Mutex<DeviceMetadata>,
-    /// What was damaged there and was written anew when this was opened.
+    /// The copies that were repaired when this was opened.
     repaired: Vec<MetadataCopy>,
     state: Mutex<State>,
     /// Signalled when a zone is no longer busy.
     not_busy: Condvar,
-    /// Held for the length of a flush; taken before `state`.
+    /// Held during a flush; locked before `state`.
     flushing: Mutex<()>,
-    /// Flushes begun so far; counted under `flushing`.
+    /// The number of flushes that have begun; changed under `flushing`.
     flushes: AtomicU64,
     metadata_bytes_written: AtomicU64,
-    /// The host ran out of room, and no zone of data was opened since.
+    /// The host ran out of space, and no data zone was opened since.
     host_is_full: AtomicBool,
-    /// Write streams that the device has; 0 for a file.
+    /// The number of write streams of the device; 0 for a file.
     streams: u8,
 }
 
@@ -124,32 +125,32 @@ struct State {
     slots: Slots,
     /// Zones with `dirty` set.
     dirty: Vec<ZoneId>,
-    /// Whether nothing was flushed yet: states as they were found may be those of a process that was
-    /// killed, and may not be durable.
+    /// No flush has completed yet: the states that were found may be those of a killed process, and may not be
+    /// durable.
     is_unsure: bool,
-    /// Zones that were found or made empty, durably but for `is_unsure`, and may hold blocks of the host.
+    /// Empty zones that may have blocks of the host, and whose resets are durable except for `is_unsure`.
     to_discard: BTreeSet<ZoneId>,
-    /// Why nothing is written any more.
+    /// The reason why writes are refused from now on.
     broken: Option<String>,
 }
 
-/// What the file device knows of a zone beyond its [`ZoneInfo`].
+/// The state of a zone in addition to its [`ZoneInfo`].
 #[derive(Clone, Copy, Debug)]
 struct ZoneExtra {
     writes: Writes,
-    /// Whether somebody takes or gives back its host blocks; nobody else changes the zone meanwhile.
+    /// Whether a thread allocates or discards its host blocks; no other thread changes the zone meanwhile.
     busy: bool,
-    /// Whether all of the host's blocks for it are taken.
+    /// Whether all of its host blocks are allocated.
     is_allocated: bool,
-    /// Whether any may be; true if `is_allocated`.
+    /// Whether some of its host blocks may be allocated; true if `is_allocated`.
     may_hold: bool,
-    /// Whether it was reset and no flush has recorded that.
+    /// Whether it was reset and no flush has recorded the reset.
     reset_undurable: bool,
     /// Whether its slot is older than its state.
     dirty: bool,
-    /// The device's write stream for what is written there; 0: none.
+    /// The write stream for writes to this zone; 0: none.
     stream: u8,
-    /// Whether it was last leased for fresh data.
+    /// Whether it was last leased for user writes.
     has_data: bool,
 }
 
@@ -158,7 +159,7 @@ impl State {
         &mut self.zones[zone.0 as usize]
     }
 
-    /// Zones that have no blocks of the host, `most` at most.
+    /// The number of zones without host blocks, at most `most`.
     fn unallocated(&self, most: u64) -> u64 {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         self.zones.iter().filter(|extra| !extra.is_allocated).take(most).count() as u64
@@ -170,7 +171,7 @@ impl State {
         }
     }
 
-    /// The state to record: of an active zone only what was reported as done.
+    /// The state to record. Of an active zone, only completed writes count.
     fn recordable(&self, zone: ZoneId) -> ZoneInfo {
         let info = self.machine.zones()[zone.0 as usize];
         if !info.state.is_active() {
@@ -184,12 +185,12 @@ impl State {
 }
 
 impl FileDevice {
-    /// The volume that the file belongs to.
+    /// The id of the volume.
     pub fn fs_id(&self) -> FsId {
         self.fs_id
     }
 
-    /// Whether the host's page cache is passed by; not every host file system can.
+    /// Whether the host's page cache is bypassed; not every host file system supports that.
     pub fn is_direct(&self) -> bool {
         self.engine.is_direct()
     }
@@ -199,18 +200,19 @@ impl FileDevice {
         self.engine.has_rings()
     }
 
-    /// Takes the memory for so many of the largest writes at once, so that they need none when it is short.
+    /// Allocates the memory for `count` concurrent writes of the largest size, so that they need none when memory is
+    /// short.
     pub fn prepare_writes(&self, count: usize) {
         let geometry = &self.layout.geometry;
         self.engine.prepare_buffers(count, geometry.max_append as usize * geometry.block_size as usize);
     }
 
-    /// How it was opened.
+    /// The mode in which it was opened.
     pub fn mode(&self) -> OpenMode {
         self.mode
     }
 
-    /// Waits until nobody else is busy with the zone, if writing is possible at all.
+    /// Waits until the zone is not busy. Fails if the device cannot be written.
     fn lock_for_change(&self, zone: ZoneId) -> Result<MutexGuard<'_, State>> {
         if self.mode == OpenMode::ReadOnly {
             let why = "the volume is open for reading only; open it for writing to change it";
@@ -227,7 +229,7 @@ impl FileDevice {
         }
     }
 
-    /// Takes an open slot for the zone, and the host's blocks when it has none yet.
+    /// Opens the zone, and allocates its host blocks if it has none.
     fn open_zone<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -240,14 +242,14 @@ impl FileDevice {
         if before.state != ZoneState::Empty || (extra.is_allocated && !needs_flush) {
             return Ok(state);
         }
-        let left_to_host = match extra.has_data {
-            // Beside this one.
-            true => state.unallocated(1 + ZONES_LEFT_TO_HOST).saturating_sub(1),
+        let reserve_zones = match extra.has_data {
+            // Without this zone.
+            true => state.unallocated(1 + RESERVE_ZONES).saturating_sub(1),
             false => 0,
         };
         (state.extra(zone).busy, state.extra(zone).may_hold) = (true, true);
         drop(state);
-        let prepared = self.prepare(zone, needs_flush, (!extra.is_allocated).then_some(left_to_host));
+        let prepared = self.prepare(zone, needs_flush, (!extra.is_allocated).then_some(reserve_zones));
         let mut state = self.state.lock();
         let extra = state.extra(zone);
         extra.busy = false;
@@ -260,46 +262,47 @@ impl FileDevice {
         prepared.map(|()| state)
     }
 
-    /// `needs_blocks`: blocks of the host have to be taken, and for how many zones more it is to have room then.
+    /// Prepares a zone for its first write. `needs_blocks`: host blocks must be allocated, and the host must have
+    /// space for this number of further zones afterwards.
     fn prepare(&self, zone: ZoneId, needs_flush: bool, needs_blocks: Option<u64>) -> Result<()> {
         if needs_flush {
             self.flush()?;
         }
-        let Some(left_to_host) = needs_blocks else { return Ok(()) };
+        let Some(reserve_zones) = needs_blocks else { return Ok(()) };
         let (offset, bytes) = (self.layout.offset(zone, 0), self.layout.zone_bytes(zone));
         let taken = match self.engine.allocate(offset, bytes) {
-            Ok(()) if left_to_host > 0 && self.engine.host_space() < left_to_host * bytes => {
+            Ok(()) if reserve_zones > 0 && self.engine.host_space() < reserve_zones * bytes => {
                 Err(Errno::NOSPC)
             }
             taken => taken,
         };
         match taken {
-            Err(Errno::NOSPC | Errno::DQUOT) => self.note_full_host(),
-            // A zone for anything but data tells nothing of the others.
-            Ok(()) if left_to_host > 0 => self.note_host_with_room(),
+            Err(Errno::NOSPC | Errno::DQUOT) => self.log_full_host(),
+            // Zones for other roles may use the reserve, so they do not show whether the host has space.
+            Ok(()) if reserve_zones > 0 => self.log_host_with_space(),
             _ => {}
         }
         taken.map_err(|errno| {
-            // The host may have taken some of the blocks before it ran out of them.
+            // The host may have allocated some of the blocks before it ran out of space.
             let _ = self.engine.punch(offset, bytes);
             host_error(zone, "open", &errno.into())
         })
     }
 
-    /// Says in the log, once until it has room again, that the host has run out of it.
-    fn note_full_host(&self) {
+    /// Logs that the host is full, once until it has space again.
+    fn log_full_host(&self) {
         if !self.host_is_full.swap(true, Ordering::Relaxed) {
-            let left = self.engine.host_space();
+            let free_bytes = self.engine.host_space();
             tracing::warn!(
-                left,
-                "the file system that holds the volume is full: make room there, or the volume takes no more data"
+                free_bytes,
+                "the file system that holds the volume is full: free space there, or the volume takes no more data"
             );
         }
     }
 
-    fn note_host_with_room(&self) {
+    fn log_host_with_space(&self) {
         if self.host_is_full.swap(false, Ordering::Relaxed) {
-            tracing::info!("the file system that holds the volume has room again");
+            tracing::info!("the file system that holds the volume has space again");
         }
     }
 
@@ -307,14 +310,14 @@ impl FileDevice {
         u64::from(self.layout.geometry.zone_blocks) * u64::from(self.layout.geometry.block_size)
     }
 
-    /// Gives the next blocks of the zone to a write.
+    /// Assigns the next blocks of the zone to a write.
     fn begin_write(&self, zone: ZoneId, blocks: Blocks) -> Result<Blocks> {
         let mut state = self.lock_for_change(zone)?;
         if state.extra(zone).writes.are_failing() {
             return Err(write_failed(zone, "an append before it failed"));
         }
         let info = state.machine.zone(zone)?;
-        // A write that will be refused opens no zone.
+        // A write that will be refused must not open the zone.
         state.machine.check_write(zone, blocks, None)?;
         if matches!(info.state, ZoneState::Empty | ZoneState::Closed) {
             state = self.open_zone(state, zone)?;
@@ -324,7 +327,7 @@ impl FileDevice {
         Ok(block)
     }
 
-    /// Notes what became of a write; the outcome as its caller is told.
+    /// Records the result of a write, and returns the result for its caller.
     fn end_write(&self, zone: ZoneId, block: Blocks, blocks: Blocks, done: std::io::Result<()>) -> Output {
         let mut state = self.state.lock();
         let ended = state.extra(zone).writes.end(block, blocks, done.is_ok());
@@ -363,7 +366,8 @@ impl FileDevice {
         Ok(self.layout.offset(zone, block))
     }
 
-    /// Writes the slots of all zones that changed, and makes them and all completed writes durable.
+    /// Writes the slots of all changed zones, and makes them and all completed writes durable. Returns the zones
+    /// whose resets are durable now.
     fn flush_changes(&self) -> Result<Vec<ZoneId>> {
         let (pages, reset) = {
             let mut state = self.state.lock();
@@ -393,14 +397,14 @@ impl FileDevice {
         Ok(reset)
     }
 
-    /// After a failed flush nobody knows what the host has kept: nothing is written any more.
+    /// After a failed flush the contents of the host are unknown, so nothing is written any more.
     fn break_down(&self, error: &std::io::Error) -> DeviceError {
         let why = format!("a flush of the volume's file failed ({error}); open the volume again");
         self.state.lock().broken.get_or_insert(why);
         DeviceError::Io { zone: ZoneId(0), operation: "flush", reason: error.to_string() }
     }
 
-    /// Notes whose resets are durable now: what the host has for such zones can be given back.
+    /// Records that these resets are durable: the host's blocks of these zones can be discarded.
     fn note_durable(&self, reset: Vec<ZoneId>) {
         let mut state = self.state.lock();
         state.is_unsure = false;
@@ -412,7 +416,7 @@ impl FileDevice {
         }
     }
 
-    /// The next zone of which the host's blocks can be given back; it is busy from then on.
+    /// The next zone whose host blocks can be discarded; it is busy from then on.
     fn next_to_discard(&self) -> Option<ZoneId> {
         let mut state = self.state.lock();
         if state.is_unsure || state.broken.is_some() || self.mode == OpenMode::ReadOnly {
@@ -421,7 +425,7 @@ impl FileDevice {
         while let Some(zone) = state.to_discard.pop_first() {
             let is_empty = state.machine.zones()[zone.0 as usize].state == ZoneState::Empty;
             let extra = state.extra(zone);
-            // Who writes there takes it over; it comes back with its next reset.
+            // A zone that is written leaves the queue; its next reset queues it again.
             if is_empty && !extra.busy && !extra.reset_undurable && extra.may_hold {
                 extra.busy = true;
                 return Some(zone);
@@ -434,7 +438,7 @@ impl FileDevice {
         let punched = self.engine.punch(self.layout.offset(zone, 0), self.layout.zone_bytes(zone));
         let mut state = self.state.lock();
         let extra = state.extra(zone);
-        // A host that keeps the blocks does no harm: they belong to the zone's next life.
+        // If the host keeps the blocks, the next life of the zone uses them.
         (extra.busy, extra.is_allocated, extra.may_hold) = (false, false, punched.is_err());
         state.mark_dirty(zone);
         self.not_busy.notify_all();
@@ -507,7 +511,7 @@ impl Device for FileDevice {
 
     fn reset(&self, zone: ZoneId) -> Result<()> {
         let mut state = self.lock_for_change(zone)?;
-        if state.extra(zone).writes.are_under_way() {
+        if state.extra(zone).writes.are_in_flight() {
             return Err(DeviceError::Invalid { zone, why: "it cannot be reset while it is written" });
         }
         let was_empty = state.machine.zone(zone)?.state == ZoneState::Empty;
@@ -527,7 +531,7 @@ impl Device for FileDevice {
         let begun = self.flushes.load(Ordering::SeqCst);
         let _one_at_a_time = self.flushing.lock();
         if self.flushes.load(Ordering::SeqCst) > begun && self.state.lock().broken.is_none() {
-            // One that began after this call has just ended, and served it as well.
+            // A flush that began after this call has just ended, so it includes this call.
             return Ok(());
         }
         self.flushes.fetch_add(1, Ordering::SeqCst);
@@ -562,7 +566,7 @@ impl Device for FileDevice {
                 state.zones.iter().zip(0..).filter(move |(extra, _)| extra.is_allocated == is_allocated);
             zones.map(|(_, zone)| self.layout.zone_bytes(ZoneId(zone))).sum()
         };
-        let reserve = state.unallocated(ZONES_LEFT_TO_HOST) * self.bytes_of_a_zone();
+        let reserve = state.unallocated(RESERVE_ZONES) * self.bytes_of_a_zone();
         Some(HostSpace { available, allocated: of(true), unallocated: of(false), reserve })
     }
 
@@ -573,7 +577,7 @@ impl Device for FileDevice {
         }
         let has_room = self.engine.host_space() >= zones * self.bytes_of_a_zone();
         if !has_room {
-            self.note_full_host();
+            self.log_full_host();
         }
         has_room
     }
@@ -591,8 +595,9 @@ impl Device for FileDevice {
     }
 }
 
-/// The write stream for a role and a class of lifetimes, of so many. Where there are too few, what garbage collection
-/// has moved goes by itself first, and with it what is to live long; then what is no data; then fresh data by class.
+/// The write stream for a role and a lifetime class, with `streams` streams. If there are too few, data that garbage
+/// collection has moved gets its own stream first, together with data of long lifetime; then everything that is not
+/// data; then user writes by class.
 fn stream_of(role: Role, class: u8, streams: u8) -> u8 {
     let (wanted, otherwise) = match (role, class) {
         (Role::Free, _) => return 0,
@@ -607,12 +612,12 @@ fn stream_of(role: Role, class: u8, streams: u8) -> u8 {
     if wanted <= streams { wanted } else { streams.min(otherwise) }
 }
 
-/// A command of a batch that is under way.
+/// A command of a batch in flight.
 struct Pending {
-    /// Its place in the batch.
+    /// Its index in the batch.
     index: usize,
     zone: ZoneId,
-    /// Place and length of an append.
+    /// The first block and the length of an append.
     append: Option<(Blocks, Blocks)>,
 }
 
@@ -620,7 +625,7 @@ fn write_failed(zone: ZoneId, reason: &str) -> DeviceError {
     DeviceError::Io { zone, operation: "append", reason: reason.to_owned() }
 }
 
-/// The error of a command that the host refused.
+/// The error for a command that the host refused.
 fn host_error(zone: ZoneId, operation: &'static str, error: &std::io::Error) -> DeviceError {
     match Errno::from_io_error(error) {
         Some(Errno::NOSPC | Errno::DQUOT) => DeviceError::HostFull { zone },

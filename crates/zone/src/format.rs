@@ -1,6 +1,6 @@
 //! The bytes of block 0 of every zone.
 //!
-//! The header is complete, and no longer in flight, before anything else is appended to its zone.
+//! The append of the header has completed before anything else is appended to its zone.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -23,18 +23,18 @@ impl std::fmt::Display for FsId {
     }
 }
 
-/// What a zone is used for.
+/// The use of a zone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Role {
-    /// Nothing, or nothing that counts.
+    /// Unused, or its contents are not needed.
     #[default]
     Free = 0,
     /// Journal and checkpoints.
     Log = 1,
     /// Nodes and chunks of the metadata store.
     Metadata = 2,
-    /// Fresh data.
+    /// User writes.
     Data = 3,
     /// Data moved by garbage collection.
     Gc = 4,
@@ -48,7 +48,7 @@ impl Role {
             .find(|role| *role as u8 == number)
     }
 
-    /// Whether users' data live there.
+    /// Whether the zone contains user data.
     pub fn holds_data(self) -> bool {
         matches!(self, Role::Data | Role::Gc)
     }
@@ -60,42 +60,42 @@ pub const ZONE_MAGIC: [u8; 8] = *b"POLDERZ1";
 /// The format that this code writes.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// Incompatible feature: files may keep space that they have not written (extents that read as zeros,
-/// space beyond the end, the store's counter of such blocks) and may be in the middle of a shift.
+/// Incompatible feature: files may have preallocated space (unwritten extents, space beyond the end, the store's
+/// counter of such blocks), and a collapse or insert of a range may be in progress.
 pub const FEATURE_KEPT_SPACE: u64 = 1;
 
-/// Incompatible feature: the MAT has two addresses for each node, and a leaf may lie as changes to a page.
-/// Volumes have it from the day on which they are made, or never; it is told in checkpoints only.
+/// Incompatible feature: the MAT has two addresses for each node, and a leaf may be stored as a base page and delta
+/// records. A volume is created with this feature or never has it. It is recorded in checkpoints only.
 pub const FEATURE_DELTAS: u64 = 2;
 
-/// Incompatible feature: files may have extents that refer to blocks of other objects, and data in objects of
-/// other numbers than theirs.
+/// Incompatible feature: files may have extents that refer to blocks of shared objects, and data in objects whose
+/// number is not that of the inode.
 pub const FEATURE_REFERENCES: u64 = 4;
 
-/// Incompatible feature: nodes of the table that is paid for beforehand are marked, and checkpoints say how many there
-/// are. Volumes have it from the day on which they are made, or never; it is told in checkpoints only.
+/// Incompatible feature: nodes of the table whose space is reserved in advance are marked, and checkpoints contain
+/// their number. A volume is created with this feature or never has it. It is recorded in checkpoints only.
 pub const FEATURE_PREPAID: u64 = 8;
 
 /// The incompatible features that this code knows.
 pub const FEATURES: u64 = FEATURE_KEPT_SPACE | FEATURE_DELTAS | FEATURE_REFERENCES | FEATURE_PREPAID;
 
-/// Those that every volume gets: one that was made without gets them with the first checkpoint of this
-/// release, before anything that needs them.
+/// The features that every volume has. A volume that was created without them gets them with the first checkpoint of
+/// this release, before anything needs them.
 pub const FEATURES_DEFAULT: u64 = FEATURE_KEPT_SPACE | FEATURE_REFERENCES;
 
 /// The oldest release that reads [`FORMAT_VERSION`].
 pub const READER: Reader = Reader::new("0.1.0");
 
-/// The oldest release that reads what was written, as text with zeros after it.
+/// The oldest release that can read this format, as text with zeros after it.
 ///
-/// Stands in every header, at the same place in every version of the format, so that a release that is too
-/// old can say which one is needed.
+/// It is at the same place of every header in every version of the format, so that a release that is too old can say
+/// which one is needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Reader(pub [u8; 16]);
 
 impl Reader {
-    /// The release of this name, which has at most 16 characters.
+    /// The release with this name of at most 16 characters.
     pub const fn new(release: &str) -> Reader {
         let mut text = [0; 16];
         let (bytes, mut index) = (release.as_bytes(), 0);
@@ -133,17 +133,17 @@ pub struct ZoneHeader {
     pub fs_id: [u8; 16],
     /// The number of this zone in its volume.
     pub zone: U32,
-    /// How often it was reset.
+    /// The zone's life.
     pub life: U32,
     /// A [`Role`].
     pub role: u8,
     /// Zero.
     pub reserved: [u8; 7],
-    /// Features that a reader that does not know them may ignore.
+    /// Features that may be ignored by a release that does not know them.
     pub features_compatible: U64,
-    /// Features without which the volume may be read but not written.
+    /// Features that must be known to write the volume.
     pub features_read_only: U64,
-    /// Features without which the volume may not be touched.
+    /// Features that must be known to read the volume.
     pub features_incompatible: U64,
     /// Bytes of a logical block.
     pub block_size: U32,
@@ -151,9 +151,9 @@ pub struct ZoneHeader {
     pub zones: U32,
     /// The oldest release that reads this version.
     pub reader: Reader,
-    /// Blocks that this zone takes. Zero here and in the next three where an earlier release wrote it.
+    /// The capacity of this zone. This field and the next three are zero if an earlier release wrote the header.
     pub capacity: U32,
-    /// The most blocks that any zone of the volume takes.
+    /// The largest capacity of any zone of the volume.
     pub zone_blocks: U32,
     /// How many zones may be open.
     pub max_open: U32,
@@ -165,7 +165,7 @@ pub struct ZoneHeader {
 
 const _: () = assert!(size_of::<ZoneHeader>() == 128);
 
-/// What a valid header says.
+/// The identity in a valid header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneIdentity {
     /// The volume.
@@ -178,12 +178,12 @@ pub struct ZoneIdentity {
     pub role: Role,
 }
 
-/// The block that begins a zone of the largest capacity.
+/// The header block of a zone of the largest capacity.
 pub fn encode_header(identity: &ZoneIdentity, geometry: &crate::Geometry) -> Vec<u8> {
     encode_header_of(identity, geometry, geometry.zone_blocks)
 }
 
-/// The block that begins a zone of this capacity.
+/// The header block of a zone of this capacity.
 pub fn encode_header_of(identity: &ZoneIdentity, geometry: &crate::Geometry, capacity: Blocks) -> Vec<u8> {
     let mut block = vec![0; geometry.block_size as usize];
     let header = ZoneHeader {
@@ -213,7 +213,7 @@ pub fn encode_header_of(identity: &ZoneIdentity, geometry: &crate::Geometry, cap
     block
 }
 
-/// CRC-32C (Castagnoli) over all parts in turn: the one checksum of the disk format.
+/// CRC-32C (Castagnoli) over all parts in order: the only checksum of the disk format.
 pub fn checksum(parts: &[&[u8]]) -> u32 {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
     for part in parts {
@@ -222,7 +222,7 @@ pub fn checksum(parts: &[&[u8]]) -> u32 {
     digest.finalize() as u32
 }
 
-/// Why the first block of a zone is not the header of a zone of ours.
+/// Why the first block of a zone is not a valid zone header.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
     /// Not written by Polder.
@@ -246,7 +246,7 @@ pub enum HeaderError {
     },
 }
 
-/// Refuses what this release does not know.
+/// Refuses versions and features that this release does not know.
 pub fn check_version(version: u32, features: u64, reader: Reader) -> Result<(), HeaderError> {
     if version == FORMAT_VERSION && features & !FEATURES == 0 {
         return Ok(());
@@ -254,7 +254,7 @@ pub fn check_version(version: u32, features: u64, reader: Reader) -> Result<(), 
     Err(HeaderError::Newer { version, features, reader })
 }
 
-/// Reads the header of a zone; any bytes may be offered.
+/// Decodes the header of a zone. The bytes may be arbitrary.
 pub fn decode_header(block: &[u8]) -> Result<(ZoneIdentity, ZoneHeader), HeaderError> {
     let (header, _) = ZoneHeader::read_from_prefix(block).map_err(|_| HeaderError::Foreign)?;
     if header.magic != ZONE_MAGIC {

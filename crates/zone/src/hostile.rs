@@ -1,5 +1,5 @@
-//! Offers any bytes to the decoders of this crate, as a hostile device would: each is completed with the right
-//! checksum first. Whatever the bytes, every function returns. For fuzzing.
+//! Passes arbitrary bytes to the decoders of this crate, as a malicious device would. Each input is completed with
+//! the correct checksum first. Every function returns for any bytes. For fuzzing.
 
 use crate::device::{Geometry, ZoneInfo, ZoneState};
 use crate::file::format::{HEADER_BYTES, Layout, Recorded, SLOT_BYTES};
@@ -8,7 +8,7 @@ use crate::format::{ZoneHeader, checksum, decode_header};
 use crate::zoned::hostile as zoned;
 use crate::{FsId, ZoneId};
 
-/// The name of a target, and what takes its bytes.
+/// The name of a fuzz target, and its function.
 pub type Decoder = (&'static str, fn(&[u8]));
 
 /// Every decoder with the name of its target.
@@ -20,7 +20,7 @@ pub const DECODERS: [Decoder; 5] = [
     ("nvme-zones", zoned::nvme_zones),
 ];
 
-/// A header of a zone. What is accepted is about a zone that can be.
+/// The header of a zone.
 fn zone_header(bytes: &[u8]) {
     let mut block = bytes.to_vec();
     block.resize(512, 0);
@@ -29,14 +29,14 @@ fn zone_header(bytes: &[u8]) {
     assert_eq!(header.zone.get(), identity.zone.0, "the identity is the header's");
 }
 
-/// The header of a volume in a file. What is accepted has a layout that can be computed with.
+/// The header of a volume in a file. Asserts that an accepted header has a consistent layout.
 fn file_header(bytes: &[u8]) {
     let mut copy = bytes.to_vec();
     copy.resize(HEADER_BYTES, 0);
     complete_checksum_of_header(&mut copy);
     let Ok((_, layout, _)) = file::format::decode_header(&copy) else { return };
     let last = ZoneId(layout.geometry.zones - 1);
-    assert!(layout.capacity(last) <= layout.geometry.zone_blocks, "a zone takes no more than there is");
+    assert!(layout.capacity(last) <= layout.geometry.zone_blocks, "no capacity is above the maximum");
     assert!(layout.offset(last, 0) < layout.file_bytes(), "the last zone is in the file");
     assert!(
         layout.table_offset(1) + layout.table_bytes() as u64 <= layout.offset(ZoneId(0), 0),
@@ -56,10 +56,10 @@ fn file_slot(bytes: &[u8]) {
     complete_checksums_of_slots(&mut slot);
     let found = file::format::decode_slot(FsId([7; 16]), ZoneId(0), &slot, CAPACITY);
     let Some(Recorded { info: ZoneInfo { state, pointer, capacity }, .. }) = found else { return };
-    assert!(pointer <= capacity && (state != ZoneState::Empty || pointer == 0), "a state that can be");
+    assert!(pointer <= capacity && (state != ZoneState::Empty || pointer == 0), "a possible state");
 }
 
-/// Makes the checksum of a zone's header right.
+/// Corrects the checksum of a zone's header.
 pub fn complete_checksum_of_header(block: &mut [u8]) {
     if block.len() >= size_of::<ZoneHeader>() {
         block[8..12].fill(0);
@@ -68,7 +68,7 @@ pub fn complete_checksum_of_header(block: &mut [u8]) {
     }
 }
 
-/// Makes the checksums of recorded states of zones in a file right.
+/// Corrects the checksums of recorded states of zones in a file.
 pub fn complete_checksums_of_slots(table: &mut [u8]) {
     for slot in table.chunks_exact_mut(SLOT_BYTES) {
         slot[..4].fill(0);
@@ -77,7 +77,7 @@ pub fn complete_checksums_of_slots(table: &mut [u8]) {
     }
 }
 
-/// What is right, to begin with: each with the name of its target.
+/// Valid inputs, each with the name of its target.
 pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let geometry = Geometry {
         block_size: 4096,

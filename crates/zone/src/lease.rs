@@ -1,12 +1,12 @@
 //! The right to write to one open zone.
 //!
-//! A [`Lease`] exists for every zone that is being written and counts against the device's limits
-//! until it is dropped (I-ZONE-3). Of the limit, four are never given to data: two to the log (one,
-//! and a second while it switches), one to metadata, one to garbage collection.
+//! A [`Lease`] exists for every zone that is being written and counts against the device's limits until it is dropped
+//! (I-ZONE-3). Four leases are never available for data: two for the log (one, and a second while it switches), one
+//! for metadata, one for garbage collection.
 //!
-//! A lease admits blocks before they are appended, so that whoever writes a zone can keep back
-//! room at its end (for a footer, say) whatever else is in flight. It does not choose zones, knows
-//! nothing of what is live in them, and never resets one.
+//! A lease admits blocks before they are appended. So the writer of a zone can reserve space at its end, for example
+//! for a footer, independently of the appends in flight. A lease does not choose zones, knows nothing about live
+//! blocks, and never resets a zone.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use rt::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use crate::format::{self, FsId, Role, ZoneIdentity};
 use crate::{Blocks, Cause, Device, DeviceError, Life, Result, Traffic, ZoneId};
 
-/// Leases that are never given to data: log 2, metadata 1, garbage collection 1.
+/// Leases that are not available for data: log 2, metadata 1, garbage collection 1.
 pub const LEASES_RESERVED: u32 = 4;
 
 /// All leases of one volume.
@@ -33,16 +33,16 @@ pub struct Lease {
     leases: Arc<Leases>,
     identity: ZoneIdentity,
     capacity: Blocks,
-    /// Blocks written or promised, header included; never more than `capacity`.
+    /// Blocks written or admitted, header included; never more than `capacity`.
     admitted: AtomicU32,
-    /// Set when an append failed: the zone takes no more writes in this life.
+    /// Set when an append has failed: the zone takes no more writes in this life.
     failed: AtomicBool,
-    /// What the device was told of the lifetimes of what is written.
+    /// The lifetime class that was last passed to the device.
     class: AtomicU8,
 }
 
 impl Leases {
-    /// Nothing leased yet. Zones that the device still holds active count once they are resumed.
+    /// No leases yet. Zones that are still active on the device count once they are resumed.
     pub fn new(device: Arc<dyn Device>, fs_id: FsId, traffic: Arc<Traffic>) -> Arc<Self> {
         Arc::new(Leases { device, fs_id, traffic, in_use: Mutex::new([0; 5]) })
     }
@@ -52,18 +52,18 @@ impl Leases {
         &self.device
     }
 
-    /// The counters that every append goes to.
+    /// The counters that every append updates.
     pub fn traffic(&self) -> &Arc<Traffic> {
         &self.traffic
     }
 
-    /// How many zones may be leased at once, for whatever role.
+    /// How many zones may be leased at once, for all roles together.
     pub fn limit(&self) -> u32 {
         let geometry = self.device.geometry();
         geometry.max_open.min(geometry.max_active)
     }
 
-    /// How many zones of fresh data may be leased at once.
+    /// How many zones for user writes may be leased at once.
     pub fn limit_for_data(&self) -> u32 {
         self.limit().saturating_sub(LEASES_RESERVED).max(1)
     }
@@ -73,7 +73,7 @@ impl Leases {
         self.in_use.lock()[role as usize]
     }
 
-    /// Leases an empty zone and writes its header: when this returns, the zone can be appended to.
+    /// Leases an empty zone and writes its header. When this returns, the zone can be appended to.
     pub fn begin(self: &Arc<Self>, zone: ZoneId, life: Life, role: Role) -> Result<Lease> {
         let info = self.device.report_zone(zone)?;
         if info.state != crate::ZoneState::Empty {
@@ -91,15 +91,16 @@ impl Leases {
         Ok(lease)
     }
 
-    /// Frees the slot of a zone whose header failed. Without a lease nobody else would: the device
-    /// would have one slot less than is leased out. If it cannot be finished either, it tells so.
+    /// Frees the open slot of a zone whose header could not be written. No lease exists that would free it, so the
+    /// device would have fewer open slots than `Leases` assumes. If the zone cannot be finished either, the device
+    /// reports that later.
     fn finish_failed_zone(&self, zone: ZoneId) {
         if self.device.report_zone(zone).is_ok_and(|info| info.state.is_active()) {
             let _ = self.device.finish(zone);
         }
     }
 
-    /// Leases a zone that is partly written, to go on at its pointer.
+    /// Leases a partly written zone. Appends continue at its pointer.
     pub fn resume(self: &Arc<Self>, zone: ZoneId, life: Life, role: Role) -> Result<Lease> {
         let info = self.device.report_zone(zone)?;
         if !info.state.is_active() {
@@ -142,7 +143,7 @@ impl Lease {
         self.identity.zone
     }
 
-    /// The life of the zone for as long as it is leased.
+    /// The life of the zone, which does not change while it is leased.
     pub fn life(&self) -> Life {
         self.identity.life
     }
@@ -152,9 +153,9 @@ impl Lease {
         self.identity.role
     }
 
-    /// Of what class the lifetimes are of what is appended from now on ([`Device::set_placement`]).
+    /// Sets the lifetime class of the data that is appended from now on ([`Device::set_placement`]).
     pub fn set_lifetime_class(&self, class: u8) {
-        // Of two at once either may be the last to be told: it is where something is placed, and nothing else.
+        // If two threads set a class at the same time, the device may keep either. That affects only placement.
         if self.class.load(Ordering::Relaxed) != class {
             self.class.store(class, Ordering::Relaxed);
             self.leases.device.set_placement(self.zone(), self.role(), class);
@@ -166,22 +167,22 @@ impl Lease {
         self.capacity
     }
 
-    /// Blocks written or promised, header included.
+    /// Blocks written or admitted, header included.
     pub fn admitted(&self) -> Blocks {
         self.admitted.load(Ordering::Acquire)
     }
 
-    /// Blocks not yet promised to anyone.
+    /// Blocks that are not yet admitted.
     pub fn free_blocks(&self) -> Blocks {
         self.capacity - self.admitted()
     }
 
-    /// Whether an append failed, so that the zone takes no more.
+    /// Whether an append failed, so that the zone takes no more writes.
     pub fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
     }
 
-    /// Promises room for `blocks` if that many and `reserve` more are left.
+    /// Admits `blocks` if at least `reserve` more remain free after that.
     pub fn admit(&self, blocks: Blocks, reserve: Blocks) -> bool {
         let fits = |admitted: Blocks| {
             let wanted = u64::from(admitted) + u64::from(blocks);
@@ -190,15 +191,15 @@ impl Lease {
         !self.has_failed() && self.admitted.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
     }
 
-    /// Appends blocks that were admitted before, and says where they begin. After an error the zone
-    /// takes no more writes in this life, and the caller writes the same elsewhere.
+    /// Appends blocks that were admitted before, and returns the block at which they begin. After an error the zone
+    /// takes no more writes in this life, and the caller writes the data elsewhere.
     pub fn append(&self, cause: Cause, from: &[u8]) -> Result<Blocks> {
         let appended = self.leases.device.append(self.zone(), from);
         self.account(cause, from.len(), &appended);
         appended
     }
 
-    /// Notes what became of an append that was part of a batch of [`Device::run`].
+    /// Records the result of an append that was part of a batch of [`Device::run`].
     pub fn account(&self, cause: Cause, bytes: usize, appended: &Result<Blocks>) {
         match appended {
             Ok(_) => self.leases.traffic.add(cause, bytes),
@@ -206,7 +207,7 @@ impl Lease {
         }
     }
 
-    /// Gives the zone back full, whatever room it had left.
+    /// Finishes the zone, which may still have free blocks, and returns the lease.
     pub fn finish(self) -> Result<()> {
         self.leases.device.finish(self.zone())
     }

@@ -1,11 +1,11 @@
 //! Zoned devices and the right to write to them.
 //!
-//! A zone is a run of blocks that is written from its beginning to its end and then reset as a
-//! whole. [`Device`] is the one narrow trait through which everything above reaches a medium;
-//! [`mod@file`] keeps zones in a plain file, [`zoned`] uses those of a device that has them, [`medium`] finds out which it
-//! is. [`machine`] has the states of zones, for devices that keep them themselves. [`Lease`] is the right to write to one
-//! open zone; there are never more of them than the device has open zones. Devices that are only for tests are in the
-//! crate `emulated`, the view of a device with zones of a power of two is in the crate `po2`.
+//! A zone is a run of blocks that is written sequentially and reset as a whole. [`Device`] is the only trait through
+//! which the layers above use a medium. [`mod@file`] keeps zones in a plain file, [`zoned`] uses the zones of a
+//! device that has them, and [`medium`] finds out which of the two a path needs. [`machine`] has the states of zones,
+//! for devices that keep them in software. A [`Lease`] is the right to write to one open zone. There are never more
+//! leases than zones that the device can have open. Devices for tests are in the crate `emulated`. The view of a
+//! device whose zone size is no power of two is in the crate `po2`.
 //!
 //! Nothing above this crate does device I/O or knows where on its device a zone lies (I-ZONE-1).
 

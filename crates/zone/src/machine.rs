@@ -1,8 +1,8 @@
-//! The states of zones and the limits on them, for devices that keep zones themselves.
+//! The states of zones and the limits on them, for devices that keep zone states in software.
 //!
-//! Pure: no I/O, no lock. It refuses what a zoned device may refuse, with the reason, and changes
-//! nothing when it refuses. In a `Full` zone `pointer` is what had been written when it became full;
-//! whoever reports it to the outside hides it.
+//! It does no I/O and has no lock. It refuses a command for the reasons for which a zoned device may refuse it, and
+//! changes nothing when it refuses. In a `Full` zone, `pointer` is the number of blocks that had been written when
+//! the zone became full. Devices do not report it.
 //!
 //! ```text
 //!            append, open            last block, finish
@@ -27,7 +27,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A device whose zones are in these states: one for each zone of the geometry.
+    /// A device with zones in these states: one for each zone of the geometry.
     pub fn new(geometry: Geometry, zones: Vec<ZoneInfo>) -> Self {
         assert_eq!(zones.len(), geometry.zones as usize, "a state for every zone");
         let open = zones.iter().filter(|zone| zone.state == ZoneState::Open).count() as u32;
@@ -56,7 +56,7 @@ impl Machine {
         known.ok_or(DeviceError::Invalid { zone, why: "the device has no such zone" })
     }
 
-    /// How many blocks these bytes are.
+    /// The number of blocks of a command of `bytes` bytes.
     pub fn blocks(&self, zone: ZoneId, bytes: usize) -> Result<Blocks> {
         let block = self.geometry.block_size as usize;
         if bytes == 0 || !bytes.is_multiple_of(block) {
@@ -69,7 +69,7 @@ impl Machine {
             .map_err(|_| DeviceError::Invalid { zone, why: "the command is too large" })
     }
 
-    /// Whether `blocks` blocks from `block` on can be read.
+    /// Checks whether `blocks` blocks from `block` on can be read.
     pub fn check_read(&self, zone: ZoneId, block: Blocks, blocks: Blocks) -> Result<()> {
         let info = self.zone(zone)?;
         let end = u64::from(block) + u64::from(blocks);
@@ -84,7 +84,7 @@ impl Machine {
         }
     }
 
-    /// Whether an append of `blocks` is no larger than the device takes.
+    /// Checks that an append of `blocks` is no larger than the device supports.
     pub fn check_append(&self, zone: ZoneId, blocks: Blocks) -> Result<()> {
         if blocks > self.geometry.max_append {
             return Err(DeviceError::Invalid { zone, why: "the append is larger than the device takes" });
@@ -92,8 +92,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Takes the next `blocks` blocks of the zone for a write and says where they begin. `at` is
-    /// where the writer thinks they begin, when it is not an append.
+    /// Advances the zone's pointer by `blocks` for a write and returns the block at which the write begins. `at` is
+    /// the block that the writer expects, if the command is not an append.
     pub fn advance(&mut self, zone: ZoneId, blocks: Blocks, at: Option<Blocks>) -> Result<Blocks> {
         let info = self.check_write(zone, blocks, at)?;
         self.open(zone)?;
@@ -103,7 +103,8 @@ impl Machine {
         Ok(info.pointer)
     }
 
-    /// Whether the zone would take a write of `blocks` blocks, as far as it alone decides.
+    /// Checks whether the zone accepts a write of `blocks` blocks. The limits of open and active zones are not
+    /// checked.
     pub fn check_write(&self, zone: ZoneId, blocks: Blocks, at: Option<Blocks>) -> Result<ZoneInfo> {
         let info = self.writable(zone)?;
         let full = DeviceError::ZoneFull { zone, blocks };
@@ -120,7 +121,7 @@ impl Machine {
         Ok(info)
     }
 
-    /// Takes an open slot for an empty or closed zone.
+    /// Opens an empty or closed zone.
     pub fn open(&mut self, zone: ZoneId) -> Result<()> {
         let info = self.writable(zone)?;
         let (needs_active, needs_open) = match info.state {
@@ -139,7 +140,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Returns the open slot; the zone stays active if it is partly written.
+    /// Closes the zone; it stays active if it is partly written.
     pub fn close(&mut self, zone: ZoneId) -> Result<()> {
         let info = self.writable(zone)?;
         let state = match (info.state, info.pointer) {
@@ -158,7 +159,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Empties the zone, which may have another capacity from then on.
+    /// Empties the zone, and changes its capacity if `capacity` is given.
     pub fn reset(&mut self, zone: ZoneId, capacity: Option<Blocks>) -> Result<()> {
         let info = self.writable(zone)?;
         let capacity = capacity.unwrap_or(info.capacity);
@@ -166,7 +167,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Puts a zone into a state, whatever it was in.
+    /// Sets the state of a zone unconditionally.
     pub fn force(&mut self, zone: ZoneId, info: ZoneInfo) {
         assert!(info.pointer <= info.capacity, "{zone:?}: pointer {} within {}", info.pointer, info.capacity);
         let slot = &mut self.zones[zone.0 as usize];

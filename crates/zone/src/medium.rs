@@ -1,8 +1,7 @@
-//! What a volume is on, whatever that is: a file, a block device, a zoned device.
+//! The medium of a volume: a file, a block device, or a zoned device.
 //!
-//! The path decides. A block device that has zones of its own is used with these, and so is a namespace of NVMe
-//! by its generic device (`/dev/ngXnY`); any other block device, and any file, with zones that are kept by
-//! software ([`crate::file`]).
+//! The path decides. A block device with zones is used with these zones, and so is an NVMe namespace by its generic
+//! device (`/dev/ngXnY`). Any other block device, and any file, is used with zones in software ([`crate::file`]).
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -14,24 +13,24 @@ use crate::file::{
 use crate::zoned::{UnusedZones, ZonedDevice, ZonedDraft, generic_beside, is_zoned};
 use crate::{Device, FsId, Geometry, MetadataCopy};
 
-/// A volume's device, open.
+/// The open device of a volume.
 pub enum Medium {
-    /// Zones in a file, or on a block device that has none of its own.
+    /// Zones in a file, or on a block device without zones.
     File(Box<FileDevice>),
-    /// A device that keeps its zones itself.
+    /// A device with zones.
     Zoned(Box<ZonedDevice>),
 }
 
-/// What was found where a volume is.
+/// The kind of a medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MediumKind {
-    /// A file: its zones are kept by software.
+    /// A file with zones in software.
     File,
-    /// A block device without zones of its own; they are kept by software.
+    /// A block device without zones, with zones in software.
     Disk {
-        /// It is told what was reset.
+        /// Whether reset zones are discarded.
         discards: bool,
-        /// How many write streams (placement handles) it has.
+        /// The number of write streams (placement handles).
         streams: u8,
     },
     /// A block device that has zones.
@@ -43,7 +42,7 @@ pub enum MediumKind {
     },
 }
 
-/// What is asked for a new volume. What is `None` is chosen, or is the device's own.
+/// The options of a new volume. For `None`, a default is derived, or the device determines the value.
 #[derive(Clone, Debug, Default)]
 pub struct VolumeOptions {
     /// Bytes of the whole volume.
@@ -52,30 +51,30 @@ pub struct VolumeOptions {
     pub block_size: Option<u32>,
     /// Bytes of a zone.
     pub zone_bytes: Option<u64>,
-    /// Bytes that a zone takes.
+    /// The capacity of a zone in bytes.
     pub zone_capacity: Option<u64>,
     /// How many zones may be open at once.
     pub max_open: Option<u32>,
     /// How many zones may be active at once.
     pub max_active: Option<u32>,
-    /// Whether all of the host's blocks are taken at once.
+    /// Whether all of the host's blocks are allocated at once.
     pub preallocate: bool,
     /// The volume.
     pub fs_id: FsId,
-    /// Whether what is there may be overwritten.
+    /// Whether existing contents may be overwritten.
     pub force: bool,
 }
 
-/// A volume that can be made, as far as its medium can tell. Nothing is written yet.
+/// A volume that can be created as far as its medium is concerned. Nothing is written yet.
 pub enum MediumDraft {
-    /// In a file, or on a block device that has no zones of its own.
+    /// In a file, or on a block device without zones.
     File(FileDraft),
-    /// On a device that keeps its zones itself.
+    /// On a device with zones.
     Zoned(ZonedDraft),
 }
 
 impl Medium {
-    /// Opens a volume, and keeps it from being opened by others until it is dropped.
+    /// Opens a volume, and locks it until the medium is dropped.
     pub fn open(path: &Path, mode: OpenMode) -> Result<Medium, FileError> {
         if has_zones(path)? {
             return ZonedDevice::open(path, mode).map(|device| Medium::Zoned(Box::new(device)));
@@ -83,8 +82,8 @@ impl Medium {
         FileDevice::open(path, mode).map(|device| Medium::File(Box::new(device)))
     }
 
-    /// Opens a volume of which no header is left, for reading, by what its zones say of themselves
-    /// ([`FileDevice::open_by_zones`]). `progress` is told bytes searched, and bytes in all.
+    /// Opens a volume without a header for reading, by the headers of its zones ([`FileDevice::open_by_zones`]).
+    /// `progress` receives the bytes searched and the total.
     pub fn open_by_zones(
         path: &Path,
         wanted: Option<FsId>,
@@ -96,8 +95,8 @@ impl Medium {
         FileDevice::open_by_zones(path, wanted, progress).map(|device| Medium::File(Box::new(device)))
     }
 
-    /// Writes the header of a volume anew where an opening for writing does not by itself
-    /// ([`FileDevice::restore_header`]). A device with zones of its own has none.
+    /// Restores the header of a volume in the cases in which an open for writing does not do so
+    /// ([`FileDevice::restore_header`]). A device with zones has no such header.
     pub fn restore_header(
         path: &Path,
         force: bool,
@@ -109,13 +108,13 @@ impl Medium {
         FileDevice::restore_header(path, force, progress)
     }
 
-    /// What is at a path: nothing, nothing of value, a volume, or something else. Changes nothing and needs
-    /// no lock.
+    /// The contents of a path: nothing, zeros, a volume, or something else. Changes nothing and needs no lock.
     pub fn probe(path: &Path) -> Result<FileContents, FileError> {
         if has_zones(path)? { ZonedDevice::probe(path) } else { FileDevice::probe(path) }
     }
 
-    /// Prepares to make a volume. Refuses what cannot be, and to overwrite what is there unless told to.
+    /// Prepares a volume. Refuses impossible options, and existing contents unless the options permit to overwrite
+    /// them.
     pub fn draft(path: &Path, options: &VolumeOptions) -> Result<MediumDraft, FileError> {
         if !has_zones(path)? {
             return FileDevice::draft(path, &options.for_file(file::whole_block(path)))
@@ -131,7 +130,7 @@ impl Medium {
         Ok(MediumDraft::Zoned(draft))
     }
 
-    /// The volume that is on it.
+    /// The id of the volume.
     pub fn fs_id(&self) -> FsId {
         match self {
             Medium::File(device) => device.fs_id(),
@@ -139,7 +138,7 @@ impl Medium {
         }
     }
 
-    /// What was damaged of what it keeps beside its zones, and was written anew when it was opened.
+    /// The damaged copies of device metadata that were repaired when it was opened.
     pub fn repaired(&self) -> &[MetadataCopy] {
         match self {
             Medium::File(device) => device.repaired(),
@@ -147,7 +146,7 @@ impl Medium {
         }
     }
 
-    /// What it is.
+    /// The kind of the medium.
     pub fn kind(&self) -> MediumKind {
         match self {
             Medium::File(device) => device.kind(),
@@ -155,7 +154,8 @@ impl Medium {
         }
     }
 
-    /// Takes the memory for so many of the largest writes at once, so that they need none when it is short.
+    /// Allocates the memory for `count` concurrent writes of the largest size, so that they need none when memory is
+    /// short.
     pub fn prepare_writes(&self, count: usize) {
         match self {
             Medium::File(device) => device.prepare_writes(count),
@@ -163,7 +163,7 @@ impl Medium {
         }
     }
 
-    /// The device alone.
+    /// Returns the device.
     pub fn into_device(self) -> Arc<dyn Device> {
         match self {
             Medium::File(device) => Arc::<FileDevice>::from(device),
@@ -173,7 +173,7 @@ impl Medium {
 }
 
 impl VolumeOptions {
-    /// For a file, or a disk that writes so many bytes as a whole.
+    /// The options for a file, or for a disk whose physical blocks have `whole` bytes.
     fn for_file(&self, whole: u32) -> FileOptions {
         let usual = FileOptions::default();
         let max_open = self.max_open.unwrap_or(usual.max_open);
@@ -190,7 +190,7 @@ impl VolumeOptions {
         }
     }
 
-    /// A zoned device is as it is.
+    /// Refuses options that a zoned device determines.
     fn refuse_shape_options(&self, path: &Path) -> Result<(), FileError> {
         let given = [
             (self.size.is_some(), "--size"),
@@ -221,7 +221,7 @@ impl MediumDraft {
         matches!(self, MediumDraft::File(draft) if draft.is_new())
     }
 
-    /// What of a zoned device is not used.
+    /// The zones of a zoned device that are not used.
     pub fn unused_zones(&self) -> Option<UnusedZones> {
         match self {
             MediumDraft::File(_) => None,
@@ -229,8 +229,7 @@ impl MediumDraft {
         }
     }
 
-    /// Makes an empty device of it; what was there is lost. `done` is told of how many bytes are prepared, and
-    /// of how many are to be.
+    /// Creates an empty device; old contents are lost. `done` receives the prepared bytes and the total.
     pub fn make(self, done: &mut dyn FnMut(u64, u64)) -> Result<Medium, FileError> {
         match self {
             MediumDraft::File(draft) => draft.make(done).map(|device| Medium::File(Box::new(device))),
@@ -239,11 +238,11 @@ impl MediumDraft {
     }
 }
 
-/// Whether what is at a path keeps its zones itself.
+/// Whether the device at a path has zones.
 fn has_zones(path: &Path) -> Result<bool, FileError> {
     match std::fs::metadata(path) {
         Ok(known) => is_zoned(path, &known),
-        // What else is wrong with it is said by whoever opens it.
+        // Other errors are reported when it is opened.
         Err(_) => match missing_path(path) {
             FileError::NotFound(_) => Ok(false),
             error => Err(error),
@@ -251,7 +250,7 @@ fn has_zones(path: &Path) -> Result<bool, FileError> {
     }
 }
 
-/// What to say of a path at which nothing is: devices are not made by naming them.
+/// The error for a path that does not exist. Devices cannot be created by naming them.
 pub fn missing_path(path: &Path) -> FileError {
     let is_device = path.starts_with("/dev") && !path.starts_with("/dev/shm");
     let why = match generic_beside(path) {
@@ -270,7 +269,8 @@ pub fn missing_path(path: &Path) -> FileError {
     FileError::Unsuitable { path: path.to_owned(), why }
 }
 
-/// Why a path does not lead to its last part, or a symbolic link leads nowhere. Nothing where only the last part is missing.
+/// The reason why a directory of the path cannot be used, or why a symbolic link is broken. `None` if only the last
+/// part is missing.
 fn broken_path(path: &Path) -> Option<String> {
     let parts: Vec<&Path> = path.ancestors().filter(|part| !part.as_os_str().is_empty()).collect();
     for part in parts.into_iter().rev() {
@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_device_brings_is_not_asked_for() {
+    fn options_that_a_zoned_device_determines_are_refused() {
         let path = Path::new("/dev/zoned");
         let refusal =
             |options: VolumeOptions| options.refuse_shape_options(path).err().map(|error| error.to_string());
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_gets_what_is_usual_where_nothing_is_asked() {
+    fn a_file_gets_defaults_for_missing_options() {
         let options = VolumeOptions { max_open: Some(9), ..VolumeOptions::default() }.for_file(1);
         assert_eq!((options.block_size, options.max_open, options.max_active), (4096, 9, 9));
         assert_eq!(VolumeOptions::default().for_file(16384).block_size, 16384);

@@ -1,16 +1,17 @@
-//! Memory for pages that are kept by the thousand: pieces of one size, out of large pieces of the system's memory.
+//! A pool of page buffers of one size, allocated from the system in large chunks.
 //!
-//! Whoever looks for something in memory of this size waits for the tables of the processor's memory management as
-//! much as for the memory. So the system is asked for pages of 2 MiB, where it has them. A piece that is
-//! given back is taken again before there is another; all memory goes back to the system with the last piece, and not
-//! before: a cache that was full will be full again.
+//! Random accesses to memory of this size are slowed down by misses in the TLB as much as by the memory itself. So
+//! the pool requests huge pages of 2 MiB where the system has them. It reuses free pages before it allocates a chunk.
+//! It returns memory to the system only when it is dropped, and not earlier, because a cache that was full will be
+//! full again.
 //!
-//! For the first 2 MiB large pages are not asked for: of a small volume only what is used is in memory.
+//! The first 2 MiB are not requested as huge pages: a small volume then has only the pages in memory that it uses.
 //!
-//! The system may have no more. Whoever can do without a page asks with [`Pages::try_take`]. Who cannot stop any more
-//! once it has begun has so many pages [promised](Pages::promise) before, and takes them with [`Pages::take`]. Nobody
-//! else is given the last of what is free: there are never fewer pages free than were reserved and not yet taken.
-//! What a promise is for is not told, so a page counts as reserved until the promise is dropped, taken or not.
+//! The system may run out of memory. A caller that can do without a page uses [`Pages::try_take`]. A caller that
+//! cannot stop once it has begun [reserves](Pages::reserve) its pages before, and takes them with
+//! [`Pages::take_reserved`]. Other callers do not get the last free pages: there are never fewer free pages than were
+//! reserved and not yet taken. The pool does not know for which reservation a page is taken. So a page counts as
+//! reserved until the reservation is dropped, whether it is taken or not.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -19,30 +20,31 @@ use std::sync::Arc;
 use rt::sync::Mutex;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-/// Bytes that are asked for at once, and where they begin: a large page of the processors that have them.
+/// The size and alignment of a chunk: a huge page of the processors that have them.
 const LARGE: usize = 2 << 20;
-/// Bytes that are asked for at once where memory is scarce, at least.
+/// The smallest size of a chunk if memory is scarce.
 const SMALL: usize = 4096;
 
-/// Where pages come from and go to.
+/// The pool.
 pub struct Pages {
     page_size: usize,
-    /// Bytes asked for at once: pages of `page_size`, beginning at a multiple of [`LARGE`] if they are as many.
+    /// The bytes of a chunk, which consists of pages of `page_size` and is aligned to [`LARGE`] if it is at least
+    /// that large.
     chunk_size: usize,
     state: Mutex<PoolState>,
 }
 
 #[derive(Default)]
 struct PoolState {
-    /// Pages that nobody uses. They are in `chunks`. The last is taken first: one that was used before, if any was.
+    /// Free pages, which are parts of `chunks`. The last one is taken first. It was used before if any free page was.
     free: Vec<NonNull<u8>>,
-    /// Pages that were promised, whether they have been taken or not.
+    /// Pages that are reserved, whether they have been taken or not.
     reserved: usize,
     /// Each of `chunk_size` bytes, mapped by [`map`].
     chunks: Vec<NonNull<u8>>,
 }
 
-// SAFETY: what is pointed to belongs to `Pages` alone, as the contents of a `Vec<Box<[u8]>>` would.
+// SAFETY: the pointers refer to memory that belongs to `Pages` alone, as the contents of a `Vec<Box<[u8]>>` would.
 unsafe impl Send for PoolState {}
 
 /// The system has no memory for another page.
@@ -50,15 +52,15 @@ unsafe impl Send for PoolState {}
 #[error("there is no memory left for pages")]
 pub struct NoMemory;
 
-/// So many pages can be taken, whatever the system has, until this is dropped.
+/// The right to take `count` pages, even if the system has no memory left, until this is dropped.
 pub struct PageReservation {
     pages: Arc<Pages>,
     count: usize,
 }
 
-/// One page in memory: initialised, and aligned for direct I/O where its size is a multiple of 4096.
+/// One page in memory: initialised, and aligned for direct I/O if its size is a multiple of 4096.
 pub struct PageBuffer {
-    /// A page of `pages` that is not among those that are free.
+    /// A page of `pages` that is not free.
     start: NonNull<u8>,
     pages: Arc<Pages>,
 }
@@ -69,7 +71,7 @@ unsafe impl Send for PageBuffer {}
 unsafe impl Sync for PageBuffer {}
 
 impl Pages {
-    /// For pages of so many bytes.
+    /// A pool of pages of `page_size` bytes.
     pub fn new(page_size: usize) -> Arc<Pages> {
         assert!(page_size > 0, "a page has bytes");
         let at_once = if rt::memory::is_scarce() { SMALL } else { LARGE };
@@ -82,7 +84,7 @@ impl Pages {
         self.page_size
     }
 
-    /// A page with anything in it, beside those that were reserved.
+    /// A page with arbitrary contents that is not one of the reserved pages.
     pub fn try_take(self: &Arc<Pages>) -> Result<PageBuffer, NoMemory> {
         loop {
             let mut state = self.state.lock();
@@ -96,7 +98,7 @@ impl Pages {
         }
     }
 
-    /// So many pages from now on, or none.
+    /// Reserves `count` pages, or none.
     pub fn reserve(self: &Arc<Pages>, count: usize) -> Result<PageReservation, NoMemory> {
         loop {
             let mut state = self.state.lock();
@@ -110,38 +112,38 @@ impl Pages {
         }
     }
 
-    /// Whether no page that was reserved is in use.
+    /// Whether the free pages suffice for all reservations.
     pub fn covers_reservations(&self) -> bool {
         let state = self.state.lock();
         state.free.len() >= state.reserved
     }
 
-    /// A page with anything in it that the caller was reserved.
+    /// A page with arbitrary contents that the caller has reserved.
     pub fn take_reserved(self: &Arc<Pages>) -> PageBuffer {
         loop {
             let free = self.state.lock().free.pop();
             if let Some(start) = free {
                 return PageBuffer { start, pages: Arc::clone(self) };
             }
-            self.grow(1).expect("whoever cannot do without a page has been reserved it");
+            self.grow(1).expect("a caller that cannot do without a page has reserved it");
         }
     }
 
-    /// A page of zeros that the caller was reserved.
+    /// A page of zeros that the caller has reserved.
     pub fn zeroed(self: &Arc<Pages>) -> PageBuffer {
         let mut page = self.take_reserved();
         page.fill(0);
         page
     }
 
-    /// A page of these bytes, which are as many, that the caller was reserved.
+    /// A page with these bytes, whose number is the page size, that the caller has reserved.
     pub fn with_bytes(self: &Arc<Pages>, bytes: &[u8]) -> PageBuffer {
         let mut page = self.take_reserved();
         page.copy_from_slice(bytes);
         page
     }
 
-    /// Chunks for so many pages more. The system is asked while no lock of ours is state.
+    /// Allocates chunks for at least `pages` more pages. No lock is held during the system call.
     fn grow(&self, pages: usize) -> Result<(), NoMemory> {
         if !rt::memory::grants() {
             return Err(NoMemory);
@@ -166,23 +168,23 @@ impl Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         for chunk in self.state.get_mut().chunks.drain(..) {
-            // SAFETY: every buffer out of it held these pages, so there is none.
+            // SAFETY: every buffer from this pool holds a reference to it, so there are no buffers.
             unsafe { unmap(chunk, self.chunk_size) };
         }
     }
 }
 
-/// Zeros of the system's, if it has any; beginning at a multiple of [`LARGE`] if they are as many.
+/// Maps zeroed memory, if the system has any, aligned to [`LARGE`] if it is at least that large.
 fn map(size: usize, large: bool) -> Option<NonNull<u8>> {
-    // Most often it is where the one before it ends, which then makes one region of both: the system has a bound
-    // on their number.
+    // Usually the mapping begins where the previous one ends. Then the kernel merges both, and the number of mappings
+    // of a process is limited.
     let mut chunk = map_anywhere(size)?;
     if size >= LARGE && chunk.as_ptr().align_offset(LARGE) != 0 {
-        // SAFETY: nobody has been told of it.
+        // SAFETY: nothing refers to the mapping yet.
         unsafe { unmap(chunk, size) };
         let mapped = map_anywhere(size + LARGE)?;
         let before = mapped.as_ptr().align_offset(LARGE);
-        // SAFETY: all lies within what was mapped, and nobody has been told of it.
+        // SAFETY: all ranges lie within the mapping, and nothing refers to it yet.
         unsafe {
             chunk = mapped.add(before);
             unmap(mapped, before);
@@ -190,7 +192,7 @@ fn map(size: usize, large: bool) -> Option<NonNull<u8>> {
         }
     }
     if large && size >= LARGE {
-        // SAFETY: advice changes nothing in memory. A system without large pages has small ones.
+        // SAFETY: advice does not change memory. A system without huge pages uses small ones.
         let _ = unsafe { rustix::mm::madvise(chunk.as_ptr().cast(), size, Advice::LinuxHugepage) };
     }
     Some(chunk)
@@ -198,20 +200,21 @@ fn map(size: usize, large: bool) -> Option<NonNull<u8>> {
 
 fn map_anywhere(size: usize) -> Option<NonNull<u8>> {
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-    // SAFETY: a mapping at an address that the system chooses changes no other.
+    // SAFETY: a mapping at an address that the system chooses changes no other mapping.
     let mapped = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), size, protection, flags) };
     mapped.ok().and_then(|mapped| NonNull::new(mapped.cast()))
 }
 
-/// Gives memory back, if it is any.
+/// Returns memory to the system, if `size` is not 0.
 ///
 /// # Safety
-/// It was mapped by [`map_anywhere`], whole pages of the system, and nobody has a reference or pointer into it.
+/// The memory was mapped by [`map_anywhere`], consists of whole pages of the system, and no reference or pointer into
+/// it exists.
 unsafe fn unmap(start: NonNull<u8>, size: usize) {
     if size > 0 {
         // SAFETY: as the caller promises.
         let gone = unsafe { rustix::mm::munmap(start.as_ptr().cast(), size) };
-        debug_assert!(gone.is_ok(), "what was mapped can be given back");
+        debug_assert!(gone.is_ok(), "a mapping can be removed");
     }
 }
 
@@ -268,13 +271,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_page_is_one_of_its_own() {
+    fn pages_do_not_overlap() {
         for page_size in [512, 4096, 16384, 65536, LARGE - 4096, LARGE + 4096] {
             let pages = Pages::new(page_size);
             let many = 3 * LARGE / page_size + 2;
             let mut taken: Vec<_> = (0..many).map(|_| pages.zeroed()).collect();
             for (number, page) in taken.iter_mut().enumerate() {
-                assert!(page.iter().all(|byte| *byte == 0), "nobody else wrote to it");
+                assert!(page.iter().all(|byte| *byte == 0), "no other page overlaps it");
                 page.chunks_exact_mut(4)
                     .for_each(|word| word.copy_from_slice(&(number as u32 + 1).to_le_bytes()));
             }
@@ -285,13 +288,14 @@ mod tests {
         }
     }
 
-    /// Without promises the memory that a transaction could not do without went to a reader, and the process ended.
+    /// Without reservations, memory that a transaction could not do without went to a reader, and the process
+    /// aborted.
     #[test]
-    fn what_was_promised_is_given_to_nobody_else() {
+    fn reserved_pages_are_not_available_to_other_callers() {
         rt::memory::make_scarce();
         let pages = Pages::new(16384);
         let taken = pages.try_take().unwrap();
-        let promise = pages.reserve(3).unwrap();
+        let reservation = pages.reserve(3).unwrap();
         rt::memory::refuse(1, u64::MAX);
         assert_eq!(pages.try_take().err(), Some(NoMemory));
         assert_eq!(pages.reserve(1).err(), Some(NoMemory));
@@ -300,9 +304,9 @@ mod tests {
         assert_eq!(pages.try_take().err(), Some(NoMemory));
         let reserved: Vec<_> = (0..3).map(|_| pages.take_reserved()).collect();
         drop(again);
-        assert_eq!(pages.try_take().err(), Some(NoMemory), "three have been promised, and one is free");
+        assert_eq!(pages.try_take().err(), Some(NoMemory), "three pages are reserved, and one is free");
         drop(reserved);
-        drop(promise);
+        drop(reservation);
         let all: Vec<_> = (0..4).map(|_| pages.try_take().unwrap()).collect();
         assert_eq!(pages.try_take().err(), Some(NoMemory));
         assert!(rt::memory::refused() > 4 && all.len() == 4);
@@ -311,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_is_taken_again() {
+    fn returned_pages_are_reused() {
         let pages = Pages::new(16384);
         let kept = pages.take_reserved();
         let chunks = |pages: &Pages| pages.state.lock().chunks.len();

@@ -1,13 +1,13 @@
-//! Device bytes, counted by what caused them: the numerator of write amplification.
+//! Bytes written to the device, counted by cause: the numerator of write amplification.
 
 use rt::sync::atomic::{AtomicU64, Ordering};
 
 /// Why something is written to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
-    /// A user's bytes, at their first writing.
+    /// User writes.
     Data,
-    /// The reverse map that lies among the data.
+    /// The reverse map, which is stored in data zones.
     ReverseMap,
     /// Live data moved by garbage collection.
     Gc,
@@ -15,14 +15,14 @@ pub enum Cause {
     Journal,
     /// Nodes, chunks and checkpoint records.
     Checkpoint,
-    /// Nodes moved out of metadata zones that are being cleaned.
+    /// Nodes moved by garbage collection of metadata zones.
     MetadataGc,
     /// Zone headers.
     Header,
 }
 
 impl Cause {
-    /// All of them, in the order in which they are shown.
+    /// All causes, in the order of display.
     pub const ALL: [Cause; 7] = [
         Cause::Data,
         Cause::ReverseMap,
@@ -33,7 +33,7 @@ impl Cause {
         Cause::Header,
     ];
 
-    /// The word for it on screens and in `--json`.
+    /// Its name on screens and in `--json`.
     pub fn name(self) -> &'static str {
         match self {
             Cause::Data => "data",
@@ -54,7 +54,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Counts bytes that the device has taken.
+    /// Counts bytes that were written to the device.
     pub fn add(&self, cause: Cause, bytes: usize) {
         self.written[cause as usize].fetch_add(bytes as u64, Ordering::Relaxed);
     }

@@ -1,33 +1,32 @@
-//! Zoned devices of the system: what people buy.
+//! Zoned devices of the system.
 //!
-//! The device keeps the states of its zones by itself, so nothing is stored beside them. Here is kept what
-//! makes it obey the contract of [`Device`]: what each zone is known to be, the limits, and turns.
+//! The device stores the states of its zones, so nothing is stored beside them. This module makes such a device
+//! follow the contract of [`Device`]: it tracks the known state of each zone, the limits, and one lock for each zone.
 //!
-//! Whoever writes to a zone or changes it has its **turn**, from before the command until after its end: one
-//! write at a time is in flight for each zone, because a write that overtakes another is not at the pointer.
-//! Appends whose place the device chooses share a turn. Their room is taken before they are sent, so that none
-//! finds its zone full; the one that fills the zone has the turn for itself, because with its end a slot is
-//! free. The pointer that readers are checked against moves when a write has ended or an append has begun.
+//! A thread that writes to a zone or changes it holds the **lock of the zone**, from before the command until after
+//! its end. So one write at a time is in flight for each zone, because a write that overtakes another is not at the
+//! pointer. Appends whose place the device chooses share the lock. Their blocks are taken before they are sent, so
+//! that no append finds its zone full. The append that fills the zone holds the lock exclusively, because its end
+//! frees an open slot. The pointer that limits reads advances when a write has ended or an append has begun.
 //!
-//! An append that lands anywhere but in that room, or before one that had ended when it was sent, tells that somebody
-//! else wrote to the zone or emptied it: where a log goes on in a zone that was emptied under it, nobody would find what
-//! it then says is durable. It has failed, like a write that is not at the pointer. A zone that was found to have less
-//! than was written takes nothing more until it is reset here: who waited for its turn thinks of what was there.
+//! If an append lands outside the blocks taken for appends, or before an append that had ended when it was sent,
+//! another program has written to the zone or emptied it. The append counts as failed, like a write that is not at
+//! the pointer. Otherwise the log could continue in a zone that was emptied, and no mount would find the durable
+//! records there. A zone that has less data than was written takes no more writes until it is reset here: threads
+//! that wait for its lock assume the old contents.
 //!
-//! A command that fails says little of why. So the zone is reported at once, and the error is made from what
-//! the device says it is now: read-only or offline, say. The report also makes the kernel take writes to that
-//! zone again. A write that was refused where the zone still stands exactly there
-//! is given to the device once more: the kernel's own idea of the pointer was old, because somebody had
-//! changed the zone through another door.
+//! A failed command does not say much about the reason. So the zone is reported immediately, and the error is derived
+//! from its state: for example read-only or offline. The report also makes the kernel accept writes to that zone
+//! again. A refused write is sent once more if the zone's pointer is still where the write begins: the kernel's own
+//! copy of the pointer was outdated, because the zone had been changed through another device node.
 //!
-//! What was open when the device was opened for writing belonged to a process that is gone; it is closed, and
-//! zones whose pointer is within a block of ours are finished: they could not be continued.
+//! Zones that are open when the device is opened for writing belonged to a process that has ended; they are closed.
+//! Zones whose pointer is within a block of the volume are finished, because they cannot be continued.
 //!
-//! It does not put anything in order, and knows nothing of what is in the zones but for the headers by which a
-//! volume is found (`volume`) and by which zones without a pointer of their own are told from empty ones
-//! (`conventional`).
+//! It does not order commands. Of the contents of zones it knows only the headers by which a volume is found
+//! (`volume`) and by which zones without a pointer are distinguished from empty ones (`conventional`).
 //!
-//! Locks: a turn, then `machine`; nobody waits for the device while holding `machine`.
+//! Lock order: the lock of a zone, then `machine`. No thread waits for the device while it holds `machine`.
 
 mod batch;
 mod block;
@@ -69,47 +68,48 @@ pub struct ZonedDevice {
     fs_id: FsId,
     mode: OpenMode,
     machine: Mutex<Machine>,
-    /// One for each zone: held while something is done to it, shared by appends.
+    /// One for each zone: held exclusively during changes, and shared by appends.
     zone_locks: Vec<RwLock<()>>,
-    /// One for each zone: before this block no append can land that is sent now. It is the pointer, as long as no
-    /// append is under way.
+    /// One for each zone: no append that is sent now can land before this block. It equals the pointer if no append
+    /// is in flight.
     landed: Vec<AtomicU32>,
-    /// One for each zone: somebody else has emptied it.
+    /// One for each zone: another program has emptied it.
     emptied: Vec<AtomicBool>,
     first_blocks: FirstBlocks,
-    /// A flush has failed: nobody knows what the device has kept, so nothing is written any more.
+    /// A flush has failed: the contents of the device are unknown, so nothing is written any more.
     is_broken: AtomicBool,
 }
 
 impl ZonedDevice {
-    /// The volume that is on it.
+    /// The id of the volume.
     pub fn fs_id(&self) -> FsId {
         self.fs_id
     }
 
-    /// How it was opened.
+    /// The mode in which it was opened.
     pub fn mode(&self) -> OpenMode {
         self.mode
     }
 
-    /// What it is.
+    /// The kind of its medium.
     pub(crate) fn kind(&self) -> MediumKind {
         let append_bytes = self.port.limits().append_bytes;
         append_bytes.map_or(MediumKind::ZonedDisk, |append_bytes| MediumKind::Namespace { append_bytes })
     }
 
-    /// What of the device is not used.
+    /// The parts of the device that are not used.
     pub fn unused_zones(&self) -> UnusedZones {
         self.shape.unused_zones
     }
 
-    /// Takes the memory for so many of the largest writes at once, so that they need none when it is short.
+    /// Allocates the memory for `count` concurrent writes of the largest size, so that they need none when memory is
+    /// short.
     pub fn prepare_writes(&self, count: usize) {
         let geometry = &self.shape.geometry;
         self.port.prepare_buffers(count, geometry.max_append as usize * geometry.block_size as usize);
     }
 
-    /// A device whose zones were found in these states.
+    /// A device whose zones are in these states.
     fn new(port: Box<dyn Port>, shape: Shape, zones: Vec<ZoneInfo>, fs_id: FsId, mode: OpenMode) -> Self {
         let zone_locks = zones.iter().map(|_| RwLock::new(())).collect();
         let landed = zones.iter().map(|info| AtomicU32::new(info.pointer)).collect();
@@ -134,7 +134,7 @@ impl ZonedDevice {
         self.shape.places[zone.0 as usize]
     }
 
-    /// Where a block is on the device.
+    /// The offset of a block on the device.
     fn at(&self, zone: ZoneId, block: Blocks) -> u64 {
         self.place(zone).start + u64::from(block) * u64::from(self.shape.geometry.block_size)
     }
@@ -143,7 +143,7 @@ impl ZonedDevice {
         &self.landed[zone.0 as usize]
     }
 
-    /// Believes what a zone is now. Whoever calls has the zone's turn.
+    /// Sets the known state of a zone. The caller holds the zone's lock.
     fn set_known(&self, zone: ZoneId, info: ZoneInfo) {
         self.machine.lock().force(zone, info);
         self.landed(zone).store(info.pointer, Ordering::Relaxed);
@@ -154,18 +154,18 @@ impl ZonedDevice {
         lock.ok_or(DeviceError::Invalid { zone, why: "there is no such zone" })
     }
 
-    /// Waits until nobody else does anything to the zone.
+    /// Waits until no other thread changes the zone or appends to it.
     fn lock_zone(&self, zone: ZoneId) -> Result<RwLockWriteGuard<'_, ()>> {
         Ok(self.zone_lock(zone)?.write())
     }
 
-    /// The same, if writing is possible at all.
+    /// The same, if the device is open for writing.
     fn lock_to_change(&self, zone: ZoneId) -> Result<RwLockWriteGuard<'_, ()>> {
         self.check_mode()?;
         self.lock_zone(zone)
     }
 
-    /// Waits until nobody does anything to the zone but append.
+    /// Waits until no other thread changes the zone; other appends may run.
     fn lock_to_append(&self, zone: ZoneId) -> Result<RwLockReadGuard<'_, ()>> {
         self.check_mode()?;
         Ok(self.zone_lock(zone)?.read())
@@ -179,7 +179,7 @@ impl ZonedDevice {
         Ok(())
     }
 
-    /// Asks the device about a zone and believes it. Whoever calls has the zone's turn.
+    /// Reports a zone and sets its known state. The caller holds the zone's lock.
     fn refresh(&self, zone: ZoneId) -> io::Result<ZoneInfo> {
         let place = self.place(zone);
         let reported = self.port.report(place.start, 1)?;
@@ -195,7 +195,7 @@ impl ZonedDevice {
         Ok(info)
     }
 
-    /// What a failed command means, after the zone was asked about.
+    /// Derives the error of a failed command from a new report of the zone. The caller holds the zone's lock.
     fn explain_failure(&self, zone: ZoneId, operation: &'static str, error: &io::Error) -> DeviceError {
         let limit = |limit| DeviceError::TooManyOpen { zone, limit };
         let state = self.refresh(zone).map(|info| info.state);
@@ -208,7 +208,8 @@ impl ZonedDevice {
         }
     }
 
-    /// Appends where the device chooses, beside others. `None`: it has to be done alone, with [`Self::append_alone`].
+    /// Appends at a place that the device chooses, concurrently with other appends. `None`: it must be done alone,
+    /// with [`Self::append_alone`].
     fn append_beside_others(&self, zone: ZoneId, blocks: Blocks, from: &[u8]) -> Option<Output> {
         let is_too_large = self.port.limits().append_bytes.is_none_or(|most| from.len() > most);
         if is_too_large || self.shape.geometry.is_conventional(zone) {
@@ -230,8 +231,8 @@ impl ZonedDevice {
         Some(landed.map_err(|error| self.explain_failure_unlocked(zone, "append", &error)))
     }
 
-    /// The block at which an append landed: in the room that was taken for appends, and not before `after`, where those
-    /// end that had ended before it.
+    /// The block at which an append landed. It must be in the blocks taken for appends, and not before `after`, the
+    /// end of the appends that had ended before it.
     fn check_landed(&self, zone: ZoneId, at: u64, after: Blocks, blocks: Blocks) -> io::Result<Blocks> {
         let block_size = u64::from(self.shape.geometry.block_size);
         let block = at.checked_sub(self.place(zone).start).map(|bytes| bytes / block_size);
@@ -239,13 +240,13 @@ impl ZonedDevice {
         let room = u64::from(after)..=u64::from(pointer);
         let is_in_room = |&block: &u64| room.contains(&block) && room.contains(&(block + u64::from(blocks)));
         block.filter(is_in_room).map(|block| block as Blocks).ok_or_else(|| {
-            io::Error::other("it landed where no room was taken: another program uses the device too")
+            io::Error::other("it landed outside the expected blocks: another program uses the device too")
         })
     }
 
-    /// Whether the zone may be written: no flush has failed, and nobody else has emptied it. Whoever calls has its turn,
-    /// or shares it.
-    fn check_ours(&self, zone: ZoneId) -> Result<()> {
+    /// Whether the zone may be written: no flush has failed, and no other program has emptied it. The caller holds
+    /// its lock or shares it.
+    fn check_not_emptied(&self, zone: ZoneId) -> Result<()> {
         self.check_flushed()?;
         if !self.emptied[zone.0 as usize].load(Ordering::Relaxed) {
             return Ok(());
@@ -254,19 +255,18 @@ impl ZonedDevice {
         Err(DeviceError::Io { zone, operation: "append", reason })
     }
 
-    /// Whether no flush has failed. What the device reports once it may not report again, so whoever asks later is told the
-    /// same.
+    /// Whether no flush has failed. The device may report an error only once, so all later callers get it from here.
     fn check_flushed(&self) -> Result<()> {
         if !self.is_broken.load(Ordering::SeqCst) {
             return Ok(());
         }
-        let why = "a flush of the device failed, so nobody knows what it has kept; open the volume again";
+        let why = "a flush of the device failed, so its contents are unknown; open the volume again";
         Err(DeviceError::Unusable(why.to_owned()))
     }
 
-    /// Takes room for an append and a slot for its zone, unless that would fill the zone.
+    /// Takes blocks for an append and opens its zone, unless the append would fill the zone.
     fn take_blocks(&self, zone: ZoneId, blocks: Blocks) -> Result<bool> {
-        self.check_ours(zone)?;
+        self.check_not_emptied(zone)?;
         let mut machine = self.machine.lock();
         let info = machine.check_write(zone, blocks, None)?;
         if info.pointer + blocks == info.capacity {
@@ -275,7 +275,7 @@ impl ZonedDevice {
         machine.advance(zone, blocks, None).map(|_| true)
     }
 
-    /// A change of a whole zone: refused by what is known of it, or done by the device and noted.
+    /// Changes a whole zone: checks the change with the known state, lets the device execute it, and records it.
     fn change(
         &self,
         zone: ZoneId,
@@ -288,7 +288,7 @@ impl ZonedDevice {
             let before = machine.zone(zone)?;
             note(&mut machine)?;
             let after = machine.zone(zone)?;
-            // A writer that takes the slot which this returns must find it free at the device too.
+            // The slot that this frees must be free on the device before a writer can take it.
             machine.force(zone, before);
             after
         };
@@ -307,7 +307,7 @@ impl ZonedDevice {
         Ok(self.at(zone, block))
     }
 
-    /// What a command means that failed without having the zone's turn.
+    /// Derives the error of a command that failed without holding the zone's lock.
     fn explain_failure_unlocked(
         &self,
         zone: ZoneId,
@@ -368,7 +368,7 @@ impl Device for ZonedDevice {
         if first.is_none() || batch.iter().any(|command| of_zone(command) != first) {
             return self.run_batch(batch);
         }
-        // Beside those of others, if the device chooses the place.
+        // If the device chooses the place, they run concurrently with the appends of other threads.
         let mut outputs = Vec::with_capacity(batch.len());
         for command in batch.iter() {
             if let Command::Append { zone, from } = command {
@@ -384,7 +384,7 @@ impl Device for ZonedDevice {
 
     fn reset(&self, zone: ZoneId) -> Result<()> {
         self.change(zone, Action::Reset, |machine| machine.reset(zone, None))?;
-        // It may have another capacity from now on.
+        // Its capacity may have changed.
         self.report_zone(zone).map(|_| ())
     }
 
@@ -398,7 +398,7 @@ impl Device for ZonedDevice {
             self.is_broken.store(true, Ordering::SeqCst);
             DeviceError::Io { zone: ZoneId(0), operation: "flush", reason: error.to_string() }
         })?;
-        // Of two that are under way at once, the device may tell only one of them.
+        // If two flushes are in flight, the device may report an error to only one of them.
         self.check_flushed()?;
         self.first_blocks.end_flush(number);
         Ok(())

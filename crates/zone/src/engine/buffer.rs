@@ -1,15 +1,15 @@
-//! Memory that direct I/O can use: aligned to pages, and used again, because a page that is touched
-//! for the first time costs more than copying into one that is not.
+//! Memory for direct I/O. It is aligned to pages and reused, because the first access to a new page costs more than
+//! copying into a used one.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
 use rt::sync::Mutex;
 
-/// What the address of a buffer is a multiple of.
+/// The alignment of a buffer.
 pub(super) const ALIGNMENT: usize = 4096;
-/// Bytes of all unused buffers that are kept.
-const KEPT_BYTES_MAX: usize = 16 << 20;
+/// The largest sum of the sizes of the unused buffers.
+const UNUSED_BYTES_MAX: usize = 16 << 20;
 
 /// Aligned, initialised memory of a power of two bytes.
 pub struct Buffer {
@@ -20,7 +20,7 @@ pub struct Buffer {
 
 // SAFETY: a buffer is the only owner of its memory, as a `Box<[u8]>` is.
 unsafe impl Send for Buffer {}
-// SAFETY: a shared buffer only gives out shared slices.
+// SAFETY: a shared buffer only provides shared slices.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
@@ -28,7 +28,7 @@ impl Buffer {
         Layout::from_size_align(size, ALIGNMENT).expect("a size in memory rounds up to the alignment")
     }
 
-    /// `size` bytes of memory, all zeros. Panics if `size` is 0.
+    /// `size` bytes of zeros. Panics if `size` is 0.
     pub fn new(size: usize) -> Self {
         let layout = Buffer::layout(size);
         assert!(size > 0, "an allocation has a size");
@@ -58,49 +58,49 @@ impl Drop for Buffer {
     }
 }
 
-/// Buffers that wait to be used again.
+/// A pool of unused buffers.
 #[derive(Default)]
 pub(super) struct Buffers {
-    kept: Mutex<Kept>,
+    unused: Mutex<Unused>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct Unused {
     buffers: Vec<Buffer>,
-    /// The sum of their sizes; at most [`KEPT_BYTES_MAX`].
+    /// The sum of their sizes; at most [`UNUSED_BYTES_MAX`].
     bytes: usize,
 }
 
 impl Buffers {
-    /// A buffer of at least so many bytes, with anything in it.
+    /// A buffer of at least `bytes` bytes with arbitrary contents.
     pub(super) fn take(&self, bytes: usize) -> Buffer {
         let size = bytes.next_power_of_two().max(ALIGNMENT);
-        let mut kept = self.kept.lock();
-        let Some(index) = kept.buffers.iter().rposition(|buffer| buffer.size == size) else {
-            drop(kept);
+        let mut unused = self.unused.lock();
+        let Some(index) = unused.buffers.iter().rposition(|buffer| buffer.size == size) else {
+            drop(unused);
             return Buffer::new(size);
         };
-        kept.bytes -= size;
-        kept.buffers.swap_remove(index)
+        unused.bytes -= size;
+        unused.buffers.swap_remove(index)
     }
 
-    /// Makes and touches buffers of so many bytes, so that as many can be taken at once without asking the
-    /// system for memory.
+    /// Allocates and touches buffers of `bytes` bytes, so that `count` of them can be taken at once without a request
+    /// for memory to the system.
     pub(super) fn prepare(&self, count: usize, bytes: usize) {
         let mut taken: Vec<Buffer> = (0..count).map(|_| self.take(bytes)).collect();
         for buffer in &mut taken {
-            // Memory that was only promised is given page by page, when it is written to.
+            // The system provides the pages of a mapping when they are first written.
             buffer.bytes_mut().fill(1);
         }
         taken.into_iter().for_each(|buffer| self.give(buffer));
     }
 
-    /// Takes a buffer back.
+    /// Returns a buffer to the pool.
     pub(super) fn give(&self, buffer: Buffer) {
-        let mut kept = self.kept.lock();
-        if kept.bytes + buffer.size <= KEPT_BYTES_MAX {
-            kept.bytes += buffer.size;
-            kept.buffers.push(buffer);
+        let mut unused = self.unused.lock();
+        if unused.bytes + buffer.size <= UNUSED_BYTES_MAX {
+            unused.bytes += buffer.size;
+            unused.buffers.push(buffer);
         }
     }
 }

@@ -1,18 +1,18 @@
-//! Where tests look at what goes to the host, and make it fail. Outside tests it is nothing.
+//! Records changes of the host and injects errors in tests. Outside tests it does nothing.
 
 use std::io::Result;
 
-/// Sees every change before the host does.
+/// Sees every change before the host executes it.
 #[derive(Default)]
 pub(crate) struct HostRecorder {
     #[cfg(test)]
     seen: rt::sync::Mutex<Vec<HostChange>>,
-    /// How many more writes and syncs succeed.
+    /// The number of writes and syncs that still succeed; `None`: all.
     #[cfg(test)]
     successes_left: rt::sync::Mutex<Option<u32>>,
 }
 
-/// A change that the host is asked for.
+/// A change that is requested from the host.
 #[cfg(test)]
 #[derive(Clone, Debug)]
 pub(crate) enum HostChange {
@@ -49,7 +49,7 @@ impl HostRecorder {
         self.seen.lock().push(HostChange::Punch { offset, length });
     }
 
-    /// A sync counts from when it is over: it is seen after it was done.
+    /// A sync is recorded after it has completed.
     pub(super) fn sync(&self) -> Result<()> {
         self.check_fault()?;
         self.seen.lock().push(HostChange::Sync);
@@ -67,7 +67,7 @@ impl HostRecorder {
         }
     }
 
-    /// Lets so many writes and syncs succeed, and all fail from then on; `None` heals.
+    /// Lets `successes` writes and syncs succeed and all later ones fail; `None` removes the fault.
     pub(crate) fn fail_after(&self, successes: Option<u32>) {
         *self.successes_left.lock() = successes;
     }

@@ -2,7 +2,7 @@ use std::io::Write as _;
 
 use super::*;
 
-/// An engine on an unnamed file of 1 MiB whose every block is filled with its number.
+/// An engine on an unnamed file of 1 MiB in which every block is filled with its number.
 fn numbered() -> Engine {
     let mut file = tempfile::tempfile().unwrap();
     for number in 0..=255u8 {
@@ -11,7 +11,7 @@ fn numbered() -> Engine {
     Engine::new(file, 4096).unwrap()
 }
 
-/// A hundred reads and as many writes, from memory that is not aligned.
+/// A hundred reads and a hundred writes with memory that is not aligned.
 fn shuffle(engine: &Engine) {
     let mut found = vec![0u8; 100 * 4096 + 1];
     let written: Vec<Vec<u8>> = (0..100u8).map(|number| vec![number ^ 0xff; 4097]).collect();
@@ -33,12 +33,12 @@ fn shuffle(engine: &Engine) {
 }
 
 #[test]
-fn a_batch_larger_than_the_ring_is_done_as_a_whole() {
+fn a_batch_larger_than_the_ring_is_executed_completely() {
     shuffle(&numbered());
 }
 
 #[test]
-fn where_io_uring_is_not_permitted_batches_are_done_one_by_one() {
+fn batches_are_executed_one_by_one_without_io_uring() {
     let engine = numbered();
     engine.forbid_rings();
     shuffle(&engine);
@@ -46,7 +46,7 @@ fn where_io_uring_is_not_permitted_batches_are_done_one_by_one() {
 }
 
 #[test]
-fn a_transfer_beyond_the_end_fails_alone() {
+fn a_transfer_beyond_the_end_does_not_fail_the_others() {
     for rings in [true, false] {
         let engine = numbered();
         if !rings {
@@ -64,7 +64,7 @@ fn a_transfer_beyond_the_end_fails_alone() {
 }
 
 #[test]
-fn buffers_are_aligned_and_used_again() {
+fn buffers_are_aligned_and_reused() {
     let buffers = Buffers::default();
     let buffer = buffers.take(5000);
     assert_eq!((buffer.bytes().len(), buffer.bytes().as_ptr().addr() % ALIGNMENT), (8192, 0));
@@ -73,9 +73,9 @@ fn buffers_are_aligned_and_used_again() {
     assert_eq!(buffers.take(8192).bytes().as_ptr(), address);
 }
 
-/// What a file is asked to do with a stream, it ignores; without io_uring nobody is asked.
+/// A file ignores the stream, and without io_uring it is not passed on.
 #[test]
-fn what_goes_to_a_stream_is_written() {
+fn data_for_a_stream_is_written_to_a_file() {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(1 << 20).unwrap();
     let engine = Engine::new(file.reopen().unwrap(), 4096).unwrap();

@@ -1,16 +1,17 @@
-//! A write cache that a cut of the power empties, for `cargo xtask knife`.
+//! A volatile write cache that is lost in a power loss, for the crash tests of `cargo system`.
 //!
-//! Only a build with the feature `knife`, which nothing switches on by itself, has one, and only a process that finds
-//! the name of a pipe in `POLDER_KNIFE_PIPE`. There what was written since the last sync is in this process's memory
-//! and nowhere else: a sync writes it to the file, and `cut SEED` on the pipe ends the process: at once, behind some
-//! more writes, or in the midst of the next sync. Before that so much of the cache reaches the file as the seed says:
-//! all, nothing, or of each write by itself any part that a disk may keep. What a disk may do to the states of the zones
-//! it does to these as well, because they are writes like any other: so pointers come back old, or beyond what is there.
+//! It exists only in a build with the feature `knife`, which no other feature enables, and only in a process that
+//! finds the name of a pipe in `POLDER_KNIFE_PIPE`. There, data written since the last sync is only in the memory of
+//! this process. A sync writes it to the file. The line `cut SEED` on the pipe ends the process: immediately, after
+//! some more writes, or during the next sync. Before that, a part of the cache is written to the file, depending on
+//! the seed: everything, nothing, or of each write independently any part that a disk may have written. The states of
+//! the zones are affected as well, because they are written like other data. So pointers may be outdated, or beyond
+//! the data that was written.
 //!
-//! With `POLDER_KNIFE_LIES` a sync does nothing and says that all went well, as disks have done: whoever believes
-//! that such a cut is survived has not looked.
+//! With `POLDER_KNIFE_LIES` a sync does nothing and reports success, as some disks have done. A test that passes with
+//! this setting does not detect lost data.
 //!
-//! What it does not do: blocks are old or new and never noise, and what is given back to the host is gone at once.
+//! Limits: blocks have old or new contents and never noise, and discards take effect immediately.
 
 #[cfg(any(test, feature = "knife"))]
 mod cache;
@@ -21,7 +22,7 @@ pub(super) use cache::WriteCache;
 #[cfg(not(any(test, feature = "knife")))]
 use super::Transfer;
 
-/// There is none in this build.
+/// This build has no write cache.
 #[cfg(not(any(test, feature = "knife")))]
 pub(super) enum WriteCache {}
 

@@ -1,4 +1,4 @@
-//! What a file holds, so that nothing is overwritten unasked.
+//! Detects the contents of a file, so that data is not overwritten by mistake.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -9,35 +9,35 @@ use super::header::Headers;
 use super::{FileError, search};
 use crate::{FsId, Geometry};
 
-/// How much of the beginning and of the end of a file is looked at.
+/// How many bytes of the beginning and of the end of a file are read.
 const LOOK_BYTES: u64 = 64 << 10;
 
 const UNKNOWN: &str = "data of an unknown kind";
 
-/// What is at a path.
+/// The contents of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileContents {
     /// No file.
     Nothing,
-    /// A file with nothing in it, as far as its beginning and end tell.
+    /// A file whose beginning and end are zeros.
     Blank,
     /// A volume of Polder.
     Volume {
-        /// Whose.
+        /// The volume.
         fs_id: FsId,
         /// Its shape.
         geometry: Geometry,
     },
     /// A volume of Polder of which no header can be read.
     Damaged {
-        /// What its start shows now, if that is known.
+        /// The present contents of its start, if they are known.
         what: Option<String>,
     },
     /// Something else, or a volume that this release cannot use.
     Other(String),
 }
 
-/// What is known to stand at a fixed place.
+/// Bytes that identify a format at a fixed offset.
 struct Signature {
     offset: usize,
     bytes: &'static [u8],
@@ -82,15 +82,15 @@ const SIGNATURES: &[Signature] = &[
 const MD_RAID: &[u8] = &[0xfc, 0x4e, 0x2b, 0xa9];
 const MD_RAID_NAME: &str = "a member of an MD RAID";
 
-/// The superblock of btrfs begins right behind the beginning that is looked at.
+/// The superblock of btrfs begins directly behind the bytes that are read from the beginning.
 const BTRFS: (u64, &[u8; 8]) = (0x10040, b"_BHRfS_M");
 
-/// Where a member of a ZFS pool has a ring of uberblocks, each at a multiple of 1 KiB, and what one begins with.
+/// A member of a ZFS pool has a ring of uberblocks here, each at a multiple of 1 KiB and with these first bytes.
 const ZFS_RING: std::ops::Range<usize> = 128 << 10..256 << 10;
 const ZFS_UBERBLOCK_UNIT: usize = 1 << 10;
 const ZFS_UBERBLOCK: &[u8] = &[0x0c, 0xb1, 0xba, 0, 0, 0, 0, 0];
 
-/// Looks at an open file of `size` bytes.
+/// Detects the contents of an open file of `size` bytes.
 pub(super) fn contents_of(file: &File, path: &Path, size: u64) -> Result<FileContents, FileError> {
     let look = |offset: u64, bytes: u64| {
         let mut found = vec![0; bytes.min(size.saturating_sub(offset)) as usize];
@@ -118,7 +118,7 @@ pub(super) fn contents_of(file: &File, path: &Path, size: u64) -> Result<FileCon
     Ok(if blank { FileContents::Blank } else { other(UNKNOWN) })
 }
 
-/// What the beginning of a device shows, if it is not blank.
+/// The contents of the beginning of a device; `None` if they are zeros.
 pub(crate) fn known_start(start: &[u8]) -> Option<String> {
     if start.iter().all(|&byte| byte == 0) {
         return None;
@@ -126,7 +126,7 @@ pub(crate) fn known_start(start: &[u8]) -> Option<String> {
     Some(signature_in(start).unwrap_or(UNKNOWN).to_owned())
 }
 
-/// The mark of another program, if a file without a header of a volume at its start has one that is known.
+/// The known signature of another program, in a file that has no volume header at its start.
 pub(super) fn known_without_header(file: &File, size: u64) -> Option<&'static str> {
     known_at_start(file).or_else(|| known_at_end(file, size))
 }
@@ -150,8 +150,8 @@ fn is_in_zfs_pool(file: &File) -> bool {
     is_read && ring.chunks(ZFS_UBERBLOCK_UNIT).any(|block| block.starts_with(ZFS_UBERBLOCK))
 }
 
-/// The mark of another program near the end: that of an MD RAID of version 1.0 or 0.90, which leaves the start to what is
-/// on it.
+/// The signature of an MD RAID of version 1.0 or 0.90 near the end. These versions leave the start to the contents of
+/// the array.
 fn known_at_end(file: &File, size: u64) -> Option<&'static str> {
     let places = [
         size.checked_sub(8 << 10).map(|place| place / 4096 * 4096),
@@ -164,8 +164,8 @@ fn known_at_end(file: &File, size: u64) -> Option<&'static str> {
     places.into_iter().flatten().any(is_there).then_some(MD_RAID_NAME)
 }
 
-/// The same, where a header of the volume is left at the start: a mark behind both is older than the volume, which does
-/// not write all of its first zone at once.
+/// The same for a file that still has a volume header at its start. A signature behind both headers is older than the
+/// volume, because a volume does not write all of its first zone at once.
 pub(super) fn known_beside_header(file: &File) -> Option<&'static str> {
     known_in(file, 2 * HEADER_BYTES)
 }

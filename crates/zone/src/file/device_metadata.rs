@@ -1,14 +1,14 @@
-//! What the device keeps beside its zones, looked after: copies of the header and tables of states are verified,
-//! and an opening for writing writes anew what is damaged.
+//! The device metadata: copies of the header and tables of zone states. They are verified, and an open for writing
+//! repairs damaged copies.
 //!
-//! **No write puts the last good copy at risk.** A copy is written by one write of one page, and every such write
-//! is durable before the next one begins. The end copy goes first, then what is damaged at the start, and what
-//! is good there last, and only where it has to change (to say where the end copy is). So at every moment a good
-//! copy is durable that is not being written. Where a block has 8 KiB or more both copies at the start are in one
-//! block, which the device writes as a whole.
+//! **No write endangers the last good copy.** A copy is written by one write of one page, and each such write is
+//! durable before the next one begins. The end copy is written first, then the damaged copies at the start. A good
+//! copy at the start is written last, and only if it must change because it names the place of the end copy. So at
+//! every moment there is a durable good copy that is not being written. If a block has 8 KiB or more, both copies at
+//! the start are in one block, which the device writes atomically.
 //!
-//! A table of states needs no such care: of each zone it is written by sectors, and the states that were lost are
-//! written anew by the first flush (`slots.rs`).
+//! A table of states needs no such order: each slot lies in one sector, and the first flush writes lost states again
+//! (`slots.rs`).
 
 use std::io;
 
@@ -20,9 +20,9 @@ use crate::device_metadata::{CopyState, MetadataCopy, MetadataPart};
 
 const REFUSED: &str = "the system refused to write it; the next mount for writing tries again";
 
-/// What stands beside the zones, and what is known of its copies.
+/// The header and the states of all copies.
 pub(super) struct DeviceMetadata {
-    /// The header, as it is stored.
+    /// The header as it is stored.
     header: Vec<u8>,
     /// In the order of [`MetadataPart`].
     pub(super) copies: Vec<MetadataCopy>,
@@ -36,7 +36,7 @@ struct HeaderPage {
 }
 
 impl DeviceMetadata {
-    /// As it was found. `damaged` says of how many zones each table has no state.
+    /// The metadata as it was read. `damaged` is the number of damaged slots in each table.
     pub(super) fn new(headers: Headers, layout: &Layout, damaged: [u32; 2]) -> DeviceMetadata {
         let [first_table, second_table] = damaged.map(|count| state_of_table(layout, count));
         let copies = [
@@ -58,7 +58,7 @@ impl DeviceMetadata {
         self.copies[record as usize].state = state;
     }
 
-    /// The pages to write so that all copies of the header are `wanted`, the safe order first.
+    /// The pages to write so that all copies of the header equal `wanted`, in the safe order.
     fn pages(&self, layout: &Layout, wanted: &[u8], end: Option<u64>) -> Vec<HeaderPage> {
         let mut pages: Vec<HeaderPage> = Vec::new();
         let is_due = |record| *self.state(record) != CopyState::Whole || wanted != self.header;
@@ -91,7 +91,7 @@ fn page_with(layout: &Layout, copies: &[&[u8]]) -> Vec<u8> {
     page
 }
 
-/// Why a copy is not whole.
+/// The reason why a copy is damaged or absent.
 fn why(state: &CopyState) -> &str {
     match state {
         CopyState::Whole => "is whole",
@@ -108,7 +108,7 @@ fn state_of_table(layout: &Layout, damaged: u32) -> CopyState {
     }
 }
 
-/// Reads a table of states. What cannot be read is zeros, which no state is.
+/// Reads a table of states. Unreadable pages become zeros, which are no valid slots.
 pub(super) fn read_table(
     layout: &Layout,
     table: usize,
@@ -128,13 +128,13 @@ pub(super) fn read_table(
 }
 
 impl FileDevice {
-    /// The copies that the opening found damaged and has written anew.
+    /// The copies that were damaged and were repaired when the device was opened.
     pub fn repaired(&self) -> &[MetadataCopy] {
         &self.repaired
     }
 
-    /// Writes anew what is damaged of the header, and adds the end copy. What cannot be written stays as it is; an
-    /// error is only that nobody knows what has become of a write.
+    /// Repairs damaged copies of the header, and adds the end copy. A copy that cannot be written stays as it is.
+    /// Returns an error only if the result of a write is unknown.
     pub(super) fn repair_device_metadata(&mut self, end: EndPlace, device_bytes: u64) -> io::Result<()> {
         if let Some(place) = self.extend_for_end_copy(end) {
             let wanted = with_end_copy(&self.metadata.get_mut().header, place);
@@ -160,7 +160,7 @@ impl FileDevice {
         Ok(())
     }
 
-    /// Where the end copy can be written now.
+    /// Extends the file if the end copy needs it. Returns the place of the end copy.
     fn extend_for_end_copy(&mut self, end: EndPlace) -> Option<u64> {
         let (place, bytes) = match end {
             EndPlace::At(place) => return Some(place),
@@ -176,7 +176,7 @@ impl FileDevice {
         Some(place)
     }
 
-    /// The end copy could not be written, say because the host is full: the file becomes as it was.
+    /// Restores the length of the file after the end copy could not be written, for example because the host is full.
     fn abandon_end_copy(&mut self, end: EndPlace, device_bytes: u64) {
         if self.layout.end_copy.is_none() {
             self.metadata.get_mut().set(MetadataPart::EndHeader, CopyState::Absent(REFUSED));
@@ -186,7 +186,8 @@ impl FileDevice {
         }
     }
 
-    /// Writes the copies that are not `wanted`, one durable after the other; false when one could not be written.
+    /// Writes the copies that differ from `wanted`, each durable before the next. Returns false if one could not be
+    /// written.
     fn write_header(&mut self, wanted: &[u8], end: Option<u64>) -> io::Result<bool> {
         let pages = self.metadata.get_mut().pages(&self.layout, wanted, end);
         for page in pages {
@@ -216,16 +217,16 @@ impl FileDevice {
         metadata.set(record, CopyState::Whole);
     }
 
-    /// Says what is damaged and stays so, because nothing is written.
+    /// Logs damage that is not repaired because the volume is opened for reading.
     pub(super) fn log_damage(&self) {
         for damage in self.metadata.lock().copies.iter().filter_map(MetadataCopy::damage) {
             tracing::warn!("{damage}; a mount for writing or `polder check --repair` repairs it");
         }
     }
 
-    /// Reads all copies anew.
+    /// Reads all copies again.
     pub(super) fn reread_device_metadata(&self) -> Vec<MetadataCopy> {
-        // No state is on its way to the disk meanwhile.
+        // No flush writes states meanwhile.
         let _calm = self.flushing.lock();
         let mut metadata = self.metadata.lock();
         let offsets = [Some(START_COPIES[0]), Some(START_COPIES[1]), self.layout.end_copy];

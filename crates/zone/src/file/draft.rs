@@ -1,10 +1,10 @@
-//! Making a volume in a file.
+//! Creates a volume in a file.
 //!
-//! In two parts: a draft, which refuses whatever can be refused and writes nothing, and carrying it out.
-//! What a file held before is safe until all that can say no has been asked: this module for the file,
-//! and whoever has the draft for what is to be put on the device.
+//! This has two steps: a draft makes all checks and writes nothing, and `make` writes. The old contents of the file
+//! stay until all checks have passed: those of this module for the file, and those of the owner of the draft for the
+//! contents of the device.
 //!
-//! The header goes last, all its copies at once: where one of them is, all else is.
+//! The header is written last, all its copies together: if one copy exists, everything else does.
 
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
@@ -22,21 +22,19 @@ use super::volume::{lock, open_file, size_of, whole_block_of};
 use super::{FileContents, FileDevice, FileError, FileOptions, OpenMode};
 use crate::Geometry;
 
-/// A volume that can be made, as far as its file can tell. Nothing is written yet; a file that is there
-/// is locked.
+/// A volume that can be created as far as its file is concerned. Nothing is written yet; an existing file is locked.
 pub struct FileDraft {
     path: PathBuf,
     options: FileOptions,
     layout: Layout,
-    /// Bytes that the file is to have.
+    /// The intended size of the file in bytes.
     size: u64,
-    /// The file, if it is there.
+    /// The file, if it exists.
     found: Option<File>,
 }
 
 impl FileDevice {
-    /// Prepares to make a volume with empty zones in a file. Refuses to overwrite what the file holds
-    /// unless told to.
+    /// Prepares a volume with empty zones in a file. Refuses to overwrite contents unless the options permit it.
     pub fn draft(path: &Path, options: &FileOptions) -> Result<FileDraft, FileError> {
         let (size, found) = match open_file(path, OpenMode::ReadWrite) {
             Err(FileError::NotFound(path)) => {
@@ -62,12 +60,11 @@ impl FileDevice {
             size,
             found,
         };
-        draft.check_room()?;
+        draft.check_space()?;
         Ok(draft)
     }
 
-    /// Makes a volume as [`FileDevice::draft`] says, in a file, which is made too if there is none, and
-    /// opens it.
+    /// Creates a volume as [`FileDevice::draft`] describes, creates its file if there is none, and opens it.
     pub fn create(path: &Path, options: &FileOptions) -> Result<FileDevice, FileError> {
         FileDevice::draft(path, options)?.make(&mut |_, _| {})
     }
@@ -84,23 +81,23 @@ impl FileDraft {
         self.found.is_none()
     }
 
-    /// Makes the volume and opens it; what was there is lost. While the host's blocks are taken, `taken` is
-    /// told of how many bytes they are so far, and of how many they are to be.
-    pub fn make(mut self, taken: &mut dyn FnMut(u64, u64)) -> Result<FileDevice, FileError> {
+    /// Creates the volume and opens it; old contents are lost. While the host's blocks are allocated, `allocated`
+    /// receives the bytes so far and the total.
+    pub fn make(mut self, allocated: &mut dyn FnMut(u64, u64)) -> Result<FileDevice, FileError> {
         let found = self.found.take();
         let is_new = found.is_none();
         let file = found.map_or_else(|| make_file(&self.path), Ok)?;
-        let filled = self.fill(&file, taken);
+        let filled = self.fill(&file, allocated);
         if filled.is_err() && is_new {
-            // It was made by this call and is locked by it, so nothing of anybody's is in it.
+            // This call created and locked it, so it contains no data of others.
             let _ = std::fs::remove_file(&self.path);
         }
         filled?;
         FileDevice::open_locked(file, &self.path, OpenMode::ReadWrite)
     }
 
-    /// Asks the host for what it may refuse; what the file holds stays.
-    fn check_room(&self) -> Result<(), FileError> {
+    /// Makes the requests that the host may refuse; the contents of the file stay.
+    fn check_space(&self) -> Result<(), FileError> {
         let Some(file) = &self.found else { return Ok(()) };
         let present = size_of(file, &self.path)?;
         if !self.is_file(file)? {
@@ -110,13 +107,15 @@ impl FileDraft {
             let error = FileError::Truncated { path: self.path.clone(), found: present, expected };
             return if is_enough { Ok(()) } else { Err(error) };
         }
-        // Blocks are only asked after: who takes some meanwhile is met when the old contents are gone.
+        // Free blocks are only counted: if another program takes some now, the error occurs after the old contents
+        // are gone.
         let tried = file.set_len(self.size.max(present));
         file.set_len(present).and(tried).map_err(self.io("give it its size"))?;
         if self.options.preallocate { check_blocks(file, &self.path, self.size) } else { Ok(()) }
     }
 
-    /// A loss of power may leave half of a block that is smaller than those that the disk writes, or take its neighbours.
+    /// If a block is smaller than the blocks that the disk writes atomically, a power loss may tear it or damage its
+    /// neighbours.
     fn check_blocks_are_whole(&self, disk: &File) -> Result<(), FileError> {
         let whole = whole_block_of(disk).map_err(self.io("ask for its blocks"))?;
         let value = self.layout.geometry.block_size;
@@ -125,20 +124,20 @@ impl FileDraft {
         if value < whole { Err(error) } else { Ok(()) }
     }
 
-    /// Puts an empty volume into the locked file.
-    fn fill(&self, file: &File, taken: &mut dyn FnMut(u64, u64)) -> Result<(), FileError> {
+    /// Writes an empty volume to the locked file.
+    fn fill(&self, file: &File, allocated: &mut dyn FnMut(u64, u64)) -> Result<(), FileError> {
         if self.is_file(file)? {
-            // All old contents go, and with them what an earlier volume left in its zones.
+            // All old contents are removed, also the zones of an earlier volume.
             let sized = file.set_len(0).and_then(|()| file.set_len(self.size));
             sized.map_err(self.io("give it its size"))?;
             if self.options.preallocate {
-                take_blocks(file, &self.path, self.size, taken)?;
+                allocate_blocks(file, &self.path, self.size, allocated)?;
             }
         } else {
             self.remove_headers(file).map_err(self.io("write to it"))?;
         }
         let fs_id = self.options.fs_id;
-        // A disk may still hold what was there before; a file was cut to nothing.
+        // A disk may still have old contents; a file was truncated to nothing.
         let is_discarded = self.is_file(file)? && !self.options.preallocate;
         for page in Slots::new(fs_id, self.layout.clone(), is_discarded).take_changed() {
             file.write_all_at(&page.bytes, page.offset).map_err(self.io("write to it"))?;
@@ -153,15 +152,15 @@ impl FileDraft {
         sync_directory(&self.path).map_err(self.io("make its name durable"))
     }
 
-    /// Durably removes all copies of the header of a volume that a disk may have, before anything else of it goes: what
-    /// is left of them names a volume that is whole.
+    /// Durably removes all header copies of a volume that the disk may contain, before anything else of it is
+    /// overwritten: a remaining copy would describe a volume that is damaged.
     fn remove_headers(&self, disk: &File) -> std::io::Result<()> {
         let bytes = size_of(disk, &self.path).map_err(std::io::Error::other)?;
         let known = Headers::read(disk, bytes).ok().and_then(|headers| headers.layout.end_copy);
         let end_copies = [known, end_copy_place(bytes), self.layout.end_copy];
         for place in end_copies.into_iter().flatten() {
             let mut found = vec![0; FILE_MAGIC.len()];
-            // What is Polder's, and nothing else: the volume may be shorter than the disk.
+            // Only headers of Polder are removed: the volume may be shorter than the disk.
             if disk.read_exact_at(&mut found, place).is_ok() && found == FILE_MAGIC {
                 disk.write_all_at(&[0; HEADER_BYTES], place)?;
             }
@@ -201,27 +200,27 @@ fn refuse_contents(contents: &FileContents, path: &Path) -> Result<(), FileError
     Err(FileError::HoldsData { path: path.to_owned(), what })
 }
 
-/// Whether the host has so many blocks for a file, beside those that it holds.
+/// Checks that the host has enough free blocks for a file of `size` bytes, in addition to those that the file has.
 fn check_blocks(file: &File, path: &Path, size: u64) -> Result<(), FileError> {
     const SECTOR: u64 = 512;
     let io = |error| FileError::io(path, "take its blocks", error);
-    let held = file.metadata().map_err(io)?.blocks() * SECTOR;
+    let present = file.metadata().map_err(io)?.blocks() * SECTOR;
     let host = rustix::fs::fstatvfs(file).map_err(|errno| io(errno.into()))?;
-    if size > held.saturating_add(host.f_bfree.saturating_mul(host.f_frsize)) {
+    if size > present.saturating_add(host.f_bfree.saturating_mul(host.f_frsize)) {
         return Err(FileError::HostFull { path: path.to_owned(), size });
     }
     Ok(())
 }
 
-/// Takes all of the host's blocks for a file, in pieces, because some hosts write zeros for it.
-fn take_blocks(
+/// Allocates all of the host's blocks for a file, in pieces, because some hosts write zeros for it.
+fn allocate_blocks(
     file: &File,
     path: &Path,
     size: u64,
-    taken: &mut dyn FnMut(u64, u64),
+    allocated: &mut dyn FnMut(u64, u64),
 ) -> Result<(), FileError> {
     const PIECE: u64 = 64 << 20;
-    // Asked first, because the host would give all that it has before it says no.
+    // Checked first, because the host would allocate all free blocks before it fails.
     check_blocks(file, path, size)?;
     for at in (0..size).step_by(PIECE as usize) {
         let length = PIECE.min(size - at);
@@ -230,7 +229,7 @@ fn take_blocks(
             Errno::NOSPC | Errno::DQUOT => FileError::HostFull { path: path.to_owned(), size },
             errno => FileError::io(path, "take its blocks", errno),
         })?;
-        taken(at + length, size);
+        allocated(at + length, size);
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Why a file cannot be made or used as a volume, each in one line that says what to do.
+//! The errors of creating or opening a volume, each in one line with a remedy.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -9,29 +9,29 @@ use rustix::io::Errno;
 use crate::format::Reader;
 use crate::{DeviceError, FsId};
 
-/// What is wrong with a file, or with what was asked for it.
+/// Why a file cannot be created or used as a volume.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// There is no such file.
+    /// The file does not exist.
     #[error("{}: there is no such file; correct the path, or make a volume there (polder mkfs)", .0.display())]
     NotFound(PathBuf),
-    /// The path ends before its last part, or its symbolic link leads nowhere.
+    /// A directory of the path is missing, or its symbolic link is broken.
     #[error("{}: {why}", path.display())]
     BrokenPath {
         /// What was named.
         path: PathBuf,
-        /// Where it ends, and what to do.
+        /// The reason and the remedy.
         why: String,
     },
-    /// A volume is to be made in a file that does not say how large it is to be.
+    /// A volume is to be created in a file without a size.
     #[error("{}: {what}; say how large the volume is to be (--size)", path.display())]
     NoSize {
         /// The file.
         path: PathBuf,
-        /// What there is of it.
+        /// The present state of the file.
         what: &'static str,
     },
-    /// It is a directory or a pipe, say.
+    /// It is neither a file nor a block device.
     #[error("{} is {what}; name a file or a block device", path.display())]
     NotStorage {
         /// What was named.
@@ -39,37 +39,37 @@ pub enum FileError {
         /// What it is.
         what: &'static str,
     },
-    /// The system does not let this user have it.
+    /// This user lacks the permission.
     #[error("{}: permission denied; run this as a user who may use it, or change its permissions", .0.display())]
     NoAccess(PathBuf),
-    /// The system lets nobody have it here, whoever he is.
+    /// No user has access here, not even root.
     #[error("{}: the system lets nobody have it here, root neither: {why}", path.display())]
     Forbidden {
         /// What was named.
         path: PathBuf,
-        /// What may be the reason, and what to do.
+        /// The possible reason and the remedy.
         why: &'static str,
     },
     /// Another process has it open.
     #[error("{} is in use by another process; unmount it or end that process first", .0.display())]
     InUse(PathBuf),
-    /// It holds something that is not Polder's.
+    /// It contains something else than a volume of Polder.
     #[error("{} is not a Polder volume: it holds {what}; name a volume, or make one elsewhere (polder mkfs)", path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
-        /// What is there, as far as can be told.
+        /// Its contents, as far as they are known.
         what: String,
     },
-    /// A volume is to be made where something else is.
+    /// A volume is to be created where other data is.
     #[error("{} already holds {what}; use --force to overwrite it", path.display())]
     HoldsData {
         /// The file.
         path: PathBuf,
-        /// What is there, as far as can be told.
+        /// Its contents, as far as they are known.
         what: String,
     },
-    /// A later release made it.
+    /// A later release created it.
     #[error(
         "{}: format version {version}, features {features:#x}: needs {reader}; this is Polder {}",
         path.display(),
@@ -85,7 +85,7 @@ pub enum FileError {
         /// The release that reads it.
         reader: Reader,
     },
-    /// A later release made it with a feature that must be known to write it.
+    /// A later release created it with a feature that must be known to write it.
     #[error("{}: has features that this release can only read; open it for reading only (mount -o ro)", .0.display())]
     OnlyReadable(PathBuf),
     /// The end of the file is missing.
@@ -93,9 +93,9 @@ pub enum FileError {
     Truncated {
         /// The file.
         path: PathBuf,
-        /// Bytes that it has.
+        /// Its size.
         found: u64,
-        /// Bytes that it had when it was made.
+        /// Its size when it was created.
         expected: u64,
     },
     /// No copy of the header can be read.
@@ -112,7 +112,7 @@ pub enum FileError {
         /// What its start shows now, if that is known.
         what: Option<String>,
     },
-    /// What was a volume's start shows the mark of something else.
+    /// The start of a volume was overwritten.
     #[error(
         "{}: the start of the Polder volume {fs_id} was overwritten and shows {}; if the volume is wanted and not \
          that, {} writes its header anew (`mount -o ro` and `polder salvage` only read)",
@@ -123,18 +123,18 @@ pub enum FileError {
     Overwritten {
         /// The file.
         path: PathBuf,
-        /// The volume of which a header is left.
+        /// The volume whose end copy is left.
         fs_id: FsId,
         /// What the start shows now, if that is known.
         what: Option<String>,
     },
-    /// None of a zoned device's headers can be read.
+    /// No zone header of a zoned device can be read.
     #[error("{}: a damaged Polder volume: no zone's header can be read; restore the whole volume from a copy", .0.display())]
     DamagedZones(PathBuf),
-    /// No header, and no zones either.
+    /// Neither a header nor zones were found.
     #[error("{}: neither a header nor zones of a Polder volume are found in it", .0.display())]
     NoZones(PathBuf),
-    /// The zones do not tell which volume it was.
+    /// The zones do not identify the volume with certainty.
     #[error("{}: the header cannot be written anew: {why}; `polder salvage` saves what the zones hold", path.display())]
     Uncertain {
         /// The file.
@@ -142,7 +142,7 @@ pub enum FileError {
         /// Why not.
         why: String,
     },
-    /// The zones do not tell which volume is to be read.
+    /// The zones belong to several volumes.
     #[error(
         "{}: no header is left, there are zones of several Polder volumes, and which one is the newest cannot be told: \
          {volumes}; say whose files are to be saved (`polder salvage --volume ID`)",
@@ -151,7 +151,7 @@ pub enum FileError {
     Several {
         /// The file.
         path: PathBuf,
-        /// The volumes, and how many zones of each were found.
+        /// The volumes and the number of zones found of each.
         volumes: String,
     },
     /// Fewer zones than a volume needs would fit.
@@ -159,24 +159,24 @@ pub enum FileError {
         "{size} bytes are too few for {zones} zones; the smallest volume with this block and zone size has {smallest} bytes"
     )]
     TooSmall {
-        /// Bytes asked for.
+        /// The requested size in bytes.
         size: u64,
-        /// Zones that a volume has at least.
+        /// The minimum number of zones.
         zones: u32,
-        /// Bytes needed for them.
+        /// The bytes needed for them.
         smallest: u64,
     },
-    /// A number that cannot be.
+    /// The value of an option is not possible.
     #[error("{option} {value}: {why}")]
     Option {
-        /// Which option.
+        /// The option.
         option: &'static str,
         /// What was asked for.
         value: u64,
-        /// Why it cannot be.
+        /// The reason.
         why: &'static str,
     },
-    /// A device that Polder cannot use.
+    /// Polder cannot use the device.
     #[error("{} cannot be used: {why}", path.display())]
     Unsuitable {
         /// The device.
@@ -184,7 +184,7 @@ pub enum FileError {
         /// Why not.
         why: String,
     },
-    /// An option that is the device's own business.
+    /// An option that the device determines.
     #[error("{} has zones of its own; leave {option} away", path.display())]
     GivenByDevice {
         /// The device.
@@ -192,15 +192,15 @@ pub enum FileError {
         /// What was asked for.
         option: &'static str,
     },
-    /// The host's file system has no room for it.
+    /// The host file system has no space for it.
     #[error("{}: the file system that holds it has no room for {size} bytes; free some or make it smaller", path.display())]
     HostFull {
         /// The file.
         path: PathBuf,
-        /// Bytes asked for.
+        /// The requested size in bytes.
         size: u64,
     },
-    /// The system refused.
+    /// The system refused an operation.
     #[error("{}: cannot {operation}: {reason}", path.display())]
     Io {
         /// The file.
@@ -212,7 +212,7 @@ pub enum FileError {
     },
 }
 
-/// The command that repairs a volume whose start shows this.
+/// The command that repairs a volume with this start.
 fn repair_over(what: &Option<String>) -> &'static str {
     match what {
         Some(_) => "`polder check --repair --force` overwrites that and",
@@ -221,8 +221,8 @@ fn repair_over(what: &Option<String>) -> &'static str {
 }
 
 impl FileError {
-    /// Why the system does not let this process have a path, when its words are those of missing rights: root has all
-    /// rights of a user, so to him they mean something else.
+    /// The error for a path to which the system denies access. Root has all rights of a user, so for root these
+    /// errors have other causes.
     pub fn denied(path: &Path, error: &io::Error) -> Self {
         let found = std::fs::metadata(path).ok();
         let is_device = found.as_ref().is_some_and(|found| found.file_type().is_block_device());
@@ -245,7 +245,7 @@ impl FileError {
         FileError::Forbidden { path: path.to_owned(), why }
     }
 
-    /// Of a device that takes no writes and was opened for them.
+    /// The error for a read-only device that was opened for writing.
     pub(super) fn read_only(path: &Path) -> Self {
         let why = "the device is read-only; make it writable (`blockdev --setrw`), or mount it with -o ro"
             .to_owned();
@@ -257,11 +257,11 @@ impl FileError {
     }
 }
 
-/// Whether a block device takes no writes.
+/// Whether a block device is read-only.
 pub(super) fn is_read_only(device: u64) -> bool {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let told = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro"));
-    told.is_ok_and(|told| told.trim() == "1")
+    let flag = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro"));
+    flag.is_ok_and(|flag| flag.trim() == "1")
 }
 
 impl From<FileError> for DeviceError {
@@ -274,18 +274,18 @@ impl From<FileError> for DeviceError {
 mod tests {
     use super::*;
 
-    /// Root was told to run the command as a user who may use the file.
+    /// The message told root to run the command as a user with access to the file.
     #[test]
-    fn root_is_not_sent_to_another_user() {
+    fn errors_for_root_do_not_suggest_another_user() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let said = |errno: Errno| FileError::denied(file.path(), &errno.into()).to_string();
+        let message = |errno: Errno| FileError::denied(file.path(), &errno.into()).to_string();
         assert!(
-            said(Errno::PERM).contains("root neither: the file may not be changed"),
+            message(Errno::PERM).contains("root neither: the file may not be changed"),
             "{}",
-            said(Errno::PERM)
+            message(Errno::PERM)
         );
         let is_root = rustix::process::geteuid().is_root();
-        assert_eq!(said(Errno::ACCESS).contains("as a user who may use it"), !is_root);
-        assert_eq!(said(Errno::ACCESS).contains("root neither: a mount with nodev"), is_root);
+        assert_eq!(message(Errno::ACCESS).contains("as a user who may use it"), !is_root);
+        assert_eq!(message(Errno::ACCESS).contains("root neither: a mount with nodev"), is_root);
     }
 }

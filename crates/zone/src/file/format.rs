@@ -9,10 +9,9 @@
 //!   ...      header, end copy           (see [`end_copy_place`])
 //! ```
 //!
-//! A page is 4096 bytes or one block, whichever is larger. The header never changes, except that the end
-//! copy is added to a volume that has none. The slots of a zone are written in turn, so that the newest
-//! one is never overwritten; a slot lies within one sector of 512 bytes, which the disk writes as a whole
-//! or not at all.
+//! A page is 4096 bytes or one block, whichever is larger. The header never changes, except when the end copy is
+//! added to a volume that has none. The slots of a zone are written in turn, so that the newest one is never
+//! overwritten. A slot lies within one sector of 512 bytes, which the disk writes atomically.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -24,27 +23,27 @@ use crate::{Address, Blocks, FsId, Geometry, ZoneId, ZoneInfo, ZoneState};
 pub const FILE_MAGIC: [u8; 8] = *b"POLDERF1";
 /// The version that this code writes and reads.
 pub const FILE_VERSION: u32 = 1;
-/// Where the second copy of the header is, and how much of the file one copy takes.
+/// The offset of the second copy of the header, and the size of one copy.
 pub const HEADER_BYTES: usize = 4096;
 /// The largest file, so that no offset overflows.
 pub const FILE_BYTES_MAX: u64 = 1 << 62;
-/// The fewest zones that a volume has to be able to have open at once.
+/// The smallest permitted limit of open zones.
 pub const OPEN_ZONES_MIN: u32 = 6;
 /// Bytes of a slot.
 pub const SLOT_BYTES: usize = size_of::<Slot>();
-/// Set in [`FileHeader::flags`] when the host's blocks are never given back.
+/// Set in [`FileHeader::flags`] if the host's blocks are never freed.
 pub const FLAG_PREALLOCATED: u32 = 1;
-/// Set in [`FileHeader::features_incompatible`] when zones have fewer blocks than they are apart.
+/// Set in [`FileHeader::features_incompatible`] if the capacity of zones is less than their size.
 pub const FEATURE_CAPACITY: u64 = 1;
-/// Set in [`FileHeader::features_compatible`] when there is a copy of the header at [`FileHeader::end_copy`].
+/// Set in [`FileHeader::features_compatible`] if there is a copy of the header at [`FileHeader::end_copy`].
 ///
-/// Compatible, because a release that does not know this feature reads the two copies at the start, never
-/// changes them, and never writes behind the last zone.
+/// Compatible, because a release that does not know this feature reads the two copies at the start, never changes
+/// them, and never writes behind the last zone.
 pub const FEATURE_END_COPY: u64 = 1;
-/// The end copy begins at a multiple of this, which is a whole number of pages whatever the block size.
+/// The end copy begins at a multiple of this, which is a whole number of pages for every block size.
 pub const END_COPY_UNIT: u64 = 64 << 10;
-/// Units from where the end copy begins to the end of the device: its own, and at least one behind it. What other
-/// programs put at the end of a disk (the second GPT, the metadata of a RAID) does not reach that far.
+/// Units from the start of the end copy to the end of the device: its own, and at least one behind it. Metadata of
+/// other programs at the end of a disk (the second GPT, RAID metadata) does not reach that far.
 const END_COPY_UNITS: u64 = 2;
 
 /// The stored header: 128 bytes, then zeros to [`HEADER_BYTES`].
@@ -59,19 +58,19 @@ pub struct FileHeader {
     pub version: U32,
     /// The volume.
     pub fs_id: [u8; 16],
-    /// Features that a reader that does not know them may ignore.
+    /// Features that may be ignored by a release that does not know them.
     pub features_compatible: U64,
-    /// Features without which the file may be read but not written.
+    /// Features that must be known to write the file.
     pub features_read_only: U64,
-    /// Features without which the file may not be touched.
+    /// Features that must be known to read the file.
     pub features_incompatible: U64,
     /// Bytes of a logical block.
     pub block_size: U32,
     /// Number of zones.
     pub zones: U32,
-    /// How far zones are apart, in blocks.
+    /// The size of a zone, in blocks.
     pub zone_blocks: U32,
-    /// How far the last zone reaches, in blocks; at most `zone_blocks`.
+    /// The size of the last zone, in blocks; at most `zone_blocks`.
     pub last_zone_blocks: U32,
     /// How many zones may be open.
     pub max_open: U32,
@@ -81,9 +80,9 @@ pub struct FileHeader {
     pub flags: U32,
     /// The oldest release that reads this version.
     pub reader: Reader,
-    /// The most blocks that a zone takes; 0 where that is all of them. With [`FEATURE_CAPACITY`] only.
+    /// The capacity of a zone, in blocks; 0 if it is the whole zone. With [`FEATURE_CAPACITY`] only.
     pub zone_capacity: U32,
-    /// Where the end copy begins; 0 where there is none. With [`FEATURE_END_COPY`] only.
+    /// The offset of the end copy; 0 if there is none. With [`FEATURE_END_COPY`] only.
     pub end_copy: U64,
     /// Zero.
     pub reserved: [u8; 16],
@@ -99,15 +98,15 @@ pub struct Slot {
     pub checksum: U32,
     /// The zone.
     pub zone: U32,
-    /// Counts the states of this zone; the greater of the two slots is the newer.
+    /// The number of this state of the zone; the slot with the larger number is the newer one.
     pub generation: U64,
     /// The write pointer, in blocks.
     pub pointer: U32,
-    /// The low bits of the volume's id, so that the slot of another volume is not taken for ours.
+    /// The low bits of the volume's id, so that slots of another volume are recognised.
     pub volume: U32,
     /// 0 empty, 1 active, 2 full, 3 read-only, 4 offline.
     pub state: u8,
-    /// 1 when the host has no blocks for the zone, as far as is known; otherwise 0.
+    /// 1 if the host has no blocks for the zone, as far as is known; otherwise 0.
     pub given_back: u8,
     /// Zero.
     pub reserved: [u8; 6],
@@ -115,31 +114,32 @@ pub struct Slot {
 
 const _: () = assert!(size_of::<Slot>() == 32);
 
-/// Where everything in the file is.
+/// The layout of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) geometry: Geometry,
-    /// How far apart zones begin, in blocks; at least the `geometry.zone_blocks` that one takes.
+    /// The size of a zone in blocks; at least the capacity `geometry.zone_blocks`.
     pub(crate) zone_size: Blocks,
     pub(crate) last_zone_blocks: Blocks,
     pub(crate) preallocated: bool,
-    /// Where the end copy of the header begins, if there is one; behind the last zone.
+    /// The offset of the end copy, if there is one; it is behind the last zone.
     pub(crate) end_copy: Option<u64>,
 }
 
-/// Where the end copy of the header begins on a device of so many bytes, if there is room before the end for it.
+/// The offset of the end copy on a device of `device_bytes` bytes, if there is space for it before the end.
 ///
-/// It follows from the length alone, so that the copy is found when nothing else is known of the volume.
+/// It depends only on the length of the device, so that the copy can be found when nothing else is known about the
+/// volume.
 pub(crate) fn end_copy_place(device_bytes: u64) -> Option<u64> {
     (device_bytes / END_COPY_UNIT).checked_sub(END_COPY_UNITS).map(|units| units * END_COPY_UNIT)
 }
 
-/// The shortest device on which the end copy lies behind the zones.
+/// The length of the shortest device on which the end copy is behind the zones.
 pub(crate) fn bytes_with_end_copy(zones_end: u64) -> u64 {
     zones_end.next_multiple_of(END_COPY_UNIT) + END_COPY_UNITS * END_COPY_UNIT
 }
 
-/// Where the first zone begins on a volume of this shape.
+/// The offset of the first zone of a volume of this shape.
 pub(crate) fn zones_offset(block_size: u32, zones: u32) -> u64 {
     let page = page_bytes(block_size);
     let headers = (2 * HEADER_BYTES).next_multiple_of(page) as u64;
@@ -151,7 +151,7 @@ fn page_bytes(block_size: u32) -> usize {
 }
 
 impl Layout {
-    /// The unit in which the region before the zones is written.
+    /// The unit of writes to the region before the zones.
     pub(crate) fn page_bytes(&self) -> usize {
         page_bytes(self.geometry.block_size)
     }
@@ -161,25 +161,25 @@ impl Layout {
         (self.geometry.zones as usize * SLOT_BYTES).next_multiple_of(self.page_bytes())
     }
 
-    /// Where the first or the second table of slots begins.
+    /// The offset of the first or the second table of slots.
     pub(crate) fn table_offset(&self, table: usize) -> u64 {
         let headers = (2 * HEADER_BYTES).next_multiple_of(self.page_bytes());
         (headers + table * self.table_bytes()) as u64
     }
 
-    /// Bytes of a device that holds all of the volume, its end copy included.
+    /// Bytes of a device that contains the whole volume with its end copy.
     pub(crate) fn device_bytes(&self) -> u64 {
         self.end_copy.map_or_else(|| self.file_bytes(), |place| place + END_COPY_UNITS * END_COPY_UNIT)
     }
 
-    /// Where a block is.
+    /// The offset of a block.
     pub(crate) fn offset(&self, zone: ZoneId, block: Blocks) -> u64 {
         let blocks = u64::from(zone.0) * u64::from(self.zone_size) + u64::from(block);
         zones_offset(self.geometry.block_size, self.geometry.zones)
             + blocks * u64::from(self.geometry.block_size)
     }
 
-    /// How many blocks a zone has.
+    /// The capacity of a zone.
     pub(crate) fn capacity(&self, zone: ZoneId) -> Blocks {
         if zone.0 + 1 == self.geometry.zones {
             self.last_zone_blocks.min(self.geometry.zone_blocks)
@@ -192,23 +192,23 @@ impl Layout {
         self.geometry.zone_blocks < self.zone_size
     }
 
-    /// Bytes that a zone takes.
+    /// The capacity of a zone in bytes.
     pub(crate) fn zone_bytes(&self, zone: ZoneId) -> u64 {
         u64::from(self.capacity(zone)) * u64::from(self.geometry.block_size)
     }
 
-    /// Bytes that the file has to have: where the last zone ends.
+    /// The smallest size of the file in bytes: the end of the last zone.
     pub(crate) fn file_bytes(&self) -> u64 {
         let last = ZoneId(self.geometry.zones - 1);
         self.offset(last, self.last_zone_blocks)
     }
 
-    /// Blocks of the smallest zone: 64, or 256 KiB if that is more.
+    /// Blocks of the smallest zone: 64 blocks, or 256 KiB if that is more.
     pub(crate) fn zone_blocks_min(block_size: u32) -> Blocks {
         ((256 << 10) / block_size).max(64)
     }
 
-    /// Bytes of the largest append that the file device takes: 1 MiB, or a zone that is smaller.
+    /// The largest append of the file device in blocks: 1 MiB, or the whole zone if that is smaller.
     pub(crate) fn max_append(block_size: u32, zone_blocks: Blocks) -> Blocks {
         ((1 << 20) / block_size).min(zone_blocks)
     }
@@ -242,7 +242,7 @@ pub(crate) fn encode_header(fs_id: FsId, layout: &Layout) -> Vec<u8> {
     copy
 }
 
-/// The same header with the end copy at another place. What a later release may have put beside it stays.
+/// The same header with another place of the end copy. Fields that a later release may have added stay.
 pub(crate) fn with_end_copy(copy: &[u8], place: u64) -> Vec<u8> {
     let (mut header, _) = FileHeader::read_from_prefix(copy).expect("it was decoded");
     header.features_compatible |= U64::new(FEATURE_END_COPY);
@@ -259,7 +259,7 @@ fn put_header(copy: &mut [u8], header: &FileHeader) {
     copy[8..12].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Why the start of a file is not the header of a volume that can be used.
+/// Why the start of a file is not a usable header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoHeader {
     Foreign,
@@ -267,7 +267,7 @@ pub(crate) enum NoHeader {
     Newer { version: u32, features: u64, reader: Reader },
 }
 
-/// Reads one copy of the header; any bytes may be offered. True when it may be written as well.
+/// Decodes one copy of the header from arbitrary bytes. The last value is true if this release may write the volume.
 pub(crate) fn decode_header(copy: &[u8]) -> Result<(FsId, Layout, bool), NoHeader> {
     if !copy.starts_with(&FILE_MAGIC) {
         return Err(NoHeader::Foreign);
@@ -286,7 +286,7 @@ pub(crate) fn decode_header(copy: &[u8]) -> Result<(FsId, Layout, bool), NoHeade
     Ok((FsId(header.fs_id), layout, header.features_read_only.get() == 0))
 }
 
-/// The layout, if these numbers can be one.
+/// The layout with these numbers, if it is possible.
 fn layout_of(header: &FileHeader) -> Option<Layout> {
     let (block_size, zones) = (header.block_size.get(), header.zones.get());
     let (zone_size, last_zone_blocks) = (header.zone_blocks.get(), header.last_zone_blocks.get());
@@ -337,16 +337,16 @@ fn state_number(state: ZoneState) -> u8 {
     }
 }
 
-/// What a slot says.
+/// The contents of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Recorded {
     pub(crate) generation: u64,
     pub(crate) info: ZoneInfo,
-    /// Whether the host has nothing for the zone. Only of an empty zone.
+    /// Whether the host has no blocks for the zone; only for an empty zone.
     pub(crate) is_discarded: bool,
 }
 
-/// The slot that records this state. Which zones are open is not recorded, only which are active.
+/// The slot that records this state. It does not distinguish open from closed zones.
 pub(crate) fn encode_slot(fs_id: FsId, zone: ZoneId, recorded: &Recorded) -> [u8; SLOT_BYTES] {
     let Recorded { generation, info, is_discarded } = recorded;
     let mut slot = Slot {
@@ -363,7 +363,7 @@ pub(crate) fn encode_slot(fs_id: FsId, zone: ZoneId, recorded: &Recorded) -> [u8
     zerocopy::transmute!(slot)
 }
 
-/// Reads a slot of this zone. `None` when it is damaged.
+/// Decodes a slot of this zone; `None` if it is damaged.
 pub(crate) fn decode_slot(fs_id: FsId, zone: ZoneId, bytes: &[u8], capacity: Blocks) -> Option<Recorded> {
     let (slot, _) = Slot::read_from_prefix(bytes).ok()?;
     let sum = checksum(&[&[0; 4], &slot.as_bytes()[4..]]);

@@ -1,12 +1,12 @@
-//! The copies of a volume's header: which one counts, and where the one near the end goes.
+//! The copies of a volume's header: which one is valid, and where the copy near the end is placed.
 //!
-//! There are two at the start and one near the end, the *end copy*. They are alike, so the first that can be
-//! read counts, and every other one can be written anew from it. They differ only while an end copy is being
-//! added, in where that copy is said to be; all else in them never changes.
+//! There are two copies at the start and one near the end, the *end copy*. They are equal. So the first readable one
+//! is the valid one, and the others can be repaired from it. They differ only while an end copy is being added, in
+//! the field with the place of that copy. Nothing else in them ever changes.
 //!
-//! An end copy that is the only one left counts only if it says that it is where it was found: bytes that were
-//! copied from another device do not. Whether the start may be written again from it is for `volume.rs` to
-//! decide: another program may have taken the device over.
+//! If an end copy is the only one left, it is valid only if it names the place where it was found. Bytes that were
+//! copied from another device do not. `volume.rs` decides whether the start may be repaired from it: another program
+//! may use the device now.
 
 use std::fs::File;
 use std::io;
@@ -19,7 +19,7 @@ use super::format::{
 use crate::FsId;
 use crate::device_metadata::{CopyState, MetadataPart};
 
-/// Where the two copies at the start are.
+/// The offsets of the two copies at the start.
 pub(super) const START_COPIES: [u64; 2] = [0, HEADER_BYTES as u64];
 
 const ADDED_LATER: &str = "the next mount for writing adds it";
@@ -27,24 +27,24 @@ const NO_ROOM: &str = "there is no room for it behind the last zone";
 const NOT_FREE: &str = "where it would go, behind the last zone, is something that is not Polder's";
 const LENGTH_LIMITED: &str = "the file may not become longer (ulimit -f)";
 
-/// The header of a volume, and what each copy of it is.
+/// The header of a volume, and the state of each copy.
 pub(super) struct Headers {
     pub(super) fs_id: FsId,
     pub(super) layout: Layout,
     /// Whether this release may write the volume.
     pub(super) is_writable: bool,
-    /// The copy that counts, as it is stored.
+    /// The valid copy, as it is stored.
     pub(super) bytes: Vec<u8>,
-    /// Which one that is; none where the header was made up from those of the zones.
+    /// Which copy that is; `None` if the header was derived from the headers of the zones.
     pub(super) counts: Option<MetadataPart>,
-    /// The states of the three, compared with that one.
+    /// The states of the three copies, compared with the valid one.
     pub(super) first: CopyState,
     pub(super) second: CopyState,
     pub(super) end: CopyState,
 }
 
 impl Headers {
-    /// Reads the copies on a device of so many bytes. One that cannot be read counts as damaged.
+    /// Reads the copies on a device of `device_bytes` bytes. A copy that cannot be read is damaged.
     pub(super) fn read(file: &File, device_bytes: u64) -> Result<Headers, NoHeader> {
         let starts = START_COPIES.map(|offset| read_copy(file, offset, device_bytes));
         let mut whys = Vec::new();
@@ -71,8 +71,8 @@ impl Headers {
         Err(if is_damaged { NoHeader::Damaged } else { NoHeader::Foreign })
     }
 
-    /// A header that stands nowhere yet.
-    pub(super) fn made_up(fs_id: FsId, layout: Layout) -> Headers {
+    /// A header that is not stored yet.
+    pub(super) fn derived(fs_id: FsId, layout: Layout) -> Headers {
         let gone = || CopyState::Damaged("is gone".to_owned());
         Headers {
             fs_id,
@@ -86,8 +86,8 @@ impl Headers {
         }
     }
 
-    /// The same, from a copy that stands where nobody looks for one.
-    pub(super) fn found_elsewhere(file: &File, device_bytes: u64, bytes: Vec<u8>) -> Headers {
+    /// The header in a copy at an unusual place.
+    pub(super) fn from_copy(file: &File, device_bytes: u64, bytes: Vec<u8>) -> Headers {
         let starts = START_COPIES.map(|offset| read_copy(file, offset, device_bytes));
         Headers::with(file, device_bytes, MetadataPart::EndHeader, bytes, &starts)
     }
@@ -108,13 +108,13 @@ impl Headers {
         Headers { fs_id, layout, is_writable, bytes, counts: Some(counts), first, second, end }
     }
 
-    /// Whether any copy at the start is not what it should be.
+    /// Whether any copy at the start is damaged.
     pub(super) fn start_is_damaged(&self) -> bool {
         self.first != CopyState::Whole || self.second != CopyState::Whole
     }
 
-    /// Where the end copy is or is to be. Where it can be nowhere it counts as absent from now on.
-    pub(super) fn settle_end(&mut self, file: &File, device_bytes: u64, is_file: bool) -> EndPlace {
+    /// Where the end copy is or will be placed. If there is no place for it, its state becomes absent.
+    pub(super) fn place_end_copy(&mut self, file: &File, device_bytes: u64, is_file: bool) -> EndPlace {
         let place = self.end_place(file, device_bytes, is_file);
         if let EndPlace::Nowhere(why) = place {
             self.end = CopyState::Absent(why);
@@ -134,31 +134,31 @@ impl Headers {
             Some(place) if is_free(file, place, unit) => return EndPlace::At(place),
             Some(_) if !is_file => return EndPlace::Nowhere(NOT_FREE),
             None if !is_file => return EndPlace::Nowhere(NO_ROOM),
-            // Behind all that is there, whosever it is.
+            // Behind all existing bytes, whatever they are.
             Some(_) | None => {}
         }
         let bytes = bytes_with_end_copy(if at_end.is_some() { device_bytes } else { zones_end });
         match end_copy_place(bytes) {
-            Some(place) if may_be_so_long(bytes) => EndPlace::Longer { place, bytes },
+            Some(place) if is_length_allowed(bytes) => EndPlace::Longer { place, bytes },
             _ => EndPlace::Nowhere(LENGTH_LIMITED),
         }
     }
 }
 
-/// Where the end copy is, or would be.
+/// The place of the end copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EndPlace {
     At(u64),
-    /// There, when the file has so many bytes.
+    /// There, after the file was extended to `bytes`.
     Longer {
         place: u64,
         bytes: u64,
     },
-    /// Why there is none.
+    /// There is no place, with the reason.
     Nowhere(&'static str),
 }
 
-/// What a copy is, compared with the one that counts.
+/// The state of a copy, compared with the valid one.
 pub(super) fn judge(counts: &[u8], copy: &io::Result<Vec<u8>>) -> CopyState {
     let copy = match copy {
         Ok(copy) if copy == counts => return CopyState::Whole,
@@ -178,7 +178,7 @@ pub(super) fn judge(counts: &[u8], copy: &io::Result<Vec<u8>>) -> CopyState {
     )
 }
 
-/// A copy as it stands there; less than one where the device ends before.
+/// The stored bytes of a copy; fewer if the device ends before.
 fn read_copy(file: &File, offset: u64, device_bytes: u64) -> io::Result<Vec<u8>> {
     let there = device_bytes.saturating_sub(offset).min(HEADER_BYTES as u64);
     let mut copy = vec![0; there as usize];
@@ -190,15 +190,16 @@ fn copy_of(copy: &io::Result<Vec<u8>>) -> Vec<u8> {
     copy.as_ref().ok().cloned().unwrap_or_default()
 }
 
-/// Whether nothing of anybody else's stands there.
+/// Whether the place has only zeros or a header of Polder.
 fn is_free(file: &File, place: u64, bytes: u64) -> bool {
     let mut found = vec![0; bytes as usize];
     let is_read = file.read_exact_at(&mut found, place).is_ok();
     is_read && (found.starts_with(&FILE_MAGIC) || found.iter().all(|&byte| byte == 0))
 }
 
-/// Whether this process may make a file so long. Asked before, because the system ends a process that tries.
-fn may_be_so_long(bytes: u64) -> bool {
+/// Whether this process may create a file of this length. Checked before, because the system kills a process that
+/// exceeds the limit.
+fn is_length_allowed(bytes: u64) -> bool {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
     limit.is_none_or(|limit| bytes <= limit)
 }

@@ -1,4 +1,4 @@
-//! What a new volume in a file looks like.
+//! The options of a new volume in a file, and the layout that follows from them.
 
 use super::FileError;
 use super::format::{
@@ -6,33 +6,33 @@ use super::format::{
 };
 use crate::{Address, Blocks, FsId, Geometry};
 
-/// The largest block.
+/// The largest block size.
 pub(super) const BLOCK_BYTES_MAX: u32 = 65536;
-/// A volume has at least so many zones.
+/// The smallest number of zones of a volume.
 pub const ZONES_MIN: u32 = 16;
-/// Zones that are chosen by themselves have from 4 to 256 MiB where at least [`ZONES_MIN`] of them fit.
-const ZONE_BYTES_USUAL: std::ops::RangeInclusive<u64> = 4 << 20..=256 << 20;
+/// The default zone size is in this range, if at least [`ZONES_MIN`] such zones fit.
+const ZONE_BYTES_DEFAULT: std::ops::RangeInclusive<u64> = 4 << 20..=256 << 20;
 
-/// What [`super::FileDevice::create`] is asked for.
+/// The options of [`super::FileDevice::create`].
 #[derive(Clone, Debug)]
 pub struct FileOptions {
-    /// Bytes of the whole file; of a file or block device that is there, its own size when `None`.
+    /// Bytes of the whole file; the present size of an existing file or block device if `None`.
     pub size: Option<u64>,
     /// Bytes of a logical block: a power of two from 512 to 65536.
     pub block_size: u32,
-    /// Bytes of a zone, any multiple of the block size; chosen from the size when `None`.
+    /// Bytes of a zone, any multiple of the block size; derived from the size if `None`.
     pub zone_bytes: Option<u64>,
-    /// Bytes that a zone takes, where that is less than zones are apart.
+    /// The capacity of a zone in bytes, if it is less than its size.
     pub zone_capacity: Option<u64>,
     /// How many zones may be open at once; at least 6.
     pub max_open: u32,
     /// How many zones may be active at once; at least `max_open`.
     pub max_active: u32,
-    /// Whether all of the host's blocks are taken at once and never given back.
+    /// Whether all of the host's blocks are allocated at once and never freed.
     pub preallocate: bool,
     /// The volume.
     pub fs_id: FsId,
-    /// Whether what the file holds may be overwritten.
+    /// Whether the contents of the file may be overwritten.
     pub force: bool,
 }
 
@@ -53,19 +53,19 @@ impl Default for FileOptions {
 }
 
 impl FileOptions {
-    /// Where everything is in a file of `size` bytes.
+    /// The layout of a file of `size` bytes.
     pub(super) fn layout(&self, size: u64) -> Result<Layout, FileError> {
         let end_copy = end_copy_place(size);
         let layout = self.layout_up_to(end_copy.unwrap_or(0), size)?;
         Ok(Layout { end_copy, ..layout })
     }
 
-    /// The same in a volume of an earlier release, in which zones end where the file does.
+    /// The layout in earlier releases, in which zones end where the file does.
     pub(super) fn layout_without_end_copy(&self, size: u64) -> Result<Layout, FileError> {
         self.layout_up_to(size, size)
     }
 
-    /// With zones that end before `limit`.
+    /// The layout with zones that end before `limit`.
     fn layout_up_to(&self, limit: u64, size: u64) -> Result<Layout, FileError> {
         self.check_limits()?;
         if size > FILE_BYTES_MAX {
@@ -76,7 +76,7 @@ impl FileOptions {
         let smallest = u64::from(Layout::zone_blocks_min(self.block_size)) * block;
         let zone_bytes = match self.zone_bytes {
             Some(bytes) => self.check_zone_bytes(bytes, smallest)?,
-            None => self.usual_zone_bytes(size, smallest),
+            None => self.default_zone_bytes(size, smallest),
         };
         self.check_capacity(zone_bytes, smallest)?;
         let blocks = |bytes: u64| (bytes / block) as Blocks;
@@ -92,11 +92,11 @@ impl FileOptions {
             let smallest = bytes_with_end_copy(least.file_bytes());
             return Err(FileError::TooSmall { size, zones: ZONES_MIN, smallest });
         }
-        Ok(self.with_runt(limit, zones, blocks(zone_bytes), blocks(smallest)))
+        Ok(self.with_short_last_zone(limit, zones, blocks(zone_bytes), blocks(smallest)))
     }
 
-    /// Adds what is left after the whole zones as one more, if that is at least half a zone.
-    fn with_runt(&self, limit: u64, zones: u64, zone_size: Blocks, smallest: Blocks) -> Layout {
+    /// Adds the rest after the whole zones as a shorter last zone, if it is at least half a zone.
+    fn with_short_last_zone(&self, limit: u64, zones: u64, zone_size: Blocks, smallest: Blocks) -> Layout {
         let whole = self.with_zones(zones, zone_size, zone_size);
         let start = self.with_zones(zones + 1, zone_size, zone_size).file_bytes()
             - u64::from(zone_size) * u64::from(self.block_size);
@@ -122,15 +122,16 @@ impl FileOptions {
         Layout { geometry, zone_size, last_zone_blocks, preallocated: self.preallocate, end_copy: None }
     }
 
-    /// Blocks that a zone takes, where they are so many apart.
+    /// The capacity of a zone of this size.
     fn capacity_of(&self, zone_size: Blocks) -> Blocks {
         let wanted = self.zone_capacity.map(|bytes| bytes / u64::from(self.block_size));
         wanted.map_or(zone_size, |blocks| blocks.min(zone_size.into()) as Blocks)
     }
 
-    /// The largest power of two of at most a 128th, between 4 and 256 MiB; smaller if too few fit.
-    fn usual_zone_bytes(&self, size: u64, smallest: u64) -> u64 {
-        let (low, high) = (*ZONE_BYTES_USUAL.start(), *ZONE_BYTES_USUAL.end());
+    /// The default zone size: the largest power of two up to 1/128 of the size, between 4 and 256 MiB; smaller if too
+    /// few zones fit.
+    fn default_zone_bytes(&self, size: u64, smallest: u64) -> u64 {
+        let (low, high) = (*ZONE_BYTES_DEFAULT.start(), *ZONE_BYTES_DEFAULT.end());
         let mut bytes = (1 << (size / 128).max(1).ilog2()).clamp(low, high).max(smallest);
         let zones = u64::from(ZONES_MIN);
         let region = 4 * 65536 + 2 * zones * SLOT_BYTES as u64 + 3 * END_COPY_UNIT;

@@ -1,17 +1,18 @@
-//! Finds the shape of a volume of which no header can be read, from the headers of its zones.
+//! Finds the shape of a volume without a readable header, from the headers of its zones.
 //!
-//! The header of a zone says its number, the volume's id, how long a block is, and how many zones there are. The last
-//! two say where the first zone begins, and that with the place where the header was found says how far zones are
-//! apart. So one header of any zone but the first is a *guess* at the whole shape, and the guess is verified by
-//! looking where every other zone has to begin. Headers in files that hold volumes of Polder themselves make guesses
-//! too, and wrong ones, since they are not where such a zone would be on this device.
+//! A zone header contains its zone number, the volume's id, the block size and the number of zones. The last two
+//! determine where the first zone begins. Together with the place where the header was found, they determine the
+//! distance between zones. So one header of any zone but the first is a *guess* of the whole shape. The guess is
+//! verified by reading where every other zone must begin. Files that contain volumes of Polder produce guesses too,
+//! but wrong ones, because their headers are not where such a zone would be on this device.
 //!
-//! On a disk there may be headers of volumes that were here before, of the same shape or of another. So the search does
-//! not end with the first guess that is verified. It reads the zones of its log to their end, and all that is found
-//! there is compared (`remains.rs`).
+//! A disk may contain headers of earlier volumes, of the same or of another shape. So the search does not end with
+//! the first verified guess. It reads the zones of its log to their end, and compares all volumes found there
+//! (`candidates.rs`).
 //!
-//! What zones do not tell: where the last one ends, if an earlier release wrote its header or nothing has. Then it is
-//! taken to end where the device does, so that nothing that may be in it is out of reach.
+//! Zone headers do not always determine where the last zone ends: an earlier release may have written its header, or
+//! it may never have been written. Then the zone is assumed to end at the end of the device, so that all of its data
+//! can be read.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -35,34 +36,35 @@ use super::options::{BLOCK_BYTES_MAX, ZONES_MIN};
 use crate::format::{Role, ZONE_MAGIC, ZoneHeader, ZoneIdentity, decode_header};
 use crate::{Address, Blocks, FsId, Geometry, ZoneId};
 
-/// Bytes read at once.
+/// Bytes of one read.
 const PIECE: usize = 1 << 20;
-/// The unit that is read by itself where a piece cannot be read.
+/// The unit of reads if a larger one fails.
 const PIECE_OF_DAMAGED: usize = 64 << 10;
-/// The log is in so many of the first zones.
+/// The number of the first zones that can contain the log.
 const LOG_ZONES: u32 = 4;
-/// Headers that make a guess a volume.
+/// The number of headers that confirm a guess.
 const AGREEING_MIN: usize = 2;
-/// Zones that are looked at to verify a guess: the first, and some of the others.
+/// The zones that are read to verify a guess: the first ones, and some of the others.
 const PROBES_FIRST: u32 = 64;
 const PROBES_MAX: u32 = 4096;
-/// Single headers are kept up to so many, so that a disk full of images of volumes takes no more memory and time.
+/// The largest number of single headers that are stored. It bounds memory and time on a disk full of images of
+/// volumes.
 const FOUND_MAX: usize = 1000;
-/// No header begins before the tables of the smallest volume.
+/// No zone header is before the tables of the smallest volume.
 const FIRST: u64 = 2 * HEADER_BYTES as u64;
 const SECTOR: usize = 512;
 
-/// Zones that are a power of two of bytes are looked for up to this one, without reading all that lies between them.
-/// The first that do not hold the log are among them.
+/// The first zones of a power of two of bytes, up to this one, are found without reading everything between them.
+/// They include some that do not hold the log.
 const ZONES_OF_POWERS: u32 = 5;
-/// The smallest of these sizes: what smaller zones begin with is read in any case, since the first bytes are.
+/// The smallest of these sizes. Headers of smaller zones are in the first bytes, which are read in any case.
 const POWERS_FROM: u32 = 24;
-/// How far behind a multiple of their size zones are looked for. Tables of 16,000 zones end before that.
+/// How far behind a multiple of their size zones are searched. The tables of 16,000 zones end before that.
 const BEFORE_ZONES_MAX: u64 = 1 << 20;
-/// So much from the start on is always read.
+/// This many bytes from the start on are always read.
 const BYTES_FIRST: u64 = 64 << 20;
 
-/// Searches a device of so many bytes for a volume: the newest, or the one that is wanted.
+/// Searches a device of `device_bytes` bytes for the newest volume, or for the volume `wanted`.
 pub(super) fn find(
     file: &File,
     device_bytes: u64,
@@ -70,18 +72,18 @@ pub(super) fn find(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Option<FoundVolume> {
     let mut search = Search::new(file, device_bytes, PROBES_MAX);
-    search.usual_shapes();
-    search.shapes_of_powers();
+    search.search_default_layouts();
+    search.search_power_of_two_zones();
     search.scan(progress);
     let (chosen, rivals) = candidates::choose(&search.found, wanted)?;
     let mut layout = chosen.layout.clone()?;
     layout.last_zone_blocks = search.last_zone_blocks(&layout, chosen.last_capacity);
     let fs_id = chosen.fs_id;
-    let headers = search.end_copy(fs_id, &layout).unwrap_or_else(|| Headers::made_up(fs_id, layout));
+    let headers = search.end_copy(fs_id, &layout).unwrap_or_else(|| Headers::derived(fs_id, layout));
     Some(FoundVolume { headers, agreeing: chosen.headers.len() as u32, has_log: chosen.of_log > 0, rivals })
 }
 
-/// A zone's header, decoded, and where it was found.
+/// A decoded zone header.
 struct FoundHeader {
     identity: ZoneIdentity,
     header: ZoneHeader,
@@ -91,11 +93,11 @@ struct Search<'a> {
     file: &'a File,
     device_bytes: u64,
     probes: u32,
-    /// Guesses that were verified: bytes of a block, zones, and how far these are apart.
+    /// Guesses that were checked: block size, number of zones, and their distance.
     tried: BTreeSet<(u32, u32, Blocks)>,
-    /// The volumes of which there is a header where one of its zones begins.
+    /// The volumes that have a header where one of their zones begins.
     found: Vec<Candidate>,
-    /// Where the log of all that was found ends.
+    /// The end of the log zones of all volumes found.
     log_end: u64,
 }
 
@@ -104,8 +106,8 @@ impl Search<'_> {
         Search { file, device_bytes, probes, tried: BTreeSet::new(), found: Vec::new(), log_end: BYTES_FIRST }
     }
 
-    /// Looks where the zones are of volumes that were made without choosing anything.
-    fn usual_shapes(&mut self) {
+    /// Reads the places of the zones of volumes with default options.
+    fn search_default_layouts(&mut self) {
         let blocks = (9..=BLOCK_BYTES_MAX.ilog2()).map(|bits| 1 << bits);
         let options = |block_size| FileOptions { block_size, ..FileOptions::default() };
         let layouts = blocks.flat_map(|block_size| {
@@ -123,14 +125,14 @@ impl Search<'_> {
         }
     }
 
-    /// Looks where the first zones begin that are a power of two of bytes, whatever length the device had when the
-    /// volume was made.
-    fn shapes_of_powers(&mut self) {
+    /// Reads the places of the first zones whose size is a power of two, for any length of the device when the volume
+    /// was created.
+    fn search_power_of_two_zones(&mut self) {
         let mut piece = vec![0; PIECE];
         ranges_of_powers(self.device_bytes).for_each(|range| self.look_into(range, &mut piece));
     }
 
-    /// Reads from the start on: to the end if no zones that agree are found, else to where the log ends of all that are.
+    /// Reads from the start to the end of the device, or to the end of the log zones if matching zones were found.
     fn scan(&mut self, progress: &mut dyn FnMut(u64, u64)) {
         let mut at = FIRST;
         let mut piece = vec![0; PIECE];
@@ -146,7 +148,7 @@ impl Search<'_> {
         self.found.iter().any(Candidate::is_volume)
     }
 
-    /// Looks at all sectors of a range that are there.
+    /// Searches all existing sectors of a range.
     fn look_into(&mut self, range: Range<u64>, piece: &mut [u8]) {
         let (mut at, end) = (range.start, range.end.min(self.device_bytes));
         while let Some(data) = next_data(self.file, at, end) {
@@ -156,7 +158,7 @@ impl Search<'_> {
         }
     }
 
-    /// Looks at the sectors of a piece; how many bytes these were.
+    /// Searches the sectors of a piece; returns their number of bytes.
     fn look_at_piece(&mut self, at: u64, piece: &mut [u8]) -> u64 {
         let length = (self.device_bytes - at).min(piece.len() as u64) as usize;
         let length = self.read_piece(at, &mut piece[..length]);
@@ -166,7 +168,7 @@ impl Search<'_> {
         length.max(SECTOR) as u64
     }
 
-    /// Reads a piece, or as much of it as can be read at once; zeros where nothing can be read.
+    /// Reads a piece, or its first part if that fails; an unreadable part becomes zeros.
     fn read_piece(&self, at: u64, piece: &mut [u8]) -> usize {
         if self.file.read_exact_at(piece, at).is_ok() {
             return piece.len();
@@ -190,8 +192,8 @@ impl Search<'_> {
         }
     }
 
-    /// The first zone of a volume is where it belongs, which does not tell how far zones are apart. Reads on to where the
-    /// next ones may be at most.
+    /// Notes the first zone of a volume at its place. That does not determine the distance of zones, so the search
+    /// continues to the last possible place of the next ones.
     fn note_first(&mut self, seen: &FoundHeader, offset: u64) {
         let (block_size, zones) = (seen.header.block_size.get(), seen.header.zones.get());
         self.note(Candidate::of_first(seen.identity, block_size, zones));
@@ -206,8 +208,7 @@ impl Search<'_> {
         }
     }
 
-    /// A copy of the header that was near the end when the device was shorter. It stands behind the last zone, wherever
-    /// that ends.
+    /// Finds an end copy from a time when the device was shorter. It is behind the last zone, wherever that ends.
     fn end_copy(&self, fs_id: FsId, layout: &Layout) -> Option<Headers> {
         let last = layout.offset(ZoneId(layout.geometry.zones - 1), 0);
         let zone_bytes = u64::from(layout.zone_size) * u64::from(layout.geometry.block_size);
@@ -225,7 +226,7 @@ impl Search<'_> {
                 && found.end_copy == Some(place)
                 && found.geometry.block_size == layout.geometry.block_size
                 && (found.geometry.zones, found.zone_size) == (layout.geometry.zones, layout.zone_size);
-            is_it.then(|| Headers::found_elsewhere(self.file, self.device_bytes, copy))
+            is_it.then(|| Headers::from_copy(self.file, self.device_bytes, copy))
         })
     }
 
@@ -244,7 +245,7 @@ impl Search<'_> {
         Some(FoundHeader { identity, header })
     }
 
-    /// Notes all volumes of which there are zones where a header and a distance of zones say.
+    /// Notes all volumes that have zones at the places that follow from a header and a distance of zones.
     fn verify(&mut self, seen: &FoundHeader, zone_size: Blocks) {
         let geometry = &seen.header;
         if !self.tried.insert((geometry.block_size.get(), geometry.zones.get(), zone_size)) {
@@ -258,7 +259,7 @@ impl Search<'_> {
         found.into_iter().for_each(|candidate| self.note(candidate));
     }
 
-    /// The headers that stand where zones begin, by the volume that they are of.
+    /// The headers at the places of zones, by volume.
     fn volumes_of(&self, layout: &Layout) -> Vec<Candidate> {
         let zones = layout.geometry.zones;
         let mut all: Vec<Candidate> = Vec::new();
@@ -283,7 +284,7 @@ impl Search<'_> {
         all
     }
 
-    /// Where states of its zones stand, in the first page of both tables.
+    /// The offsets of valid slots of the volume in the first page of both tables.
     fn states_of(&self, fs_id: FsId, layout: &Layout) -> Vec<u64> {
         let mut page = vec![0; layout.page_bytes()];
         let mut all = Vec::new();
@@ -301,7 +302,7 @@ impl Search<'_> {
         all
     }
 
-    /// How far the last zone reaches. Where nothing was ever written to it, that is where the end copy is to be.
+    /// The capacity of the last zone. If it was never written, it ends at the place of the end copy.
     fn last_zone_blocks(&self, layout: &Layout, last_capacity: Option<Blocks>) -> Blocks {
         let (last, most) = (ZoneId(layout.geometry.zones - 1), layout.last_zone_blocks);
         match last_capacity {
@@ -329,7 +330,7 @@ impl FoundHeader {
         self.header.block_size.get() == geometry.block_size && self.header.zones.get() == geometry.zones
     }
 
-    /// How far zones are apart, if this one is where it was found; nothing of the first.
+    /// The distance of zones, if this zone is at its place; `None` for the first zone.
     fn zone_size(&self, offset: u64) -> Option<Blocks> {
         let (block_size, zones) = (self.header.block_size.get(), self.header.zones.get());
         let first = zones_offset(block_size, zones.min(Address::ZONES_MAX));
@@ -339,7 +340,7 @@ impl FoundHeader {
         is_whole.then(|| Blocks::try_from(distance / blocks_before).ok()).flatten()
     }
 
-    /// Whether it is the header of a first zone, and where that begins.
+    /// Whether it is the header of a first zone at its place.
     fn is_first_at(&self, offset: u64) -> bool {
         let zones = self.header.zones.get();
         self.identity.zone == ZoneId(0)
@@ -347,7 +348,7 @@ impl FoundHeader {
             && zones_offset(self.header.block_size.get(), zones) == offset
     }
 
-    /// The whole shape, if it can be one. The last zone ends where the device does.
+    /// The whole shape, if it is possible. The last zone ends at the end of the device.
     fn layout(&self, zone_size: Blocks, device_bytes: u64) -> Option<Layout> {
         let header = &self.header;
         let (block_size, zones) = (header.block_size.get(), header.zones.get());
@@ -358,13 +359,14 @@ impl FoundHeader {
         if !is_possible {
             return None;
         }
-        let told = |number: u32, range: std::ops::RangeInclusive<u32>, otherwise: u32| {
+        let checked = |number: u32, range: std::ops::RangeInclusive<u32>, otherwise: u32| {
             if range.contains(&number) { number } else { otherwise }
         };
         let usual = FileOptions::default();
-        let zone_blocks = told(header.zone_blocks.get(), smallest..=zone_size, zone_size);
-        let max_open = told(header.max_open.get(), OPEN_ZONES_MIN..=u32::MAX, usual.max_open);
-        let max_active = told(header.max_active.get(), max_open..=u32::MAX, max_open.max(usual.max_active));
+        let zone_blocks = checked(header.zone_blocks.get(), smallest..=zone_size, zone_size);
+        let max_open = checked(header.max_open.get(), OPEN_ZONES_MIN..=u32::MAX, usual.max_open);
+        let max_active =
+            checked(header.max_active.get(), max_open..=u32::MAX, max_open.max(usual.max_active));
         let geometry = Geometry {
             block_size,
             zones,
@@ -384,7 +386,7 @@ impl FoundHeader {
     }
 }
 
-/// Where the first zones may begin that are a power of two of bytes.
+/// The ranges in which the first zones of a power of two of bytes can begin.
 fn ranges_of_powers(device_bytes: u64) -> impl Iterator<Item = Range<u64>> {
     let largest = (device_bytes / u64::from(ZONES_MIN)).max(1).ilog2();
     (POWERS_FROM..=largest).map(|bits| 1_u64 << bits).flat_map(move |zone_bytes| {
@@ -395,7 +397,7 @@ fn ranges_of_powers(device_bytes: u64) -> impl Iterator<Item = Range<u64>> {
     })
 }
 
-/// The first zones, and as many of the others as `most` admits, evenly; the last in any case.
+/// The numbers of the first zones, and of the others evenly up to `most` zones; always with the last.
 fn probes(zones: u32, most: u32) -> impl Iterator<Item = u32> {
     let first = zones.min(PROBES_FIRST);
     let step = (zones - first).div_ceil(most - PROBES_FIRST).max(1);
@@ -404,7 +406,7 @@ fn probes(zones: u32, most: u32) -> impl Iterator<Item = u32> {
     (0..first).chain(others).chain(last)
 }
 
-/// Where data begin from here on, in a file that has holes; nothing behind the last.
+/// The offset of the next data in a file with holes; `None` behind the last.
 fn next_data(file: &File, from: u64, end: u64) -> Option<u64> {
     if from >= end {
         return None;

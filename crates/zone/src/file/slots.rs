@@ -1,9 +1,9 @@
-//! The recorded states of the zones: two tables of slots, in memory as on disk.
+//! The recorded states of the zones: two tables of slots, which are equal in memory and on disk.
 //!
-//! A state goes to the table that does not hold the zone's newest one, so that there is always one
-//! whole. A slot that is damaged may have been the newer of the two: what the other says of the
-//! pointer may be too little, and the zone is `Full` for us, which any active zone may become. So a volume
-//! without either table is one of which all zones came back full: the store knows which of them are free.
+//! A new state of a zone is written to the table that does not contain its newest state, so that one state is always
+//! intact. If one slot of a zone is damaged, it may have been the newer one. The pointer in the other slot may then
+//! be too small. So the zone counts as `Full`, a state that any active zone may change to. If both tables are lost,
+//! all zones are full, and the store knows which of them are free.
 
 use std::collections::BTreeSet;
 
@@ -15,39 +15,39 @@ pub(super) struct Slots {
     fs_id: FsId,
     layout: Layout,
     tables: [Vec<u8>; 2],
-    /// The newest state of each zone; its parity is the table it is in.
+    /// The generation of the newest state of each zone; its parity is the number of the table.
     generations: Vec<u64>,
     /// Pages that differ from the disk: table and index.
     changed: BTreeSet<(usize, usize)>,
 }
 
-/// What the tables say.
+/// The contents of the tables.
 #[derive(Default)]
 pub(super) struct Loaded {
     pub(super) zones: Vec<ZoneInfo>,
-    /// Of each zone, whether the host has nothing for it.
+    /// For each zone, whether the host has no blocks for it.
     pub(super) discarded: Vec<bool>,
-    /// Zones of which a state is lost; both are written anew by the first flush, if the state is recorded again.
+    /// Zones with a damaged slot. The first flush writes a new one if the state of the zone is recorded again.
     pub(super) unsure: Vec<ZoneId>,
-    /// How many are lost in each table.
+    /// The number of damaged slots in each table.
     pub(super) damaged: [u32; 2],
 }
 
 impl Loaded {
-    /// Whether nothing at all is left of both tables.
+    /// Whether no slot of both tables is intact.
     pub(super) fn is_empty(&self) -> bool {
         self.damaged.iter().all(|&damaged| damaged as usize == self.zones.len())
     }
 }
 
-/// A page to be written, and where.
+/// A page to be written, and its offset.
 pub(super) struct Page {
     pub(super) offset: u64,
     pub(super) bytes: Vec<u8>,
 }
 
 impl Slots {
-    /// The tables of a new volume: all zones empty, in both; and whether the host has nothing for them.
+    /// The tables of a new volume, in which all zones are empty; `is_discarded`: the host has no blocks for them.
     pub(super) fn new(fs_id: FsId, layout: Layout, is_discarded: bool) -> Self {
         let empty = || vec![0; layout.table_bytes()];
         let zones = layout.geometry.zones;
@@ -67,7 +67,7 @@ impl Slots {
         slots
     }
 
-    /// The tables as they were found, and what they say.
+    /// The tables as they were read, and their contents.
     pub(super) fn load(fs_id: FsId, layout: Layout, tables: [Vec<u8>; 2]) -> (Self, Loaded) {
         let mut slots = Slots { fs_id, layout, tables, generations: Vec::new(), changed: BTreeSet::new() };
         let mut loaded = Loaded::default();
@@ -83,7 +83,7 @@ impl Slots {
             let newest = newest(found, capacity);
             slots.generations.push(newest.generation);
             if found == [None, None] {
-                // The next state goes to the other table.
+                // The next state is written to the other table.
                 slots.put(zone, &newest.info, false, newest.generation);
             }
             loaded.zones.push(newest.info);
@@ -92,13 +92,13 @@ impl Slots {
         (slots, loaded)
     }
 
-    /// Of how many zones a table has no state.
+    /// The number of zones without an intact slot in a table.
     pub(super) fn damaged(fs_id: FsId, layout: &Layout, table: usize, bytes: &[u8]) -> u32 {
         let zones = (0..layout.geometry.zones).map(ZoneId);
         zones.filter(|zone| find(fs_id, layout, table, bytes, *zone).is_none()).count() as u32
     }
 
-    /// Notes a zone's new state, to be written with the next flush.
+    /// Records a zone's new state, to be written by the next flush.
     pub(super) fn record(&mut self, zone: ZoneId, info: &ZoneInfo, is_discarded: bool) {
         let generation = self.generations[zone.0 as usize] + 1;
         self.put(zone, info, is_discarded, generation);
@@ -112,7 +112,7 @@ impl Slots {
         self.changed.insert((table, start / self.layout.page_bytes()));
     }
 
-    /// The pages that have to be written for all that was recorded.
+    /// Returns the pages to be written for all recorded states.
     pub(super) fn take_changed(&mut self) -> Vec<Page> {
         let size = self.layout.page_bytes();
         let page = |(table, index): (usize, usize)| Page {
@@ -123,14 +123,14 @@ impl Slots {
     }
 }
 
-/// A zone's slot in one of the tables, if it is whole.
+/// A zone's slot in one of the tables, if it is intact.
 fn find(fs_id: FsId, layout: &Layout, table: usize, bytes: &[u8], zone: ZoneId) -> Option<Recorded> {
     let slot = &bytes[zone.0 as usize * SLOT_BYTES..][..SLOT_BYTES];
     decode_slot(fs_id, zone, slot, layout.capacity(zone))
         .filter(|found| found.generation % 2 == table as u64 && found.generation < u64::MAX)
 }
 
-/// The newer of two slots, or `Full` where it cannot be told which would have been.
+/// The newer of two slots, or `Full` if the newer one may be damaged.
 fn newest(found: [Option<Recorded>; 2], capacity: u32) -> Recorded {
     let full = ZoneInfo { state: ZoneState::Full, capacity, pointer: capacity };
     match found {

@@ -1,4 +1,4 @@
-//! Opening and looking into a volume's file.
+//! Opens and probes a volume's file.
 
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
@@ -25,13 +25,12 @@ use crate::medium::MediumKind;
 use crate::{Device, FsId, MetadataCopy, MetadataPart, ZoneId, ZoneInfo, ZoneState};
 
 impl FileDevice {
-    /// Opens a volume, and keeps it from being opened by others until it is dropped.
+    /// Opens a volume, and locks it until the device is dropped.
     pub fn open(path: &Path, mode: OpenMode) -> Result<FileDevice, FileError> {
         FileDevice::open_locked(open_file(path, mode)?, path, mode)
     }
 
-    /// What is at a path: nothing, nothing of value, a volume, or something else. Changes nothing
-    /// and needs no lock.
+    /// The contents of a path: nothing, zeros, a volume, or something else. Changes nothing and needs no lock.
     pub fn probe(path: &Path) -> Result<FileContents, FileError> {
         let opened = check_kind(path).and_then(|()| File::open(path).map_err(|error| refusal(path, error)));
         let file = match opened {
@@ -42,7 +41,7 @@ impl FileDevice {
         contents_of(&file, path, size)
     }
 
-    /// What it is on.
+    /// The kind of its medium.
     pub(crate) fn kind(&self) -> MediumKind {
         let streams = self.streams;
         let kept = self.layout.preallocated;
@@ -51,12 +50,12 @@ impl FileDevice {
             .map_or(MediumKind::File, |can| MediumKind::Disk { discards: can && !kept, streams })
     }
 
-    /// Opens a volume that no copy of the header is left of, by what its zones say of themselves; writes nothing.
-    /// Where zones of several volumes are left, the newest, or the one that is wanted. `progress` is told bytes searched,
-    /// and bytes in all.
+    /// Opens a volume without a header for reading, by the headers of its zones; writes nothing. If there are zones
+    /// of several volumes, it opens the newest, or the volume `wanted`. `progress` receives the bytes searched and
+    /// the total.
     ///
     /// # Errors
-    /// When there is none, and when none is wanted and nothing tells which one is the newest.
+    /// If there is no volume, and if `wanted` is `None` and the newest one cannot be determined.
     pub fn open_by_zones(
         path: &Path,
         wanted: Option<FsId>,
@@ -70,15 +69,15 @@ impl FileDevice {
         if let Some(volumes) = shape.volumes() {
             return Err(FileError::Several { path: path.to_owned(), volumes });
         }
-        FileDevice::of_headers(file, path, OpenMode::ReadOnly, shape.headers, Start::MayBeWritten)
+        FileDevice::of_headers(file, path, OpenMode::ReadOnly, shape.headers, Start::IsConfirmed)
     }
 
-    /// Writes the header of a volume anew where an opening for writing does not do so by itself: where no copy of it
-    /// is left, or the start was overwritten, perhaps by somebody who wants what is there now. What was found and
-    /// done; nothing where there was nothing to do. What has a mark of another program is overwritten with `force` only.
+    /// Restores the header of a volume in the cases in which an open for writing does not do so: if no copy is left,
+    /// or if the start was overwritten, perhaps on purpose. Returns what was found and done, or `None` if the header
+    /// is intact. The signature of another program is overwritten only with `force`.
     ///
     /// # Errors
-    /// When zones do not tell for certain which volume it was, and where another program's mark stands.
+    /// If the zones do not identify the volume with certainty, and if there is a signature of another program.
     pub fn restore_header(
         path: &Path,
         force: bool,
@@ -89,7 +88,7 @@ impl FileDevice {
         let (headers, zones) = match Headers::read(&file, bytes) {
             Ok(headers) if !headers.start_is_damaged() => return Ok(None),
             Ok(headers) if !force => {
-                refuse_marked(&file, path, bytes, &headers)?;
+                refuse_foreign_signature(&file, path, bytes, &headers)?;
                 (headers, None)
             }
             Ok(headers) => (headers, None),
@@ -107,9 +106,9 @@ impl FileDevice {
                 (shape.headers, zones)
             }
         };
-        let overwritten = mark_of_another(&file, bytes, &headers);
-        let device = FileDevice::of_headers(file, path, OpenMode::ReadWrite, headers, Start::MayBeWritten)?;
-        // The tables of states, too.
+        let overwritten = foreign_signature(&file, bytes, &headers);
+        let device = FileDevice::of_headers(file, path, OpenMode::ReadWrite, headers, Start::IsConfirmed)?;
+        // This repairs the tables of states, too.
         device.flush().map_err(|error| FileError::io(path, "write the states of its zones", error))?;
         Ok(Some(RestoredHeader {
             fs_id: device.fs_id,
@@ -121,7 +120,7 @@ impl FileDevice {
 
     pub(super) fn open_locked(file: File, path: &Path, mode: OpenMode) -> Result<FileDevice, FileError> {
         let headers = read_header(&file, path)?;
-        FileDevice::of_headers(file, path, mode, headers, Start::MayBeSomebodys)
+        FileDevice::of_headers(file, path, mode, headers, Start::MayBeForeign)
     }
 
     fn of_headers(
@@ -138,11 +137,11 @@ impl FileDevice {
             device_metadata::read_table(&layout, table, |offset, into| file.read_exact_at(into, offset))
         });
         let (slots, loaded) = Slots::load(fs_id, layout.clone(), tables);
-        if mode == OpenMode::ReadWrite && start == Start::MayBeSomebodys {
+        if mode == OpenMode::ReadWrite && start == Start::MayBeForeign {
             refuse_overwritten(&file, path, device_bytes, &headers, loaded.is_empty())?;
         }
         let is_file = file.metadata().map_err(io)?.is_file();
-        let end = headers.settle_end(&file, device_bytes, is_file);
+        let end = headers.place_end_copy(&file, device_bytes, is_file);
         let unit = layout.geometry.block_size as usize;
         let streams = write_streams(&file);
         let engine = Engine::new(file, unit).map_err(io)?;
@@ -172,25 +171,25 @@ impl FileDevice {
     }
 }
 
-/// Whose the start of a device is whose header is damaged there.
+/// Whether a damaged start of a device belongs to the volume.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Start {
-    /// Perhaps that of another program which has taken the device over.
-    MayBeSomebodys,
-    /// The user says that it is the volume's.
-    MayBeWritten,
+    /// Another program may use the device now.
+    MayBeForeign,
+    /// The user has confirmed that it belongs to the volume.
+    IsConfirmed,
 }
 
-/// What was done to write the header of a volume anew.
+/// The result of restoring the header of a volume.
 #[derive(Clone, Debug)]
 pub struct RestoredHeader {
     /// The volume.
     pub fs_id: FsId,
-    /// From the headers of how many zones it was made up, if no copy was left.
+    /// The number of zone headers from which it was derived, if no copy was left.
     pub zones: Option<u32>,
-    /// What the device held by the mark of another program, if it had one.
+    /// The other contents of the device according to their signature, if there was one.
     pub overwritten: Option<&'static str>,
-    /// What was written.
+    /// The copies that were written.
     pub repaired: Vec<MetadataCopy>,
 }
 
@@ -224,10 +223,10 @@ fn state_of(layout: &Layout, slots: Slots, loaded: Loaded) -> State {
     state
 }
 
-/// The smallest block, a power of two up to 64 KiB, that a disk does not write as a part of a larger one; 1 where there is
-/// no disk, or nothing is said of that. What tells of more (an array of disks, say) cannot be had.
+/// The physical block size of a disk: a power of two up to 64 KiB; 1 if it is not a disk or the size is not known.
+/// The stripe size of an array of disks is not considered.
 pub(crate) fn whole_block(path: &Path) -> u32 {
-    // What cannot be opened is refused later, with the reason.
+    // If it cannot be opened, a later step reports the reason.
     let is_disk = std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
     let disk = is_disk.then(|| File::open(path).ok()).flatten();
     disk.map_or(1, |disk| whole_block_of(&disk).unwrap_or(1))
@@ -237,17 +236,17 @@ pub(super) fn whole_block_of(disk: &File) -> std::io::Result<u32> {
     Ok(rustix::fs::ioctl_blkpbszget(disk)?.clamp(1, BLOCK_BYTES_MAX).next_power_of_two())
 }
 
-/// Opens a file or block device that is there, and locks it.
+/// Opens and locks an existing file or block device.
 pub(super) fn open_file(path: &Path, mode: OpenMode) -> Result<File, FileError> {
     check_kind(path)?;
     let writable = mode == OpenMode::ReadWrite;
     let device = std::fs::metadata(path).ok().filter(|found| found.file_type().is_block_device());
     let is_device = device.is_some();
-    // Some kernels let it be opened all the same, and then every write fails.
+    // Some kernels permit the open nevertheless, and then every write fails.
     if device.is_some_and(|device| writable && is_read_only(device.rdev())) {
         return Err(FileError::read_only(path));
     }
-    // On a block device this keeps out whoever mounts it.
+    // On a block device this prevents mounts.
     let exclusive = if is_device && writable { OFlags::EXCL } else { OFlags::empty() };
     let opened =
         OpenOptions::new().read(true).write(writable).custom_flags(exclusive.bits() as i32).open(path);
@@ -256,7 +255,8 @@ pub(super) fn open_file(path: &Path, mode: OpenMode) -> Result<File, FileError> 
     Ok(file)
 }
 
-/// Refuses what cannot hold a volume. Asked before it is opened: opening a pipe waits for its other end.
+/// Refuses a path that cannot contain a volume. Checked before it is opened, because opening a pipe waits for its
+/// other end.
 fn check_kind(path: &Path) -> Result<(), FileError> {
     let kind = std::fs::metadata(path).map_err(|error| refusal(path, error))?.file_type();
     let what = match kind {
@@ -269,7 +269,7 @@ fn check_kind(path: &Path) -> Result<(), FileError> {
     Err(FileError::NotStorage { path: path.to_owned(), what })
 }
 
-/// Why the system does not open a path.
+/// The error for a path that the system does not open.
 pub(crate) fn refusal(path: &Path, error: std::io::Error) -> FileError {
     match error.kind() {
         ErrorKind::NotFound => FileError::NotFound(path.to_owned()),
@@ -290,7 +290,7 @@ pub(crate) fn lock(file: &File, path: &Path, mode: OpenMode) -> Result<(), FileE
     })
 }
 
-/// Bytes of a file or block device. Refuses a device that has none: a drive without a medium, say.
+/// The size of a file or block device in bytes. Refuses a device of size 0, for example a drive without a medium.
 pub(super) fn size_of(file: &File, path: &Path) -> Result<u64, FileError> {
     let size = rustix::fs::seek(file, SeekFrom::End(0));
     let size = size.map_err(|errno| FileError::io(path, "find its size", errno))?;
@@ -303,17 +303,17 @@ pub(super) fn size_of(file: &File, path: &Path) -> Result<u64, FileError> {
     Ok(size)
 }
 
-/// How many write streams a block device has; none where the kernel knows of none (before Linux 6.16, or a file).
+/// The number of write streams of a block device; 0 if the kernel reports none (before Linux 6.16, or a file).
 fn write_streams(file: &File) -> u8 {
     let Ok(about) = file.metadata() else { return 0 };
     if !about.file_type().is_block_device() {
         return 0;
     }
     let (major, minor) = (rustix::fs::major(about.rdev()), rustix::fs::minor(about.rdev()));
-    // A partition has no queue of its own, and the kernel takes no streams through one.
+    // A partition has no queue of its own, and the kernel accepts no streams through a partition.
     let path = format!("/sys/dev/block/{major}:{minor}/queue/max_write_streams");
-    let told = std::fs::read_to_string(path).ok();
-    let streams: u64 = told.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+    let text = std::fs::read_to_string(path).ok();
+    let streams: u64 = text.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
     u8::try_from(streams).unwrap_or(u8::MAX)
 }
 
@@ -327,7 +327,8 @@ fn read_header(file: &File, path: &Path) -> Result<Headers, FileError> {
     })
 }
 
-/// Refuses what a header says that cannot be used so. Returns the bytes of the device.
+/// Refuses a device that does not match its header, or that this release may not write. Returns the bytes of the
+/// device.
 fn check_header(file: &File, path: &Path, mode: OpenMode, headers: &Headers) -> Result<u64, FileError> {
     let (found, expected) = (size_of(file, path)?, headers.layout.file_bytes());
     if found < expected {
@@ -339,8 +340,8 @@ fn check_header(file: &File, path: &Path, mode: OpenMode, headers: &Headers) -> 
     Ok(found)
 }
 
-/// Refuses to write a header over what may be somebody's. A start that is damaged may be one that another program has
-/// taken over: where it shows a mark of one, or nothing that is Polder's any more, a person has to say so.
+/// Refuses to overwrite data of others with a header. If the start is damaged, another program may use the device
+/// now: if there is a signature of one, or if nothing of Polder is left there, the user must confirm it.
 fn refuse_overwritten(
     file: &File,
     path: &Path,
@@ -351,28 +352,33 @@ fn refuse_overwritten(
     if !headers.start_is_damaged() {
         return Ok(());
     }
-    refuse_marked(file, path, device_bytes, headers)?;
+    refuse_foreign_signature(file, path, device_bytes, headers)?;
     let is_gone = headers.counts == Some(MetadataPart::EndHeader) && has_no_states;
     let error = || FileError::Overwritten { path: path.to_owned(), fs_id: headers.fs_id, what: None };
     if is_gone { Err(error()) } else { Ok(()) }
 }
 
-/// Refuses to write a header over the mark of another program.
-fn refuse_marked(file: &File, path: &Path, bytes: u64, headers: &Headers) -> Result<(), FileError> {
-    let Some(mark) = mark_of_another(file, bytes, headers) else { return Ok(()) };
+/// Refuses to write a header over the signature of another program.
+fn refuse_foreign_signature(
+    file: &File,
+    path: &Path,
+    bytes: u64,
+    headers: &Headers,
+) -> Result<(), FileError> {
+    let Some(mark) = foreign_signature(file, bytes, headers) else { return Ok(()) };
     let what = Some(mark.to_owned());
     Err(FileError::Overwritten { path: path.to_owned(), fs_id: headers.fs_id, what })
 }
 
-/// The mark of another program, beside what is left of the volume.
-fn mark_of_another(file: &File, bytes: u64, headers: &Headers) -> Option<&'static str> {
+/// The signature of another program, beside the rest of the volume.
+fn foreign_signature(file: &File, bytes: u64, headers: &Headers) -> Option<&'static str> {
     match headers.counts {
         Some(MetadataPart::FirstHeader | MetadataPart::SecondHeader) => contents::known_beside_header(file),
         _ => contents::known_without_header(file, bytes),
     }
 }
 
-/// Refuses what has the mark of another program, whether there is anything of a volume or not.
+/// Refuses a device with the signature of another program, whether there are traces of a volume or not.
 fn refuse_foreign(file: &File, path: &Path, bytes: u64) -> Result<(), FileError> {
     if contents::known_without_header(file, bytes).is_none() {
         return Ok(());
@@ -380,7 +386,7 @@ fn refuse_foreign(file: &File, path: &Path, bytes: u64) -> Result<(), FileError>
     Err(no_header(file, path, bytes)?)
 }
 
-/// The error for a file without a header, with what is known of it.
+/// The error for a file without a header, with its contents as far as they are known.
 fn no_header(file: &File, path: &Path, bytes: u64) -> Result<FileError, FileError> {
     let path_of = || path.to_owned();
     Ok(match contents_of(file, path, bytes)? {

@@ -1,12 +1,13 @@
-//! Writes at pointers, and batches: reads, and appends to several zones, at once.
+//! Writes at pointers, and batches of reads and of appends to several zones.
 //!
-//! Appends to one zone go one after the other; those to different zones, and reads, beside each other. It is done in
-//! rounds: of each zone the next piece that one command takes, and in the first round all reads.
+//! Appends to the same zone are executed one after the other. Appends to different zones, and reads, are executed
+//! concurrently. This is done in rounds: each round has the next piece of each zone that fits into one command, and
+//! the first round has all reads.
 //!
-//! Whoever writes to several zones takes their turns in the order of their numbers, and nobody who waits for a turn has
-//! one of a higher number. A read that failed has its zone reported when all turns were given back.
+//! A thread that writes to several zones locks them in the order of their numbers, so a thread that waits for a lock
+//! holds none of a higher number. The zone of a failed read is reported after all locks were released.
 //!
-//! When an append has failed at the device, those of its batch that follow in its zone have failed too.
+//! When an append fails on the device, the later appends of its batch to the same zone fail too.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,10 +18,10 @@ use super::ZonedDevice;
 use crate::engine::Transfer;
 use crate::{Blocks, Command, DeviceError, Output, Result, ZoneId};
 
-/// What is written to one zone, by whoever has its turn.
+/// The writes to one zone by the thread that holds its lock.
 struct ZoneQueue<'d, 'a> {
     zone: ZoneId,
-    /// Given back when there is nothing more to write: others may wait for this zone alone.
+    /// Released when there is nothing more to write: other threads may wait for this zone only.
     lock: Option<RwLockWriteGuard<'d, ()>>,
     waiting: VecDeque<QueuedWrite<'a>>,
     now: Option<ActiveWrite<'a>>,
@@ -28,7 +29,7 @@ struct ZoneQueue<'d, 'a> {
 
 /// A write that has not begun.
 struct QueuedWrite<'a> {
-    /// Its place among the outputs.
+    /// The index of its output.
     index: usize,
     from: &'a [u8],
 }
@@ -38,15 +39,15 @@ struct ActiveWrite<'a> {
     index: usize,
     block: Blocks,
     blocks: Blocks,
-    /// Where on the device the rest goes.
+    /// The offset of the rest on the device.
     offset: u64,
     rest: &'a [u8],
-    /// A piece was refused once where the zone stood exactly there.
+    /// A piece was refused once although the pointer was correct, and was repeated.
     is_repeated: bool,
 }
 
 impl ZoneQueue<'_, '_> {
-    /// What it writes has failed, and so has all that was to follow.
+    /// The present write and all queued writes fail.
     fn fail(&mut self, error: &DeviceError, outputs: &mut [Output]) {
         let waiting = self.waiting.drain(..).map(|write| write.index);
         let failed = self.now.take().map(|writing| writing.index).into_iter().chain(waiting);
@@ -65,7 +66,7 @@ impl ZonedDevice {
         outputs.pop().expect("one output for one write")
     }
 
-    /// Carries out a batch of commands.
+    /// Executes a batch of commands.
     pub(super) fn run_batch(&self, batch: &mut [Command<'_>]) -> Vec<Output> {
         let mut outputs: Vec<Output> = batch.iter().map(|_| Ok(0)).collect();
         let mut queues = self.queues(batch, &mut outputs);
@@ -100,7 +101,7 @@ impl ZonedDevice {
         queues
     }
 
-    /// The reads of a batch that can be, with their places in it and their zones.
+    /// The valid reads of a batch, with their indexes and zones.
     fn reads<'r>(
         &self,
         batch: &'r mut [Command<'_>],
@@ -117,7 +118,7 @@ impl ZonedDevice {
         reads
     }
 
-    /// Writes all chains to their ends, beside some reads; what became of the reads.
+    /// Executes all queues, together with the reads in `transfers`. Returns the results of the reads.
     fn run_rounds<'a>(
         &self,
         queues: &mut [ZoneQueue<'_, 'a>],
@@ -143,7 +144,7 @@ impl ZonedDevice {
         }
     }
 
-    /// Begins the next write of a chain, if none is under way, and sees to it that its next piece may be written.
+    /// Begins the next write of a queue if none has begun, and ensures that its next piece may be written.
     fn begin(&self, queue: &mut ZoneQueue<'_, '_>, outputs: &mut [Output]) {
         while queue.now.is_none()
             && let Some(QueuedWrite { index, from }) = queue.waiting.pop_front()
@@ -169,7 +170,7 @@ impl ZonedDevice {
     }
 
     fn begin_write(&self, zone: ZoneId, bytes: usize) -> Result<(Blocks, Blocks)> {
-        self.check_ours(zone)?;
+        self.check_not_emptied(zone)?;
         let mut machine = self.machine.lock();
         let blocks = machine.blocks(zone, bytes)?;
         let info = machine.check_write(zone, blocks, None)?;
@@ -182,7 +183,7 @@ impl ZonedDevice {
         Transfer::Write { offset: writing.offset, from: &writing.rest[..length], stream: 0 }
     }
 
-    /// A piece has been written, or not.
+    /// Processes the result of a piece.
     fn end_piece(&self, queue: &mut ZoneQueue<'_, '_>, done: std::io::Result<()>, outputs: &mut [Output]) {
         let writing = queue.now.as_mut().expect("only queues that write have a result");
         let ended = match done {
@@ -204,7 +205,7 @@ impl ZonedDevice {
         }
     }
 
-    /// One piece is on the device: whether it was the last.
+    /// Advances behind a piece that was written. Returns whether it was the last.
     fn advance_past_piece(&self, zone: ZoneId, writing: &mut ActiveWrite<'_>) -> Result<bool> {
         let length = self.piece_bytes(zone, writing.offset).min(writing.rest.len());
         self.note_written(zone, writing.offset);
@@ -215,7 +216,7 @@ impl ZonedDevice {
         }
         let end = writing.block + writing.blocks;
         let mut machine = self.machine.lock();
-        // Further than where it began, when the zone was reported in between.
+        // The pointer is behind the start of the write if the zone was reported in between.
         let pointer = machine.zone(zone)?.pointer;
         assert!((writing.block..end).contains(&pointer), "nothing else wrote to {zone:?} under this lock");
         machine.advance(zone, end - pointer, Some(pointer))?;
@@ -223,7 +224,7 @@ impl ZonedDevice {
         Ok(true)
     }
 
-    /// Whether a refused write may be repeated: the zone is open and stands where the write was to begin.
+    /// Checks whether a refused write may be repeated: the zone is open and its pointer is where the write begins.
     fn check_untouched(&self, zone: ZoneId, at: u64, error: DeviceError, is_repeated: bool) -> Result<()> {
         let info = self.machine.lock().zone(zone)?;
         let is_there = info.state.has_pointer() && self.at(zone, info.pointer) == at;

@@ -1,8 +1,8 @@
-//! Zoned block devices of Linux: SMR disks, ZNS namespaces whose zones are powers of two, zoned flash.
+//! Zoned block devices of Linux: SMR disks, ZNS namespaces whose zone size is a power of two, zoned flash.
 //!
-//! The kernel lets one write at a time through to a zone and refuses all others of that zone after one has
-//! failed, until the zone was reported. It orders writes that come together only where they come from one
-//! thread that waits for nobody, which io_uring does not promise; so there is one write in flight for each zone.
+//! The kernel executes one write at a time for each zone. After a write has failed, it refuses all others of that
+//! zone until the zone was reported. It keeps the order of concurrent writes only if one thread submits them without
+//! blocking, which io_uring does not guarantee. So there is one write in flight for each zone.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
@@ -23,7 +23,7 @@ const OPEN: Opcode = opcode::write::<Range>(GROUP, 134);
 const CLOSE: Opcode = opcode::write::<Range>(GROUP, 135);
 const FINISH: Opcode = opcode::write::<Range>(GROUP, 136);
 
-/// `struct blk_zone_report` without its zones: what the command's number counts.
+/// `struct blk_zone_report` without its zones: its size is part of the command's number.
 #[repr(C)]
 struct ReportHead {
     sector: u64,
@@ -44,27 +44,27 @@ pub(super) struct BlockPort {
     limits: Limits,
 }
 
-/// Bytes of the zones of a block device; none if it has none.
+/// The zone size of a block device; `None` if it has no zones.
 pub(super) fn zone_bytes(device: &File) -> Result<Option<u64>> {
     // SAFETY: the command writes one `u32`.
     let getter = unsafe { Getter::<ZONE_SIZE, u32>::new() };
     // SAFETY: `getter` is this command's, as made above.
     match unsafe { ioctl(device, getter) } {
         Ok(sectors) => Ok((sectors > 0).then(|| u64::from(sectors) * SECTOR)),
-        // Kernels without zones know no such command.
+        // Kernels without support for zones do not know this command.
         Err(Errno::NOTTY | Errno::INVAL | Errno::OPNOTSUPP) => Ok(None),
         Err(errno) => Err(errno.into()),
     }
 }
 
 impl BlockPort {
-    /// Of a device that was opened for direct I/O.
+    /// A port for a device that was opened for direct I/O.
     pub(super) fn new(device: File, limits: Limits) -> Self {
         BlockPort { engine: Engine::of_direct(device), limits }
     }
 
     fn change<const OPCODE: Opcode>(&self, range: Range) -> Result<()> {
-        // SAFETY: callers name one of the commands above that read a `Range`.
+        // SAFETY: callers pass one of the commands above that read a `Range`.
         let setter = unsafe { Setter::<OPCODE, Range>::new(range) };
         // SAFETY: `setter` is this command's, as made above.
         Ok(unsafe { ioctl(self.engine.file(), setter) }?)

@@ -1,25 +1,29 @@
-//! Zones that can be written anywhere, used as if they were written in order.
+//! Conventional zones, used as if they were sequential.
 //!
-//! The device keeps no pointer of such a zone, and nothing is kept of it beside it either: its pointer lives in
-//! memory, and is lost when the device is closed. Whoever opens the device finds the zone `Empty` if block 0 is
-//! zeros, and `Full` otherwise, whatever stands there: the header of a life that has not ended, or one that has rotted.
-//! A reset overwrites block 0 with zeros. Other changes of state are no command at all.
+//! The device has no pointer for such a zone, and none is stored beside it: its pointer is only in memory, and is
+//! lost when the device is closed. When the device is opened, the zone is `Empty` if block 0 is zeros, and `Full`
+//! otherwise: block 0 may be the header of a life that has not ended, or a damaged header. A reset overwrites block 0
+//! with zeros. Other changes of state send no command.
 //!
-//! **Nothing is written to such a zone until its block 0 is durable** ([`ZonedDevice::make_first_block_durable`]): not the header before
-//! the zeros of the reset are, and nothing else before the header is. Then it is what the contract of `Device` allows any
-//! zone, so nobody above has to know:
+//! **Nothing is written to such a zone until its block 0 is durable** ([`ZonedDevice::make_first_block_durable`]).
+//! The header is not written before the zeros of the reset are durable, and nothing else is written before the header
+//! is durable. Then the zone behaves as the contract of `Device` allows for any zone, and the layers above need no
+//! special case:
 //!
-//! * Where the header is there, what is durable of that life came after it: the zone is found full, and all of it can be
-//!   read. A zone in use that comes back full, with anything at blocks that were lost, is as after any loss of power.
-//! * Where the header is lost nothing else was written, and the zone is found empty. What stands behind block 0 is of
-//!   lives that have ended: begun once more, this life does not meet a footer of its own.
-//! * Where the zeros of a reset are lost the old header is there, and everything else too: the reset is undone.
+//! * If the header is present, all durable data of that life was written after it: the zone is full, and all of it
+//!   can be read. A zone in use that is found full, with arbitrary contents of lost blocks, is a normal result of a
+//!   power loss.
+//! * If the header is lost, nothing else was written, and the zone is empty. The data behind block 0 is from earlier
+//!   lives. If this life begins again, the zone has no footer of this life.
+//! * If the zeros of a reset are lost, the old header and everything else are present: the reset is undone.
 //!
-//! Without the first flush an old header could stand before new data. I-ZONE-4 would make it harmless, as no state that
-//! recovery may choose refers to the old life; but it is a state that no other zone can be in. It costs nothing that is
-//! felt: a zone was usually reset long before it is written again. The second costs one flush for each life.
+//! Without the first flush, an old header could precede new data. That would be harmless because of I-ZONE-4: no
+//! state that recovery may choose refers to the old life. But no other zone can be in this state. The flush costs
+//! little, because a zone is usually reset long before it is written again. The second flush happens once for each
+//! life.
 //!
-//! They count against the limits of open and active zones like others, so that leases need not tell them apart.
+//! Conventional zones count against the limits of open and active zones like others, so that leases need not
+//! distinguish them.
 
 use std::io;
 use std::ops::Range;
@@ -32,39 +36,39 @@ use super::shape::Shape;
 use crate::engine::{AlignedBuffer, Transfer};
 use crate::{Geometry, Result, ZoneId, ZoneInfo, ZoneState};
 
-/// So much is read at once to find out what stands there.
+/// Bytes of one read when contents are examined.
 const READ_BYTES: usize = 4 << 20;
-/// What is looked at from either end of a device by whoever wants to know what is on it, and more: the farthest
+/// The size of the ranges at both ends of a device in which programs search for signatures, and more: the farthest
 /// signature that libblkid knows is that of VMFS, at 2 MiB.
 const SIGNATURES_BYTES: u64 = 4 << 20;
 
-/// Of which zones block 0 is durable.
+/// Records in which zones block 0 is durable.
 pub(super) struct FirstBlocks(Mutex<State>);
 
 struct State {
-    /// Flushes that have begun.
+    /// The number of flushes that have begun.
     begun: u64,
-    /// The last of them that has ended, and was not refused.
+    /// The last flush that has completed successfully.
     durable: u64,
-    /// How many had begun when block 0 of each conventional zone was written last.
+    /// The number of flushes that had begun when block 0 of each conventional zone was last written.
     written_after: Vec<u64>,
 }
 
 impl FirstBlocks {
-    /// Of zones as a process that is gone may have left them: what it has written last need not be durable.
+    /// The state after opening: the last writes of an earlier process need not be durable.
     pub(super) fn new(geometry: &Geometry) -> FirstBlocks {
         let written_after = vec![0; geometry.conventional as usize];
         FirstBlocks(Mutex::new(State { begun: 0, durable: 0, written_after }))
     }
 
-    /// A flush begins; its number.
+    /// Begins a flush and returns its number.
     pub(super) fn begin_flush(&self) -> u64 {
         let mut state = self.0.lock();
         state.begun += 1;
         state.begun
     }
 
-    /// What was done before that flush began is durable.
+    /// Records that everything before the begin of that flush is durable.
     pub(super) fn end_flush(&self, number: u64) {
         let mut state = self.0.lock();
         state.durable = state.durable.max(number);
@@ -82,13 +86,13 @@ impl FirstBlocks {
 }
 
 impl ZonedDevice {
-    /// Its number among those that are conventional, if it is.
+    /// The index of a conventional zone among the conventional zones.
     fn conventional(&self, zone: ZoneId) -> Option<usize> {
         let index = zone.0.checked_sub(self.shape.geometry.sequential());
         index.map(|index| index as usize)
     }
 
-    /// Changes a zone as the kind that it is of is changed.
+    /// Changes a sequential or conventional zone.
     pub(super) fn act(&self, zone: ZoneId, action: Action) -> io::Result<()> {
         let place = self.place(zone);
         let Some(index) = self.conventional(zone) else {
@@ -101,8 +105,8 @@ impl ZonedDevice {
         Ok(())
     }
 
-    /// Before something is written to a zone: makes its block 0 durable, where that is not the device's business. Whoever
-    /// calls has the zone's turn. That a flush fails is no matter of this zone.
+    /// Makes block 0 of a conventional zone durable before the zone is written. The caller holds the zone's lock. If
+    /// the flush fails, the whole device is affected and not only this zone.
     pub(super) fn make_first_block_durable(&self, zone: ZoneId) -> Result<()> {
         if self.conventional(zone).is_some_and(|index| !self.first_blocks.is_durable(index)) {
             let flushed = crate::Device::flush(self);
@@ -112,20 +116,20 @@ impl ZonedDevice {
         Ok(())
     }
 
-    /// How much of a write one command takes: of a conventional zone, block 0 alone.
+    /// The size of the next piece of a write: for a conventional zone, block 0 is a piece of its own.
     pub(super) fn piece_bytes(&self, zone: ZoneId, at: u64) -> usize {
         let is_first = self.conventional(zone).is_some() && at == self.place(zone).start;
         if is_first { self.shape.geometry.block_size as usize } else { self.port.limits().transfer_bytes }
     }
 
-    /// Something was written to a zone, from here on.
+    /// Records a write at this offset.
     pub(super) fn note_written(&self, zone: ZoneId, at: u64) {
         if let Some(index) = self.conventional(zone).filter(|_| at == self.place(zone).start) {
             self.first_blocks.note(index);
         }
     }
 
-    /// What a zone is, by what the device tells of it now and by what is known of it.
+    /// The state of a zone, from the device's report and the known state.
     pub(super) fn known_state(&self, zone: ZoneId, reported: ZoneInfo) -> ZoneInfo {
         let is_dead = matches!(reported.state, ZoneState::ReadOnly | ZoneState::Offline);
         if is_dead || self.conventional(zone).is_none() {
@@ -135,7 +139,7 @@ impl ZonedDevice {
     }
 }
 
-/// Finds out what conventional zones hold when the device is opened: those that take writes are said to be empty.
+/// Finds out the states of conventional zones when the device is opened: writable ones are reported as empty.
 pub(super) fn classify(port: &dyn Port, shape: &Shape, zones: &mut [ZoneInfo]) {
     let block = u64::from(shape.geometry.block_size);
     let first = shape.geometry.sequential() as usize;
@@ -144,7 +148,7 @@ pub(super) fn classify(port: &dyn Port, shape: &Shape, zones: &mut [ZoneInfo]) {
     let place = |&zone: &usize| shape.places[zone].start..shape.places[zone].start + block;
     let places: Vec<Range<u64>> = to_classify.iter().map(place).collect();
     for (zone, is_blank) in to_classify.into_iter().zip(are_zeros(port, &places)) {
-        // What cannot be read is nothing that could be written over.
+        // A zone that cannot be read is not overwritten.
         if !is_blank {
             let capacity = zones[zone].capacity;
             zones[zone] = ZoneInfo { state: ZoneState::Full, capacity, pointer: capacity };
@@ -152,7 +156,7 @@ pub(super) fn classify(port: &dyn Port, shape: &Shape, zones: &mut [ZoneInfo]) {
     }
 }
 
-/// In how many of these zones something stands, or cannot be read, where [`wipe`] would write.
+/// The number of these zones that have data, or are unreadable, where [`wipe`] would write.
 pub(super) fn count_with_data(port: &dyn Port, zones: &[ReportedZone], end: u64) -> usize {
     let places =
         zones.iter().flat_map(|zone| signature_ranges(port, zone, end).map(|place| (zone.start, place)));
@@ -164,7 +168,7 @@ pub(super) fn count_with_data(port: &dyn Port, zones: &[ReportedZone], end: u64)
     found.len()
 }
 
-/// Of each of these places whether it can be read and is zeros.
+/// For each of these ranges, whether it can be read and is zeros.
 fn are_zeros(port: &dyn Port, places: &[Range<u64>]) -> Vec<bool> {
     let bytes = |place: &Range<u64>| (place.end - place.start) as usize;
     let (mut are_zeros, mut rest) = (Vec::with_capacity(places.len()), places);
@@ -195,16 +199,15 @@ fn are_zeros(port: &dyn Port, places: &[Range<u64>]) -> Vec<bool> {
     are_zeros
 }
 
-/// Takes everything away from a conventional zone by which anybody could take it for something, where the device ends at
-/// `end`.
+/// Erases everything in a conventional zone by which a program could recognise contents. The device ends at `end`.
 pub(super) fn wipe(port: &dyn Port, zone: &ReportedZone, end: u64) -> io::Result<()> {
     signature_ranges(port, zone, end)
         .into_iter()
         .try_for_each(|place| erase(port, place.start, place.end - place.start))
 }
 
-/// Where a conventional zone is looked at by whoever wants to know what it is: block 0, and near the ends of the device
-/// (it ends at `end`) all that a signature may be in. In whole blocks.
+/// The ranges of a conventional zone in which programs look for signatures: block 0, and all blocks near the ends of
+/// the device, which ends at `end`. In whole blocks.
 fn signature_ranges(port: &dyn Port, zone: &ReportedZone, end: u64) -> [Range<u64>; 2] {
     let block = u64::from(port.limits().block_size);
     let (start, after) = (zone.start, (zone.start + zone.length) / block * block);

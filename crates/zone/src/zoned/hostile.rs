@@ -1,5 +1,5 @@
-//! Offers any bytes to what reads a zoned device's word of its zones, as a lying device would. No device is asked:
-//! what it would have said is what is given. For fuzzing.
+//! Passes arbitrary bytes to the decoders of zone reports, as a malicious device would. No device is used: the input
+//! is the device's answer. For fuzzing.
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -9,7 +9,8 @@ use super::report::{Report, Zone};
 use super::shape::Shape;
 use crate::{ZoneInfo, ZoneState};
 
-/// A kernel's report of the zones of a block device. Where it began is not read, so the block's size stands there.
+/// A kernel's report of the zones of a block device. Its start sector is not decoded, so the block size is there in
+/// the input.
 pub(crate) fn report(bytes: &[u8]) {
     let mut whole = bytes.to_vec();
     whole.resize(size_of::<Report>(), 0);
@@ -28,10 +29,10 @@ const LIMITS: Limits = Limits {
     seeks: false,
 };
 
-/// What an NVMe controller is asked about a namespace, without what is not read between.
+/// The decoded bytes of an answer about a namespace.
 const FIELDS: usize = 32;
 
-/// What an NVMe controller says of a namespace, then a report of its zones. All formats of blocks are the same.
+/// The description of a namespace by an NVMe controller, then a report of its zones. All block formats are the same.
 pub(crate) fn nvme_zones(bytes: &[u8]) {
     let mut whole = bytes.to_vec();
     whole.resize(FIELDS + REPORT_BYTES, 0);
@@ -49,15 +50,15 @@ pub(crate) fn nvme_zones(bytes: &[u8]) {
     take_up(&Limits { block_size: namespace.block_size, max_open, max_active, ..LIMITS }, reported);
 }
 
-/// What was understood can be computed with, and is used or refused.
+/// Decoded zones must be consistent, and a shape is derived from them or they are refused.
 fn take_up(limits: &Limits, mut reported: Vec<ReportedZone>) {
     let mut end = 0_u64;
     let _ = check_order(end, &reported);
     for zone in &mut reported {
         assert!(zone.start.checked_add(zone.length).is_some(), "a zone has an end");
-        assert!(zone.length > 0 && zone.capacity <= zone.length, "a zone takes no more than there is");
+        assert!(zone.length > 0 && zone.capacity <= zone.length, "the capacity is at most the length");
         assert!(zone.pointer <= zone.length, "its pointer is in it");
-        // One behind the other, as who lies with care would have them.
+        // One behind the other, as a careful malicious device would report them.
         zone.start = end;
         let Some(next) = end.checked_add(zone.length) else { return };
         end = next;
@@ -68,7 +69,7 @@ fn take_up(limits: &Limits, mut reported: Vec<ReportedZone>) {
     assert_eq!(shape.places.len(), geometry.zones as usize, "each zone has a place");
     for zone in &reported {
         let ZoneInfo { state, capacity, pointer } = shape.info(zone);
-        assert!(pointer <= capacity && capacity <= geometry.zone_blocks, "a state that can be");
+        assert!(pointer <= capacity && capacity <= geometry.zone_blocks, "a possible state");
         assert!(state != ZoneState::Empty || pointer == 0, "nothing is in an empty zone");
     }
     let Ok(old) = shape.of_volume(limits, geometry.sequential()) else { return };

@@ -1,9 +1,9 @@
-//! Namespaces with zones, through the generic device of NVMe (`/dev/ngXnY`): any zone size, and appends whose
-//! place the device chooses, so that several of a zone can be in flight.
+//! Zoned namespaces through the generic device of NVMe (`/dev/ngXnY`). They have any zone size, and appends whose
+//! place the device chooses, so that several appends to a zone can be in flight.
 //!
-//! The kernel hands commands through and knows nothing of zones here. What it sees of the same namespace as a
-//! block device goes out of date meanwhile, so that is held exclusively by whoever writes, where there is one. Whoever
-//! only reads shares it with others who do, and keeps out whoever would write there.
+//! The kernel passes commands on and does not track zones here. Its information about the block device of the same
+//! namespace becomes outdated meanwhile. So a process that writes opens the block device exclusively, if there is
+//! one. A process that only reads shares it with other readers, and prevents writers.
 
 mod command;
 pub(super) mod format;
@@ -33,39 +33,39 @@ const ZONE_SEND: u8 = 0x79;
 const ZONE_RECEIVE: u8 = 0x7a;
 const ZONE_APPEND: u8 = 0x7d;
 
-/// The command set of zones, where a command asks which is meant.
+/// The zoned command set, as a parameter of commands.
 const ZONED: u32 = 2 << 24;
 
-/// Pieces of memory that do not follow one another, of which Linux lets a command of NVMe over PCI have at least so many.
+/// The number of separate memory segments that Linux supports at least for an NVMe command over PCI.
 const SEGMENTS: u64 = 127;
-/// Commands are no larger than this, whatever the device takes: as many pages, each apart from the next, and one more
-/// where the first begins within a page. What a command may have of larger ones depends on where its pages happen to
-/// lie: one that was tried when the device was opened may be taken, and one of the same length be refused later.
+/// The largest command, even if the device supports larger ones: each page may be a separate segment, and there is
+/// one page more if the first begins within a page. Whether a larger command is accepted depends on where its pages
+/// lie: a probe when the device is opened may succeed, and a later command of the same length may be refused.
 const TRANSFER_BYTES_MAX: u64 = (SEGMENTS - 1) * PAGE_BYTES;
 const PAGE_BYTES: u64 = 4096;
 
-/// The generic device of a namespace that has no block device, which this path would have been.
+/// The generic device of a namespace without a block device, where `path` would be that block device.
 pub(crate) fn generic_beside(path: &Path) -> Option<PathBuf> {
     let name = path.file_name()?.to_str()?.strip_prefix("nvme")?;
     let generic = path.with_file_name(format!("ng{name}"));
     std::fs::metadata(&generic).is_ok_and(|known| is_generic(&known)).then_some(generic)
 }
 
-/// A namespace, open.
+/// An open namespace.
 pub(super) struct NvmePort {
     device: File,
-    /// The same namespace as a block device, kept from others.
+    /// The block device of the same namespace, locked.
     _block_device: Option<File>,
     number: u32,
     namespace: Namespace,
-    /// Bytes of all its blocks.
+    /// The size in bytes.
     size: u64,
     limits: Limits,
     rings: Rings,
 }
 
-/// Whether a character device is the generic device of an NVMe namespace. Asked of the system and not of the
-/// device: opening what is something else may have consequences.
+/// Whether a character device is the generic device of an NVMe namespace. The answer comes from sysfs, because
+/// opening another device may have side effects.
 pub(super) fn is_generic(device: &Metadata) -> bool {
     if !device.file_type().is_char_device() {
         return false;
@@ -76,7 +76,7 @@ pub(super) fn is_generic(device: &Metadata) -> bool {
 }
 
 impl NvmePort {
-    /// Of an open generic device; with a mode, the block device beside it is kept from others as well.
+    /// A port for an open generic device; if `mode` is given, its block device is locked as well.
     pub(super) fn new(
         device: File,
         path: &Path,
@@ -115,15 +115,15 @@ impl NvmePort {
         Ok(port)
     }
 
-    /// The kernel has a limit of its own and says it by refusing what is larger. It need not be a power of two: a
-    /// namespace of which it makes no block device gets 127.5 KiB.
+    /// The kernel has a limit of its own, which is found by probing: it refuses larger commands. It need not be a
+    /// power of two: for a namespace without a block device it is 127.5 KiB.
     fn find_transfer_bytes(&mut self) -> Result<()> {
         let block = self.limits.block_size as usize;
         let blocks = largest((self.limits.transfer_bytes / block).max(1), |blocks| {
             let mut buffer = AlignedBuffer::new(blocks * block);
             match self.transfer(READ, 0, Data::In(buffer.bytes_mut())) {
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => Err(error),
-                // What the device thinks of that place is another matter.
+                // Errors of the device at that place do not matter.
                 _ => Ok(()),
             }
         })?;
@@ -137,7 +137,7 @@ impl NvmePort {
         self.rings.run(&self.device, self.number, &mut one).pop().expect("one result for one command")
     }
 
-    /// A command that moves blocks.
+    /// A command that transfers blocks.
     fn transfer(&self, opcode: u8, at: u64, data: Data<'_>) -> Result<u64> {
         let bytes = match &data {
             Data::None => 0,
@@ -147,7 +147,7 @@ impl NvmePort {
         self.io(self.words(opcode, at, bytes), data)
     }
 
-    /// The words of a command that moves so many bytes.
+    /// The words of a command that transfers `bytes` bytes.
     fn words(&self, opcode: u8, at: u64, bytes: usize) -> Words {
         let block = u64::from(self.namespace.block_size);
         let blocks = (bytes as u64 / block) as u32;
@@ -157,7 +157,7 @@ impl NvmePort {
     }
 }
 
-/// The largest number up to `most` that is taken, where all that are less are taken too; an error if one is not.
+/// The largest number up to `most` that is accepted, if all smaller ones are accepted too; an error if 1 is not.
 fn largest(most: usize, takes: impl Fn(usize) -> Result<()>) -> Result<usize> {
     if takes(most).is_ok() {
         return Ok(most);
@@ -175,7 +175,7 @@ fn halves(block: u64) -> [u32; 2] {
     [block as u32, (block >> 32) as u32]
 }
 
-/// Keeps the block device of the same namespace from others, if there is one.
+/// Locks the block device of the same namespace, if there is one.
 fn keep_block_device(path: &Path, mode: OpenMode) -> std::result::Result<Option<File>, FileError> {
     let Some(beside) = block_device_beside(path) else { return Ok(None) };
     let flags = if mode == OpenMode::ReadWrite { OFlags::EXCL } else { OFlags::empty() };
@@ -204,7 +204,7 @@ impl Port for NvmePort {
         }
         let mut report = Box::new([0; REPORT_BYTES]);
         let [low, high] = halves(from / u64::from(self.namespace.block_size));
-        // Only as many as there is room for are counted.
+        // Counts only the zones that fit.
         const PARTIAL: u32 = 1 << 16;
         let words = [low, high, REPORT_BYTES as u32 / 4 - 1, PARTIAL, 0, 0];
         self.io(Words { opcode: ZONE_RECEIVE, words }, Data::In(&mut report[..]))?;

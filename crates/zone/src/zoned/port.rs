@@ -1,43 +1,43 @@
-//! The port to a zoned device of the system: its commands, without any bookkeeping.
+//! The commands of a zoned device of the system, without any bookkeeping.
 //!
-//! [`Port`] orders nothing and keeps no state. [`crate::zoned::ZonedDevice`] makes a [`crate::Device`] of it.
+//! [`Port`] orders nothing and has no state. [`crate::zoned::ZonedDevice`] implements a [`crate::Device`] with it.
 
 use std::io::{Error, Result};
 
 use crate::ZoneState;
 pub use crate::engine::{AlignedBuffer, Transfer};
 
-/// What the system says of a device besides its zones.
+/// The properties of a device that the system reports beside its zones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes that are written as a whole or not at all.
+    /// The unit of atomic writes in bytes.
     pub block_size: u32,
-    /// How many zones may be open, if that is limited.
+    /// The limit of open zones, if there is one.
     pub max_open: Option<u32>,
-    /// How many zones may be active, if that is limited.
+    /// The limit of active zones, if there is one.
     pub max_active: Option<u32>,
     /// The largest single command in bytes.
     pub transfer_bytes: usize,
-    /// The largest append whose place the device chooses, if it does that.
+    /// The largest append whose place the device chooses, if it supports such appends.
     pub append_bytes: Option<usize>,
-    /// It has to move something to begin elsewhere.
+    /// It has to seek.
     pub seeks: bool,
 }
 
-/// A zone as the system tells of it, in bytes.
+/// A zone as the system reports it, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReportedZone {
-    /// Where it begins on the device.
+    /// Its offset on the device.
     pub start: u64,
-    /// From there to the next zone.
+    /// The distance from there to the next zone.
     pub length: u64,
-    /// How much it takes; at most `length`.
+    /// Its capacity; at most `length`.
     pub capacity: u64,
-    /// How much was written, of `capacity`; meaningless unless the state has a pointer.
+    /// The write pointer, relative to `start`; it has no meaning unless the state has a pointer.
     pub pointer: u64,
-    /// What it can do; `None` where the device keeps no pointer and the zone takes writes.
+    /// Its state; `None` for a writable zone without a pointer.
     pub state: Option<ZoneState>,
-    /// It can be written anywhere, and has no pointer.
+    /// It can be written anywhere and has no pointer.
     pub is_conventional: bool,
 }
 
@@ -46,16 +46,16 @@ pub struct ReportedZone {
 pub enum Action {
     /// Makes it empty.
     Reset,
-    /// Takes an open slot for it.
+    /// Opens it.
     Open,
-    /// Returns the open slot.
+    /// Closes it.
     Close,
     /// Makes it full.
     Finish,
 }
 
 impl Action {
-    /// As it stands in errors.
+    /// Its name in errors.
     pub(super) fn name(self) -> &'static str {
         match self {
             Action::Reset => "reset",
@@ -66,13 +66,13 @@ impl Action {
     }
 }
 
-/// The means to reach a zoned device. All places are bytes from its beginning.
+/// A zoned device of the system. All places are offsets in bytes from the beginning of the device.
 pub trait Port: Send + Sync {
     /// What the system says of the device besides its zones.
     fn limits(&self) -> &Limits;
 
-    /// Zones from the one at `from` on, at most `most` of them and as many as one command tells of; none
-    /// beyond the end.
+    /// Reports zones from the one at `from` on, at most `most` of them and at most as many as one command reports;
+    /// none beyond the end.
     fn report(&self, from: u64, most: usize) -> Result<Vec<ReportedZone>>;
 
     /// Changes the zone at `start`.
@@ -81,25 +81,26 @@ pub trait Port: Send + Sync {
     /// Reads a whole number of blocks.
     fn read(&self, at: u64, into: &mut [u8]) -> Result<()>;
 
-    /// Many at once, in any order: reads, and at most one write to each zone, which is as one of [`Self::write`].
+    /// Executes several transfers at once, in any order: reads, and at most one write to each zone, as with
+    /// [`Self::write`].
     fn move_all(&self, transfers: &mut [Transfer<'_>]) -> Vec<Result<()>>;
 
-    /// Writes at a zone's pointer, at most [`Limits::transfer_bytes`]. Nothing else is written to the zone
-    /// meanwhile.
+    /// Writes at a zone's pointer, at most [`Limits::transfer_bytes`]. The caller ensures that there are no other
+    /// writes to the zone meanwhile.
     fn write(&self, at: u64, from: &[u8]) -> Result<()>;
 
-    /// Appends to the zone at `start`, wherever its pointer is, and says where that was; others may append
-    /// meanwhile. At most [`Limits::append_bytes`].
+    /// Appends to the zone at `start` at its pointer, and returns the offset where the data landed. Other appends may
+    /// run meanwhile. At most [`Limits::append_bytes`].
     fn append(&self, start: u64, from: &[u8]) -> Result<u64>;
 
-    /// Makes durable what was completed before.
+    /// Makes all commands durable that completed before.
     fn flush(&self) -> Result<()>;
 
-    /// Takes the memory for so many writes of so many bytes at once.
+    /// Allocates the memory for `count` concurrent writes of `bytes` bytes.
     fn prepare_buffers(&self, count: usize, bytes: usize);
 }
 
-/// Reports all zones of a device. Each lies behind the one before it, so that the reports end.
+/// Reports all zones of a device. Each must lie behind the one before it, so that this ends.
 pub fn report_all(port: &dyn Port) -> Result<Vec<ReportedZone>> {
     let mut zones: Vec<ReportedZone> = Vec::new();
     loop {
@@ -113,13 +114,13 @@ pub fn report_all(port: &dyn Port) -> Result<Vec<ReportedZone>> {
     }
 }
 
-/// Each of these zones begins where the one before it ends, the first of them at `from`.
+/// Checks that each zone begins where the one before it ends, and the first one at `from`.
 pub(super) fn check_order(from: u64, reported: &[ReportedZone]) -> std::result::Result<(), String> {
     let mut end = from;
     for zone in reported {
         if zone.start != end {
             return Err(format!(
-                "the device tells of a zone at byte {} behind the end of one at {end}",
+                "the device reports a zone at byte {} behind the end of one at {end}",
                 zone.start
             ));
         }

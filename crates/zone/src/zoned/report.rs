@@ -5,22 +5,22 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 use super::port::ReportedZone;
 use crate::ZoneState;
 
-/// Bytes of the kernel's unit for places on block devices, whatever their blocks are.
+/// The kernel's unit for places on block devices in bytes, whatever their block size is.
 pub const SECTOR: u64 = 512;
-/// Zones that one report tells of.
+/// The largest number of zones in one report.
 pub(super) const ZONES: usize = 128;
 
-/// The report says how much each zone takes, where that may be less than its length.
+/// The report contains the capacity of each zone, which may be less than its length.
 const HAS_CAPACITY: u32 = 1;
 const CONVENTIONAL: u8 = 1;
 
-/// `struct blk_zone_report` with room for some zones.
+/// `struct blk_zone_report` with space for some zones.
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Report {
-    /// Where to begin.
+    /// The start of the first zone.
     pub(super) sector: u64,
-    /// How many there is room for; afterwards how many were told of.
+    /// The number of zones that fit; afterwards the number of zones reported.
     pub(super) count: u32,
     /// Set by the kernel.
     pub(super) flags: u32,
@@ -31,13 +31,13 @@ pub(super) struct Report {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Zone {
-    /// Where it begins.
+    /// Its start.
     pub start: u64,
-    /// From there to the next zone.
+    /// The distance from there to the next zone.
     pub length: u64,
     /// The write pointer, from the beginning of the device.
     pub pointer: u64,
-    /// Whether it is conventional, or written in order.
+    /// Whether it is conventional or sequential.
     pub kind: u8,
     /// The state, as the kernel numbers it.
     pub condition: u8,
@@ -47,7 +47,7 @@ pub struct Zone {
     pub reset_recommended: u8,
     /// Zeros.
     pub reserved: [u8; 4],
-    /// How much it takes; at most `length`.
+    /// Its capacity; at most `length`.
     pub capacity: u64,
     /// Zeros.
     pub reserved_too: [u8; 24],
@@ -56,14 +56,14 @@ pub struct Zone {
 const _: () = assert!(size_of::<Zone>() == 64 && size_of::<Report>() == 16 + 64 * ZONES);
 
 impl Report {
-    /// To be filled with zones from `sector` on.
+    /// An empty report for zones from `sector` on.
     pub(super) fn new(sector: u64, most: usize) -> Report {
         let mut report = Report::new_zeroed();
         (report.sector, report.count) = (sector, most.min(ZONES) as u32);
         report
     }
 
-    /// The zones that it tells of, or what is wrong with it.
+    /// The reported zones, or the reason why the report is invalid.
     pub(super) fn zones(&self) -> Result<Vec<ReportedZone>, String> {
         let count = self.count as usize;
         let zones = self.zones.get(..count).ok_or("the kernel reports more zones than were asked for")?;
@@ -98,7 +98,7 @@ impl Report {
 }
 
 impl Zone {
-    /// A zone that is written in order: where it begins and its length, where its pointer is and what it takes.
+    /// A sequential zone with its start, length, pointer and capacity.
     pub fn sequential([start, length, pointer, capacity]: [u64; 4], state: ZoneState) -> Zone {
         const SEQUENTIAL: u8 = 2;
         let condition = match state {
@@ -113,7 +113,7 @@ impl Zone {
     }
 }
 
-/// The state of a zone; `None` for one that can be written anywhere, and takes writes.
+/// The state of a zone; `None` for a writable conventional zone.
 fn state_of(zone: &Zone) -> Result<Option<ZoneState>, ()> {
     let state = match zone.condition {
         0x0 if zone.kind == CONVENTIONAL => return Ok(None),
@@ -125,7 +125,7 @@ fn state_of(zone: &Zone) -> Result<Option<ZoneState>, ()> {
         0xf => ZoneState::Offline,
         _ => return Err(()),
     };
-    // A conventional zone may be read-only or offline; nothing else that is said of it means anything.
+    // A conventional zone may be read-only or offline; other conditions have no meaning.
     let is_known = zone.kind != CONVENTIONAL || matches!(state, ZoneState::ReadOnly | ZoneState::Offline);
     Ok(is_known.then_some(state))
 }

@@ -1,30 +1,30 @@
-//! What of a zoned device Polder uses, and what it refuses.
+//! Which zones of a device are used, and which devices are refused.
 //!
-//! Used are the zones of at least half the length of the longest that is written in order; `polder mkfs` says how
-//! much is left alone. Numbered are first those that are written in order, as they lie, then those that can be
-//! written anywhere: the log's are always among the first.
+//! Polder uses the zones that have at least half the length of the longest sequential zone; `polder mkfs` reports the
+//! size of the unused rest. The sequential zones have the first numbers, in the order of their offsets, and the
+//! conventional zones follow. So the log, which is in the first zones, is always in sequential zones.
 //!
-//! Which zones are used depends on their kind and length only, which never change: a zone's number in its
-//! volume is the same whatever becomes of the zones before it. Volumes of releases that used no zones that can be
-//! written anywhere go on without them ([`Shape::of_volume`]).
+//! The choice depends only on the kinds and lengths of zones, which never change. So a zone keeps its number in its
+//! volume, whatever happens to the zones before it. Volumes of releases that used no conventional zones continue
+//! without them ([`Shape::of_volume`]).
 
 use super::port::{Limits, ReportedZone};
 use crate::file::format::OPEN_ZONES_MIN;
 use crate::{Address, Blocks, Geometry, ZoneInfo, ZoneState};
 
-/// How many zones are open at once where a device has no limit.
+/// The limit of open zones on a device without a limit.
 const OPEN_UNLIMITED: u32 = 32;
-/// The largest append, in bytes, as in a file.
+/// The largest append in bytes, as in a file.
 const APPEND_BYTES: u32 = 1 << 20;
 
-/// A zone that is used.
+/// The place of a used zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) start: u64,
     pub(crate) length: u64,
 }
 
-/// A device as it is used.
+/// The used part of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) geometry: Geometry,
@@ -33,14 +33,14 @@ pub(crate) struct Shape {
     pub(crate) unused_zones: UnusedZones,
 }
 
-/// What is not used.
+/// The zones that are not used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnusedZones {
-    /// Zones that can be written anywhere: too small ones, or all of them for a volume that was made without.
+    /// Unused conventional zones: those that are too small, or all of them for a volume that was created without.
     pub conventional: u32,
     /// Their bytes.
     pub conventional_bytes: u64,
-    /// Bytes of zones that are written in order and too small.
+    /// Bytes of the sequential zones that are too small.
     pub small_bytes: u64,
 }
 
@@ -60,7 +60,7 @@ impl UnusedZones {
 }
 
 impl Shape {
-    /// The shape of a device with these zones, or why it cannot be used.
+    /// The shape of a device with these zones, or the reason why it cannot be used.
     pub(crate) fn of(limits: &Limits, reported: &[ReportedZone]) -> Result<Shape, String> {
         let block = u64::from(limits.block_size);
         if !limits.block_size.is_power_of_two() || !(512..=65536).contains(&limits.block_size) {
@@ -96,8 +96,8 @@ impl Shape {
         Ok(Shape { geometry, places, unused_zones: UnusedZones::of(&small) })
     }
 
-    /// The same as a volume of so many zones has it: one that was made by a release that used no conventional zones
-    /// does not have them.
+    /// The shape for a volume with `zones` zones: a volume that was created by a release without support for
+    /// conventional zones does not have them.
     pub(crate) fn of_volume(mut self, limits: &Limits, zones: u32) -> Result<Shape, String> {
         let sequential = self.geometry.sequential();
         if zones == self.geometry.zones || zones != sequential {
@@ -111,8 +111,8 @@ impl Shape {
         Ok(self)
     }
 
-    /// A zone as the layers above know it. What has no whole number of blocks in it takes no more: a write
-    /// behind it would begin within a block. Of one without a pointer, as if nothing were in it.
+    /// A zone as the layers above see it. If its pointer is within a block, it is full, because the next write would
+    /// begin within a block. A writable zone without a pointer is reported as empty.
     pub(crate) fn info(&self, reported: &ReportedZone) -> ZoneInfo {
         let block = u64::from(self.geometry.block_size);
         let capacity = (reported.capacity / block).min(self.geometry.zone_blocks.into()) as Blocks;
@@ -139,7 +139,7 @@ fn check_zone(bytes: u64, block: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// How many zones may be open and active at once.
+/// The limits of open and active zones.
 fn open_limits(limits: &Limits, zones: u32) -> Result<(u32, u32), String> {
     let unlimited = OPEN_UNLIMITED.min(zones / 2).max(OPEN_ZONES_MIN);
     let active = limits.max_active.or(limits.max_open).unwrap_or(unlimited);

@@ -1,14 +1,14 @@
-//! What the kernel says of a block device in files.
+//! The properties of a block device in sysfs.
 
 use std::io;
 use std::path::Path;
 
 use super::port::Limits;
 
-/// Commands are no larger than this, whatever the device takes.
+/// The largest command, even if the device supports larger ones.
 const TRANSFER_BYTES_MAX: u64 = 1 << 20;
 
-/// Reads the limits from a device's folder (`/sys/dev/block/MAJOR:MINOR`).
+/// Reads the limits from a device's directory (`/sys/dev/block/MAJOR:MINOR`).
 pub(super) fn limits(folder: &Path) -> io::Result<Limits> {
     let queue = folder.join("queue");
     let needed = |name: &str| number(&queue, name);
@@ -17,8 +17,8 @@ pub(super) fn limits(folder: &Path) -> io::Result<Limits> {
         found => found,
     };
     let logical = needed("logical_block_size")?;
-    // Written as a whole is what the device calls a physical block, and nothing smaller than the unit in
-    // which a zone's pointer moves can be written at all.
+    // The device writes a physical block atomically, and it cannot write less than the unit in which a zone's pointer
+    // moves.
     let block = logical.max(optional("physical_block_size")?).max(optional("zone_write_granularity")?);
     let transfer = (needed("max_sectors_kb")?.saturating_mul(1024)).min(TRANSFER_BYTES_MAX);
     let limit = |name: &str| optional(name).map(|count| (count > 0).then(|| saturated(count)));

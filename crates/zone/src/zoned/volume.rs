@@ -1,7 +1,7 @@
-//! Opening, looking into and preparing zoned devices.
+//! Opens, probes and prepares zoned devices.
 //!
-//! A volume on a zoned device has no header of its own: each of its zones begins with one, and the first zones
-//! always hold the log. What is found there says whose volume it is.
+//! A volume on a zoned device has no header of its own: each of its zones begins with a zone header, and the first
+//! zones always contain the log. Their headers identify the volume.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
@@ -20,15 +20,15 @@ use crate::file::{self, FileContents, FileError, OpenMode};
 use crate::format::{HeaderError, decode_header};
 use crate::{FsId, Geometry, ZoneId, ZoneInfo, ZoneState};
 
-/// The log is in so many of the first zones that are written in order.
+/// The number of the first sequential zones that can contain the log.
 const LOG_ZONES: usize = 4;
-/// How many of the first zones are asked whose volume it is.
+/// The number of the first zones whose headers are read to find the volume.
 const LOOK_ZONES: usize = 1024;
 const DAMAGED: &str = "a Polder volume whose zones' headers are damaged";
-/// How much of the beginning is looked at, where it can be written anywhere.
+/// Bytes of the beginning that are read, if it is a conventional zone.
 const LOOK_BYTES: u64 = 64 << 10;
 
-/// Whether what is at a path, of which this is known, has zones of its own.
+/// Whether the device at a path with this metadata has zones.
 pub(crate) fn is_zoned(path: &Path, known: &Metadata) -> Result<bool, FileError> {
     if nvme::is_generic(known) {
         return Ok(true);
@@ -41,7 +41,7 @@ pub(crate) fn is_zoned(path: &Path, known: &Metadata) -> Result<bool, FileError>
     Ok(zone.is_some())
 }
 
-/// A device and its zones as they were found.
+/// A device and its zones as they were reported.
 pub(super) struct Found {
     pub(super) port: Box<dyn Port>,
     pub(super) shape: Shape,
@@ -49,7 +49,7 @@ pub(super) struct Found {
 }
 
 impl ZonedDevice {
-    /// Opens a volume, and keeps it from being opened by others until it is dropped.
+    /// Opens a volume, and locks it until the device is dropped.
     pub fn open(path: &Path, mode: OpenMode) -> Result<ZonedDevice, FileError> {
         let found = find(path, Some(mode))?;
         let (fs_id, zones) = match found.contents(path)? {
@@ -66,7 +66,7 @@ impl ZonedDevice {
         found.into_device(path, fs_id, mode)
     }
 
-    /// What is on a zoned device. Changes nothing and needs no lock.
+    /// The contents of a zoned device. Changes nothing and needs no lock.
     pub fn probe(path: &Path) -> Result<FileContents, FileError> {
         let found = find(path, None)?;
         Ok(match found.contents(path)? {
@@ -81,7 +81,7 @@ impl ZonedDevice {
         })
     }
 
-    /// Prepares to empty a device for a volume. Refuses to take one that holds anything unless told to.
+    /// Prepares a volume on a device. Refuses a device with contents unless `force` is set.
     pub fn draft(path: &Path, fs_id: FsId, force: bool) -> Result<ZonedDraft, FileError> {
         let found = find(path, Some(OpenMode::ReadWrite))?;
         if !force {
@@ -100,7 +100,7 @@ impl ZonedDevice {
     }
 }
 
-/// A volume that can be made, as far as its device can tell. Nothing is written yet; the device is locked.
+/// A volume that can be created as far as its device is concerned. Nothing is written yet; the device is locked.
 pub struct ZonedDraft {
     path: PathBuf,
     found: Found,
@@ -113,26 +113,25 @@ impl ZonedDraft {
         &self.found.shape.geometry
     }
 
-    /// What of the device is not used.
+    /// The parts of the device that are not used.
     pub fn unused_zones(&self) -> UnusedZones {
         self.found.shape.unused_zones
     }
 
-    /// Empties the device; what was there is lost. `emptied` is told of how many bytes are done, and of how
-    /// many there are.
+    /// Empties the device; old contents are lost. `emptied` receives the bytes done and the total.
     pub fn make(self, emptied: &mut dyn FnMut(u64, u64)) -> Result<ZonedDevice, FileError> {
         self.found.empty(&self.path, emptied)?;
         self.found.into_device(&self.path, self.fs_id, OpenMode::ReadWrite)
     }
 }
 
-/// What a device holds.
+/// The contents of a device.
 #[derive(Debug)]
 pub(super) enum Contents {
     Blank,
     Volume {
         fs_id: FsId,
-        /// How many zones it was made with.
+        /// The number of zones with which it was created.
         zones: u32,
     },
     Newer(FileError),
@@ -142,25 +141,25 @@ pub(super) enum Contents {
 }
 
 impl Found {
-    /// The zones that are used, by number.
+    /// The used zones, by number.
     fn used(&self) -> Vec<ReportedZone> {
         used(&self.shape, &self.reported).collect()
     }
 
-    /// With the zones that a volume has.
+    /// The same device with the zones of a volume with `zones` zones.
     pub(super) fn of_volume(mut self, path: &Path, zones: u32) -> Result<Found, FileError> {
         let shape = self.shape.of_volume(self.port.limits(), zones);
         self.shape = shape.map_err(|why| FileError::Unsuitable { path: path.to_owned(), why })?;
         Ok(self)
     }
 
-    /// Empties all zones, so that nothing of what was there is found by anybody, and no zone that is not used takes a
-    /// slot of those that are.
+    /// Empties all zones, so that no program finds old contents, and no unused zone occupies an open slot.
     ///
-    /// Those of the log go first, durably: else the log of an old volume could be there after a loss of power, and what
-    /// it names gone. Among them the one that is not full is the newest, and goes when the others are gone, so that none
-    /// of them is taken for it. Where all are full it cannot be told here: then the old volume may, until the next flush,
-    /// be found as it was when its log moved.
+    /// The zones of the log are emptied first, durably. Otherwise a power loss could leave the log of an old volume
+    /// without the data that it refers to. The log zone that is not full is the newest. It is emptied after the other
+    /// log zones are, so that none of them is taken for the newest. If all log zones are full, the newest is not
+    /// known here. Then the old volume may be found, until the next flush, in the state of the time when its log
+    /// switched zones.
     pub(super) fn empty(&self, path: &Path, emptied: &mut dyn FnMut(u64, u64)) -> Result<(), FileError> {
         let io = |error| FileError::io(path, "empty its zones", error);
         let all = self.reported.iter().map(|zone| zone.length).sum();
@@ -185,7 +184,8 @@ impl Found {
 
     fn empty_one(&self, zone: &ReportedZone) -> io::Result<()> {
         let is_dead = matches!(zone.state, Some(ZoneState::ReadOnly | ZoneState::Offline));
-        // Those that are empty too: the kernel may think otherwise when that was done through another door.
+        // Empty zones are reset too: the kernel's state may be outdated if they were emptied through another device
+        // node.
         match (is_dead, zone.is_conventional) {
             (true, _) => Ok(()),
             (_, true) => conventional::wipe(&*self.port, zone, self.end()),
@@ -194,7 +194,7 @@ impl Found {
     }
 
     pub(super) fn contents(&self, path: &Path) -> Result<Contents, FileError> {
-        // What stands in conventional zones is no volume without a log in others.
+        // Data in conventional zones is no volume without a log in sequential zones.
         let in_order = self.used().into_iter().filter(|reported| !reported.is_conventional);
         let infos: Vec<ZoneInfo> = in_order.map(|reported| self.shape.info(&reported)).collect();
         let mut damaged = false;
@@ -235,7 +235,7 @@ impl Found {
         })
     }
 
-    /// What stands at the beginning, where that can be written anywhere.
+    /// The contents of the beginning, if it is a conventional zone.
     fn contents_of_start(&self) -> io::Result<Option<String>> {
         let is_readable =
             |zone: &&ReportedZone| zone.is_conventional && zone.state != Some(ZoneState::Offline);
@@ -245,19 +245,19 @@ impl Found {
         Ok(file::known_start(start.bytes()))
     }
 
-    /// In how many zones that can be written anywhere something stands that a new volume would take away.
+    /// The number of conventional zones with data that a new volume would overwrite.
     fn conventional_with_data(&self) -> usize {
         let takes_writes = |zone: &&ReportedZone| zone.is_conventional && zone.state.is_none();
         let zones: Vec<ReportedZone> = self.reported.iter().filter(takes_writes).copied().collect();
         conventional::count_with_data(&*self.port, &zones, self.end())
     }
 
-    /// Where the device ends.
+    /// The end of the device.
     fn end(&self) -> u64 {
         self.reported.last().map_or(0, |zone| zone.start + zone.length)
     }
 
-    /// Closes what a process that is gone left open, and finishes what cannot be continued.
+    /// Closes zones that an earlier process left open, and finishes zones that cannot be continued.
     pub(super) fn close_active_zones(&self, path: &Path) -> Result<(), FileError> {
         for reported in self.used() {
             let is_whole = self.shape.info(&reported).state.has_pointer();
@@ -286,7 +286,7 @@ impl Found {
     }
 }
 
-/// The states of all zones that are used, as the device tells them now: those of which it keeps no pointer as empty.
+/// The states of all used zones, as the device reports them now; zones without a pointer are reported as empty.
 pub(super) fn infos(port: &dyn Port, shape: &Shape) -> io::Result<Vec<ZoneInfo>> {
     let reported = report_all(port)?;
     let infos: Vec<ZoneInfo> = used(shape, &reported).map(|reported| shape.info(&reported)).collect();
@@ -297,7 +297,7 @@ pub(super) fn infos(port: &dyn Port, shape: &Shape) -> io::Result<Vec<ZoneInfo>>
     }
 }
 
-/// Those that are used among all, which lie one behind the other; by number.
+/// The used zones among all reported zones, which are in the order of their offsets; by number.
 fn used<'a>(shape: &'a Shape, reported: &'a [ReportedZone]) -> impl Iterator<Item = ReportedZone> {
     let at = |start: u64| reported.binary_search_by_key(&start, |reported| reported.start).ok();
     let is_same = |number: usize, reported: &ReportedZone| {
@@ -309,7 +309,7 @@ fn used<'a>(shape: &'a Shape, reported: &'a [ReportedZone]) -> impl Iterator<Ite
     })
 }
 
-/// Finds a device; with a mode, keeps it from others as well.
+/// Opens a device and reports its zones; locks the device if `mode` is given.
 fn find(path: &Path, mode: Option<OpenMode>) -> Result<Found, FileError> {
     let io = |error| FileError::io(path, "ask for its zones", error);
     let port = open_port(path, mode)?;
@@ -319,7 +319,7 @@ fn find(path: &Path, mode: Option<OpenMode>) -> Result<Found, FileError> {
     Ok(Found { port, shape, reported })
 }
 
-/// Opens a device for writing and keeps it from others until the port is dropped. `None` if it has no zones of its own.
+/// Opens a device for writing and locks it until the port is dropped. `None` if it has no zones.
 pub fn exclusive_port(path: &Path) -> Result<Option<Box<dyn Port>>, FileError> {
     let known = std::fs::metadata(path).map_err(|error| file::refusal(path, error))?;
     match is_zoned(path, &known)? {
@@ -328,13 +328,13 @@ pub fn exclusive_port(path: &Path) -> Result<Option<Box<dyn Port>>, FileError> {
     }
 }
 
-/// The means to reach a device; with a mode, it is kept from others.
+/// Opens the port of a device; locks the device if `mode` is given.
 fn open_port(path: &Path, mode: Option<OpenMode>) -> Result<Box<dyn Port>, FileError> {
     let io = |error| FileError::io(path, "ask for its zones", error);
     let known = std::fs::metadata(path).map_err(|error| file::refusal(path, error))?;
     let writable = mode == Some(OpenMode::ReadWrite);
     let flags = match (known.file_type().is_block_device(), writable) {
-        // The second keeps out whoever mounts it.
+        // `EXCL` prevents mounts.
         (true, true) => OFlags::DIRECT | OFlags::EXCL,
         (true, false) => OFlags::DIRECT,
         (false, _) => OFlags::empty(),

@@ -1,4 +1,4 @@
-//! The cache itself, and its end.
+//! The cache and the simulated power loss.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,12 +17,13 @@ use crate::engine::Transfer;
 const PIPE: &str = "POLDER_KNIFE_PIPE";
 const LIES: &str = "POLDER_KNIFE_LIES";
 
-/// What a cut leaves whole: the blocks of a volume, and the pages that hold the states of its zones.
+/// The unit that a power loss does not tear: the blocks of a volume, and the pages that contain the states of its
+/// zones.
 const UNIT: usize = 4096;
-/// Writes that a cut waits for at most.
+/// The largest number of writes between the request for a power loss and the loss.
 const WRITES_MAX: u32 = 12;
-/// How long it waits for its moment.
-const PATIENCE: Duration = Duration::from_millis(200);
+/// The longest time that a requested power loss is delayed.
+const DELAY_MAX: Duration = Duration::from_millis(200);
 
 pub(in crate::engine) struct WriteCache(Arc<Shared>);
 
@@ -31,17 +32,17 @@ struct Shared {
     /// Whether a sync does nothing.
     lies: bool,
     state: Mutex<State>,
-    /// Signalled when the moment of the cut has come.
+    /// Signalled when the power loss is due.
     due: Condvar,
 }
 
-/// When a cut falls, counted from when it is asked for.
+/// When the power is lost, relative to the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
     Now,
-    /// Behind so many writes.
+    /// After this number of writes.
     Writes(u32),
-    /// When the next sync has written the states of the zones, and has them and all else still to make durable.
+    /// At the beginning of the next sync, when the states of the zones have been written and nothing is durable yet.
     Sync,
 }
 
@@ -59,13 +60,13 @@ impl Moment {
 struct State {
     /// Written since the last sync began.
     new: Window,
-    /// On its way to the file by a sync that is under way.
+    /// Being written to the file by a sync in progress.
     leaving: Arc<Window>,
-    /// When the cut falls that was asked for.
+    /// When the power is lost, if that was requested.
     moment: Option<Moment>,
 }
 
-/// Writes that a cut may take, in their order.
+/// Writes that a power loss may discard, in order.
 #[derive(Default)]
 struct Window {
     writes: Vec<Write>,
@@ -89,10 +90,10 @@ impl fmt::Display for Moment {
     }
 }
 
-/// Which units of one write survive a cut.
+/// Which units of one write survive a power loss.
 enum Survival {
     All,
-    /// This number of units from the first on.
+    /// The first units, up to this number.
     First(u32),
     /// These units, by their bits, 64 at a time.
     Scattered(u64),
@@ -100,7 +101,7 @@ enum Survival {
 }
 
 impl Survival {
-    /// Draws what a cut leaves of a write of `units` units that no sync has made durable.
+    /// Chooses which units survive of a write that no sync has made durable.
     fn draw(rng: &mut Rng, units: u32) -> Survival {
         match rng.u32(0..6) {
             0 | 1 => Survival::All,
@@ -121,9 +122,9 @@ impl Survival {
     }
 }
 
-/// What a cut has done.
+/// How many blocks a power loss has kept and lost.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Aftermath {
+struct CutBlocks {
     kept: u64,
     lost: u64,
 }
@@ -144,7 +145,7 @@ impl Window {
 }
 
 impl WriteCache {
-    /// One that hears of its end through a pipe, where the environment names it.
+    /// A cache that is controlled through a pipe, if the environment names one.
     pub(in crate::engine) fn from_environment(file: &File, unit: usize) -> Result<Option<Self>> {
         let Some(pipe) = std::env::var_os(PIPE).map(PathBuf::from) else { return Ok(None) };
         if unit != UNIT {
@@ -181,7 +182,8 @@ impl WriteCache {
 }
 
 impl Shared {
-    /// The file is read under the lock: a sync that ended in between would leave neither the old nor the new.
+    /// The file is read under the lock. Otherwise a sync could end between the two reads, and both would miss the
+    /// data.
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         check(offset, into.len());
         let state = self.state.lock();
@@ -200,16 +202,16 @@ impl Shared {
         if let Some(Moment::Writes(left)) = &mut state.moment {
             *left -= 1;
             if *left == 0 {
-                self.await_end(&mut state);
+                self.block_until_end(&mut state);
             }
         }
     }
 
-    /// What is written while this goes on is for the next sync.
+    /// Data that is written during a sync belongs to the next sync.
     fn sync(&self) -> Result<()> {
         let mut state = self.state.lock();
         if state.moment == Some(Moment::Sync) {
-            self.await_end(&mut state);
+            self.block_until_end(&mut state);
         }
         if self.lies {
             return Ok(());
@@ -224,8 +226,8 @@ impl Shared {
         Ok(())
     }
 
-    /// The moment of the cut has come: what asks for anything now is not answered any more.
-    fn await_end(&self, state: &mut MutexGuard<'_, State>) -> ! {
+    /// The power loss is due: later requests are not answered.
+    fn block_until_end(&self, state: &mut MutexGuard<'_, State>) -> ! {
         state.moment = Some(Moment::Now);
         loop {
             self.due.notify_all();
@@ -233,17 +235,17 @@ impl Shared {
         }
     }
 
-    /// Ends this process. Who asks the device for anything meanwhile gets no answer any more.
+    /// Ends this process. Requests in the meantime are not answered.
     fn cut(&self, seed: u64) -> ! {
         let mut rng = Rng::with_seed(seed);
         let mut state = self.state.lock();
         let moment = Moment::draw(&mut rng);
         state.moment = Some(moment);
         if moment != Moment::Now {
-            self.due.wait_for(&mut state, PATIENCE);
+            self.due.wait_for(&mut state, DELAY_MAX);
         }
-        match self.settle(&state, &mut rng) {
-            Ok(Aftermath { kept, lost }) => {
+        match self.write_survivors(&state, &mut rng) {
+            Ok(CutBlocks { kept, lost }) => {
                 eprintln!("polder: cut {seed}, {moment}: {kept} blocks kept, {lost} blocks lost");
             }
             Err(error) => eprintln!("polder: cut {seed} did not reach the file: {error}"),
@@ -251,32 +253,32 @@ impl Shared {
         end_process(state);
     }
 
-    /// Writes to the file what survives.
-    fn settle(&self, state: &State, rng: &mut Rng) -> Result<Aftermath> {
+    /// Writes the surviving blocks to the file.
+    fn write_survivors(&self, state: &State, rng: &mut Rng) -> Result<CutBlocks> {
         let whole = match rng.u32(0..8) {
             0 => Some(Survival::All),
             1 => Some(Survival::None),
             _ => None,
         };
-        let mut aftermath = Aftermath::default();
+        let mut counts = CutBlocks::default();
         for write in state.leaving.writes.iter().chain(&state.new.writes) {
             let blocks = (write.bytes.len() / UNIT) as u32;
             let own = Survival::draw(rng, blocks);
             let survival = whole.as_ref().unwrap_or(&own);
             for (block, bytes) in (0..).zip(write.bytes.chunks(UNIT)) {
                 if !survival.keeps(block) {
-                    aftermath.lost += 1;
+                    counts.lost += 1;
                     continue;
                 }
-                aftermath.kept += 1;
+                counts.kept += 1;
                 self.file.write_all_at(bytes, (write.first + u64::from(block)) * UNIT as u64)?;
             }
         }
-        Ok(aftermath)
+        Ok(counts)
     }
 }
 
-/// The seed of the cut, once somebody asks for it.
+/// Waits for a request on the pipe and returns its seed.
 fn await_cut(pipe: &std::path::Path) -> Result<u64> {
     let mut line = String::new();
     BufReader::new(File::open(pipe)?).read_line(&mut line)?;
@@ -284,10 +286,10 @@ fn await_cut(pipe: &std::path::Path) -> Result<u64> {
     seed.ok_or_else(|| std::io::Error::other(format!("{line:?} is not `cut SEED`; nothing is cut")))
 }
 
-/// Nothing of this process is closed, flushed or told: it takes the lock along.
+/// Ends the process with the lock held. Nothing is closed or flushed.
 fn end_process(state: MutexGuard<'_, State>) -> ! {
     let killed = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
-    // The signal is there before the call has returned.
+    // The signal arrives before the call returns.
     drop(state);
     unreachable!("a process can end itself: {killed:?}");
 }

@@ -455,7 +455,7 @@ fn an_end_copy_goes_over_nothing_that_is_somebodys() {
     let (file, bytes) = (std::fs::File::open(&home.path).unwrap(), before.len() as u64);
     let mut headers = Headers::read(&file, bytes).unwrap();
     assert!(
-        matches!(headers.settle_end(&file, bytes, false), EndPlace::Nowhere(why) if why.contains("not Polder's"))
+        matches!(headers.place_end_copy(&file, bytes, false), EndPlace::Nowhere(why) if why.contains("not Polder's"))
     );
     // A file becomes longer.
     is_repaired(&home, "behind what is there");
@@ -475,12 +475,12 @@ fn a_disk_without_room_goes_on_without_an_end_copy() {
     let bytes = home.sound.len() as u64;
     let mut headers = Headers::read(&file, bytes).unwrap();
     assert!(
-        matches!(headers.settle_end(&file, bytes, false), EndPlace::Nowhere(why) if why.contains("no room"))
+        matches!(headers.place_end_copy(&file, bytes, false), EndPlace::Nowhere(why) if why.contains("no room"))
     );
     assert!(matches!(headers.end, CopyState::Absent(why) if why.contains("no room")));
     let place = end_copy_place(bytes + 1).unwrap();
     home.put(bytes, &[0]);
-    assert_eq!(headers.settle_end(&file, bytes + 1, false), EndPlace::At(place));
+    assert_eq!(headers.place_end_copy(&file, bytes + 1, false), EndPlace::At(place));
 }
 
 /// A file is made longer: the copy stays where it is, and the zones lead to it when it is the only one.

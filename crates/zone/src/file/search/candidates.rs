@@ -1,13 +1,14 @@
-//! What is left of each volume on a device without a header, and which of them is the newest.
+//! The volumes found on a device without a header, and which of them is the newest.
 //!
-//! **A volume is newer than another if something of it stands where making the other has written.** Making a volume
-//! writes both copies of the header at the start, both tables of zone states, and a header to each zone that may hold the
-//! log. From then on nothing but these stands there. So no header and no zone state of an older volume does.
+//! **A volume is newer than another if something of it is at a place that the creation of the other has written.**
+//! Creating a volume writes both copies of the header at the start, both tables of zone states, and a header to each
+//! zone that may contain the log. From then on only these are at these places. So no header and no zone state of an
+//! older volume is there.
 //!
-//! Where that tells nothing, the volume with a log is the present one, unless a header of the other stands within the
-//! zones of that log: they hold no files, so it may be left over, or it may have been written later.
+//! If that does not decide, the volume with a log is the present one, unless a header of the other volume is within
+//! the zones of that log. These zones contain no files, so this header may be older or newer.
 //!
-//! Numbers of lives do not tell: each volume counts its own.
+//! The lives of zones do not help: each volume counts its own.
 
 use std::path::Path;
 
@@ -18,20 +19,20 @@ use super::{AGREEING_MIN, LOG_ZONES};
 use crate::format::ZoneIdentity;
 use crate::{Blocks, FsId, ZoneId};
 
-/// What was found out about a volume.
+/// A volume that was found.
 pub(crate) struct FoundVolume {
     pub(crate) headers: Headers,
-    /// How many zones it was found out from.
+    /// The number of zone headers that agree.
     pub(crate) agreeing: u32,
-    /// Whether a zone of the log is among them.
+    /// Whether one of them is of a log zone.
     pub(super) has_log: bool,
-    /// Other volumes that may be newer, and how many of their zones were found.
+    /// Other volumes that may be newer, and the number of zones found of each.
     pub(super) rivals: Vec<(FsId, u32)>,
 }
 
 impl FoundVolume {
-    /// Refuses to write a header that may be another volume's, or of no use. To read, one zone's header is enough where no
-    /// others are found: of a small volume there may be no more when the first is lost.
+    /// Refuses to write a header that may belong to another volume or may be useless. For reading, one zone header is
+    /// enough if there are no others: a small volume may have no more when its first zone is lost.
     pub(crate) fn refuse_uncertain(&self, path: &Path) -> Result<(), FileError> {
         let uncertain = |why| Err(FileError::Uncertain { path: path.to_owned(), why });
         if let Some(volumes) = self.volumes() {
@@ -51,7 +52,7 @@ impl FoundVolume {
         Ok(())
     }
 
-    /// This volume and the others that may be newer, in words, if any may.
+    /// A list of this volume and the others that may be newer, if there are any.
     pub(crate) fn volumes(&self) -> Option<String> {
         let mut volumes = vec![format!("{} ({} zones)", self.headers.fs_id, self.agreeing)];
         volumes.extend(self.rivals.iter().map(|(fs_id, zones)| format!("{fs_id} ({zones} zones)")));
@@ -59,26 +60,26 @@ impl FoundVolume {
     }
 }
 
-/// What is left of one volume.
+/// The remains of one volume.
 #[derive(Debug)]
 pub(super) struct Candidate {
     pub(super) fs_id: FsId,
     block_size: u32,
     zones: u32,
-    /// The whole shape, unless the first zone is all that was found.
+    /// The whole shape, unless only the first zone was found.
     pub(super) layout: Option<Layout>,
-    /// Where headers of its zones stand.
+    /// The offsets of its zone headers.
     pub(super) headers: Vec<u64>,
-    /// Where states of its zones stand.
+    /// The offsets of its zone states.
     states: Vec<u64>,
-    /// How many of the headers are of the log.
+    /// The number of headers of log zones.
     pub(super) of_log: u32,
-    /// What the last zone takes, as its own header says.
+    /// The capacity of the last zone according to its header.
     pub(super) last_capacity: Option<Blocks>,
 }
 
 impl Candidate {
-    /// Of a volume of this shape; no headers yet.
+    /// A volume of this shape without headers.
     pub(super) fn of_layout(fs_id: FsId, layout: &Layout, states: Vec<u64>) -> Candidate {
         let (block_size, zones) = (layout.geometry.block_size, layout.geometry.zones);
         Candidate {
@@ -93,7 +94,7 @@ impl Candidate {
         }
     }
 
-    /// Of a volume of which the first zone is all that is known.
+    /// A volume of which only the first zone is known.
     pub(super) fn of_first(identity: ZoneIdentity, block_size: u32, zones: u32) -> Candidate {
         Candidate {
             fs_id: identity.fs_id,
@@ -116,7 +117,7 @@ impl Candidate {
         (self.fs_id, self.block_size, self.zones) == (other.fs_id, other.block_size, other.zones)
     }
 
-    /// Whether enough of it was found to say that it was here.
+    /// Whether enough headers were found to confirm the volume.
     pub(super) fn is_volume(&self) -> bool {
         self.layout.is_some() && self.headers.len() >= AGREEING_MIN
     }
@@ -125,7 +126,7 @@ impl Candidate {
         self.headers.contains(&zones_offset(self.block_size, self.zones))
     }
 
-    /// Whether making the volume has written there.
+    /// Whether the creation of the volume has written at this offset.
     fn was_written_at(&self, offset: u64) -> bool {
         let zones = zones_offset(self.block_size, self.zones);
         let headers = 2 * HEADER_BYTES as u64;
@@ -142,14 +143,14 @@ impl Candidate {
         self.headers.iter().chain(&self.states).any(|&offset| other.was_written_at(offset))
     }
 
-    /// Whether a header of another stands within the zones that may hold the log, or before them.
+    /// Whether a header of the other volume is within the zones that may contain the log, or before them.
     fn has_within_log(&self, other: &Candidate) -> bool {
         let Some(layout) = &self.layout else { return false };
         let end = layout.offset(ZoneId(LOG_ZONES), 0);
         other.headers.iter().any(|&offset| offset < end)
     }
 
-    /// Whether this is the present volume and the other one is not, as far as the two tell.
+    /// Whether comparing the two shows that this is the present volume.
     fn displaces(&self, other: &Candidate) -> bool {
         match (self.is_newer_than(other), other.is_newer_than(self)) {
             (true, is_older) => !is_older,
@@ -158,7 +159,8 @@ impl Candidate {
         }
     }
 
-    /// Whether it counts beside another: one header alone, which may be anything, does so only where no file can be.
+    /// Whether it may be the present volume instead of `other`. A single header counts only if it is at a place where
+    /// no file data can be.
     fn is_rival_of(&self, other: &Candidate) -> bool {
         let is_of_another = self.fs_id != other.fs_id;
         self.is_volume() || is_of_another && (self.is_same_shape(other) || other.has_within_log(self))
@@ -171,17 +173,17 @@ impl Candidate {
     }
 }
 
-/// The volume that is most likely the present one, and those that may be it instead. Beside one that is wanted there are
-/// none.
+/// The volume that is most likely the present one, and those that may be it instead. If one is wanted, the others are
+/// ignored.
 pub(super) fn choose(all: &[Candidate], wanted: Option<FsId>) -> Option<(&Candidate, Vec<(FsId, u32)>)> {
     let all = all.iter().filter(|candidate| wanted.is_none_or(|wanted| candidate.fs_id == wanted));
     let all: Vec<&Candidate> = all.collect();
-    let is_told_by_others = |one: &Candidate| {
+    let is_included_in_others = |one: &Candidate| {
         one.layout.is_none()
             && all.iter().any(|other| other.layout.is_some() && other.is_same_but_for_zone_size(one))
     };
     let all: Vec<&Candidate> =
-        all.iter().copied().filter(|candidate| !is_told_by_others(candidate)).collect();
+        all.iter().copied().filter(|candidate| !is_included_in_others(candidate)).collect();
     let others = |one: &Candidate| {
         let one = std::ptr::from_ref(one);
         all.iter().copied().filter(move |other| !std::ptr::eq(one, *other))
@@ -190,7 +192,7 @@ pub(super) fn choose(all: &[Candidate], wanted: Option<FsId>) -> Option<(&Candid
         let is_older = others(one).any(|other| other.is_newer_than(one));
         (one.is_volume(), !is_older, one.has_first(), one.of_log > 0, one.headers.len())
     };
-    // The first of those that are alike.
+    // The first one of equals.
     let shapes = all.iter().copied().filter(|candidate| candidate.layout.is_some());
     let chosen = shapes.rev().max_by_key(|candidate| rank(candidate))?;
     let rivals = others(chosen).filter(|other| other.is_rival_of(chosen) && !chosen.displaces(other));

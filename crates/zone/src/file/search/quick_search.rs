@@ -1,11 +1,10 @@
-//! Tells a damaged volume from none, without reading all of a large disk.
+//! Detects a damaged volume without reading all of a large disk.
 //!
-//! It reads where zones of a usual shape are; where the first zones are that take a power of two of bytes; where the copy
-//! of the header was near the end of a shorter device; and the first 64 MiB. What other zones there are it does not
-//! find.
+//! It reads the places of zones in default layouts, the places of the first zones whose size is a power of two, the
+//! places of the end copy on shorter devices, and the first 64 MiB. It does not find other zones.
 //!
-//! On a disk of 10 TB these are some 350 reads of less than 128 MiB, and on none more than twice as many. A file is read
-//! where it has no holes.
+//! On a disk of 10 TB this is about 350 reads of less than 128 MiB in total, and on no disk more than twice as much.
+//! The holes of a file are not read.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -14,24 +13,24 @@ use super::super::format::{FILE_MAGIC, HEADER_BYTES, Layout, decode_header, end_
 use super::{BYTES_FIRST, Candidate, FIRST, PIECE, SECTOR, Search, next_data};
 
 const PROBES: u32 = 128;
-/// A device that has become longer is taken to have been a multiple of a power of two of bytes: the smallest of which it
-/// has at most so many.
+/// A device that was extended is assumed to have had a multiple of a power of two of bytes: the smallest of which it
+/// has at most this number.
 const LENGTHS: u64 = 64;
 
-/// Whether there is anything of a volume, as far as can be told soon.
+/// Whether there are traces of a volume.
 pub(in super::super) fn has_trace(file: &File, device_bytes: u64) -> bool {
     let mut search = Search::new(file, device_bytes, PROBES);
-    search.usual_shapes();
+    search.search_default_layouts();
     if search.found.is_empty() {
-        search.shapes_of_powers();
+        search.search_power_of_two_zones();
     }
-    // One header where it is in a volume of such a shape is a trace.
+    // One header at its place in such a layout is a trace.
     let is_any = search.found.iter().any(|candidate| is_trace(candidate) || has_zones_of_powers(candidate));
     is_any || search.has_end_copy() || search.has_trace_at_start()
 }
 
 impl Search<'_> {
-    /// Whether a copy of the header stands where it was on a shorter device, and says so.
+    /// Whether an end copy is at its place on a shorter device, and names that place.
     fn has_end_copy(&self) -> bool {
         let unit = (self.device_bytes / LENGTHS).next_power_of_two().max(1 << 20);
         let lengths = (1..=self.device_bytes / unit).map(|units| units * unit);
@@ -44,8 +43,8 @@ impl Search<'_> {
         })
     }
 
-    /// Whether there are zones that agree, or a first one where it belongs. Of others one that would fit any shape is no
-    /// trace: it may stand in a file.
+    /// Whether there are zones that agree, or a first zone at its place. One other header that would match any shape
+    /// is no trace: it may be in a file.
     fn has_trace_at_start(&mut self) -> bool {
         let (mut at, mut read) = (FIRST, 0);
         let mut piece = vec![0; PIECE];
@@ -74,7 +73,7 @@ mod tests {
     use super::super::ranges_of_powers;
 
     #[test]
-    fn little_is_read_of_a_large_disk() {
+    fn only_a_small_part_of_a_large_disk_is_read() {
         let read = |device_bytes| {
             let ranges: Vec<_> = ranges_of_powers(device_bytes).collect();
             (ranges.len(), ranges.iter().map(|range| (range.end - range.start) >> 10).sum::<u64>())

@@ -12,7 +12,7 @@ fn writes_may_complete_in_any_order() {
     assert_eq!(writes.done, 8, "what was reported as done is covered, whatever is missing before it");
     assert_eq!(writes.end(0, 4, true), ended(true, None));
     assert_eq!(writes.end(8, 2, true), ended(true, None));
-    assert_eq!((writes.done, writes.are_under_way()), (10, false));
+    assert_eq!((writes.done, writes.are_in_flight()), (10, false));
 }
 
 #[test]

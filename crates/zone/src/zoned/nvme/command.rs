@@ -29,7 +29,7 @@ struct Raw {
 
 const _: () = assert!(size_of::<Raw>() == 80);
 
-/// Bytes of `struct nvme_uring_cmd`, which is the same without the result.
+/// Bytes of `struct nvme_uring_cmd`, which has the same fields without the result.
 const RING_BYTES: usize = 72;
 
 impl Raw {
@@ -50,10 +50,10 @@ const NAMESPACE: Opcode = opcode::none(GROUP, 0x40);
 const ADMIN: Opcode = opcode::read_write::<Raw>(GROUP, 0x47);
 const IO: Opcode = opcode::read_write::<Raw>(GROUP, 0x48);
 
-/// The number of the command of a ring that hands a command on.
+/// The number of the ring command that passes a command on.
 pub(super) const RING: u32 = opcode::read_write::<[u8; RING_BYTES]>(GROUP, 0x80) as u32;
 
-/// A command as it stands in a ring's entry. It names the memory of its data.
+/// A command in a ring's entry. It refers to the memory of its data.
 pub(super) fn ring_bytes(namespace: u32, words: Words, data: &mut Data<'_>) -> [u8; 80] {
     let (address, length) = data.place();
     let raw = Raw::new(namespace, words, address, length);
@@ -70,14 +70,14 @@ pub(super) struct Words {
     pub(super) words: [u32; 6],
 }
 
-/// Whom a command is for.
+/// The queue of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queue {
     Admin,
     Io,
 }
 
-/// What a command moves.
+/// The data of a command.
 pub(super) enum Data<'a> {
     None,
     In(&'a mut [u8]),
@@ -94,15 +94,15 @@ impl Data<'_> {
     }
 }
 
-/// The number of the namespace that a generic device is for.
+/// The number of the namespace of a generic device.
 pub(super) fn namespace_of(device: &File) -> Result<u32> {
     // SAFETY: the command takes no argument.
     Ok(unsafe { ioctl(device, AskNamespace) }?)
 }
 
-/// Carries out a command and waits for it; its result.
+/// Executes a command, waits for it and returns its result.
 ///
-/// A command whose words say that it reads must be given `Data::In`, of no fewer bytes than they say.
+/// If the words of a command say that it reads, its data must be `Data::In` with at least as many bytes as they say.
 pub(super) fn run(
     device: &File,
     namespace: u32,
@@ -113,13 +113,13 @@ pub(super) fn run(
     let (address, length) = data.place();
     let opcode = if queue == Queue::Admin { ADMIN } else { IO };
     let command = Passthrough { opcode, raw: Raw::new(namespace, words, address, length) };
-    // SAFETY: the command is given memory that the caller has lent to this function, for writing where the
-    // controller writes to it, and has completed when the call returns.
+    // SAFETY: the memory of the command is borrowed by this function, mutably if the controller writes to it, and the
+    // command has completed when the call returns.
     let (status, result) = unsafe { ioctl(device, command) }?;
     if status == 0 { Ok(result) } else { Err(refusal(status)) }
 }
 
-/// The error for a status of a controller. Those that have a name in the system are given it.
+/// The error for a status of a controller. Some have an errno.
 pub(super) fn refusal(status: i32) -> Error {
     match status & 0x7ff {
         0x1bd => Errno::OVERFLOW.into(),
@@ -136,7 +136,7 @@ pub(super) fn refusal(status: i32) -> Error {
 
 struct AskNamespace;
 
-// SAFETY: the command takes no argument and answers by what it returns.
+// SAFETY: the command takes no argument and returns its answer as its result.
 unsafe impl Ioctl for AskNamespace {
     type Output = u32;
     const IS_MUTATING: bool = false;
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_namespace_is_refused_by_the_system() {
+    fn a_file_that_is_no_namespace_is_refused_by_the_system() {
         let file = tempfile::tempfile().unwrap();
         assert!(namespace_of(&file).is_err());
         let words = Words { opcode: 2, words: [0; 6] };

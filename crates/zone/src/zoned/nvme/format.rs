@@ -1,24 +1,24 @@
-//! What an NVMe controller says of a namespace and its zones, as bytes (NVM Express Base, NVM Command Set and
-//! Zoned Namespace Command Set specifications).
+//! The structures of an NVMe controller that describe a namespace and its zones (NVM Express Base, NVM Command Set
+//! and Zoned Namespace Command Set specifications).
 
 use super::super::port::ReportedZone;
 use crate::ZoneState;
 
 /// Bytes of every identify structure.
 pub(in crate::zoned) const IDENTIFY_BYTES: usize = 4096;
-/// A report of zones: its head, then as many zones as it has room for.
+/// A report of zones: its head, then as many zones as fit.
 const HEAD_BYTES: usize = 64;
 const ZONE_BYTES: usize = 64;
 pub(in crate::zoned) const REPORT_BYTES: usize = 4096;
 
-/// The smallest page of a controller's memory, in which it counts its limits.
+/// The smallest memory page of a controller, the unit of its limits.
 const PAGE_BYTES: u64 = 4096;
 
-/// What is needed of a namespace with zones.
+/// The required properties of a zoned namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::zoned) struct Namespace {
     pub(in crate::zoned) block_size: u32,
-    /// Blocks from the beginning of a zone to that of the next.
+    /// The zone size in blocks.
     pub(in crate::zoned) zone_blocks: u64,
     pub(in crate::zoned) max_active: Option<u32>,
     pub(in crate::zoned) max_open: Option<u32>,
@@ -36,7 +36,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// Reads the two structures that identify a namespace, or says why it cannot be used.
+/// Decodes the two structures that identify a namespace, or returns the reason why it cannot be used.
 pub(in crate::zoned) fn namespace(
     common: &[u8; IDENTIFY_BYTES],
     zoned: &[u8; IDENTIFY_BYTES],
@@ -56,13 +56,13 @@ pub(in crate::zoned) fn namespace(
     if zone_blocks == 0 {
         return Err("it is formatted without zones".to_owned());
     }
-    // Counted from 0; all ones: no limit.
+    // Counted from 0; all bits set: no limit.
     let limit = |at| u32_at(zoned, at).checked_add(1);
     let (max_active, max_open) = (limit(4), limit(8));
     Ok(Namespace { block_size: 1 << log_of_size, zone_blocks, max_active, max_open })
 }
 
-/// The largest command and the largest append, in bytes, from what identifies the controller.
+/// The smaller limit of commands and of appends, in bytes, from the structures that identify the controller.
 pub(in crate::zoned) fn transfer_bytes(common: &[u8; IDENTIFY_BYTES], zoned: &[u8; IDENTIFY_BYTES]) -> u64 {
     let bytes = |exponent: u8| match exponent {
         0 => u64::MAX,
@@ -71,7 +71,7 @@ pub(in crate::zoned) fn transfer_bytes(common: &[u8; IDENTIFY_BYTES], zoned: &[u
     bytes(common[77]).min(bytes(zoned[0]))
 }
 
-/// The zones of a report that was asked for at a zone, of a namespace with so many blocks from zone to zone.
+/// The zones of a report of a namespace.
 pub(in crate::zoned) fn zones(
     report: &[u8; REPORT_BYTES],
     namespace: &Namespace,

@@ -1,9 +1,9 @@
-//! Commands to a namespace, many at once, by io_uring where that is permitted, one after the other otherwise.
+//! Commands to a namespace: concurrently with io_uring if that is permitted, and one after the other otherwise.
 //!
-//! The memory of each belongs to its command until its completion was seen, as in [`crate::engine`].
+//! The memory of a command belongs to it until its completion was seen, as in [`crate::engine`].
 //!
-//! What the ring itself refuses is tried without it. Nothing else is tried again: an append that may have been carried out
-//! would be there twice.
+//! Commands that the ring itself refuses are executed without it. No other command is repeated: an append that may
+//! have been executed would be written twice.
 
 use std::fs::File;
 use std::io::Result;
@@ -17,13 +17,13 @@ use rustix::io::Errno;
 use super::command::{Data, Queue, RING, Words, refusal, ring_bytes, run};
 use crate::engine::wait;
 
-/// Commands that are under way at once.
+/// The largest number of commands in flight.
 const DEPTH: u32 = 64;
 
-/// A ring whose entries have room for a command.
+/// A ring whose entries are large enough for a command.
 type Ring = IoUring<squeue::Entry128, cqueue::Entry32>;
 
-/// Rings that nobody uses at the moment.
+/// Rings that are not in use.
 #[derive(Default)]
 pub(super) struct Rings {
     kept: Mutex<Vec<Ring>>,
@@ -38,11 +38,11 @@ pub(super) struct Move<'a> {
     pub(super) data: Data<'a>,
 }
 
-/// What the kernel said of a command: an errno (negative), or the status and the result of the controller.
+/// The kernel's answer to a command: an errno (negative), or the status and the result of the controller.
 type Said = (i32, u64);
 
 impl Move<'_> {
-    /// The same memory, for another try.
+    /// The same memory, for another attempt.
     fn again(&mut self) -> Data<'_> {
         match &mut self.data {
             Data::None => Data::None,
@@ -53,7 +53,7 @@ impl Move<'_> {
 }
 
 impl Rings {
-    /// Carries out all, in any order, and waits for them. One result each.
+    /// Executes all commands, in any order, and waits for them. Returns one result for each.
     pub(super) fn run(&self, device: &File, namespace: u32, moves: &mut [Move<'_>]) -> Vec<Result<u64>> {
         let one = |one: &mut Move<'_>| run(device, namespace, Queue::Io, one.words, one.again());
         let Some(mut ring) = self.take() else { return moves.iter_mut().map(one).collect() };
@@ -83,7 +83,7 @@ impl Rings {
     }
 }
 
-/// Whether it says that a command did not get as far as the controller.
+/// Whether the error means that a command did not reach the controller.
 fn is_refused_by_ring(errno: Errno) -> bool {
     let refused = [
         Errno::OPNOTSUPP,
@@ -98,7 +98,7 @@ fn is_refused_by_ring(errno: Errno) -> bool {
     refused.contains(&errno)
 }
 
-/// Submits every command and waits until all have completed; what the kernel said of each.
+/// Submits every command and waits until all have completed. Returns the kernel's answers.
 fn submit_all(ring: &mut Ring, device: &File, namespace: u32, moves: &mut [Move<'_>]) -> Vec<Said> {
     let device = types::Fd(device.as_raw_fd());
     let mut said = vec![(0, 0); moves.len()];
@@ -108,7 +108,7 @@ fn submit_all(ring: &mut Ring, device: &File, namespace: u32, moves: &mut [Move<
             let Move { words, data } = &mut moves[next];
             let command = ring_bytes(namespace, *words, data);
             let entry = opcode::UringCmd80::new(device, RING).cmd(command).build().user_data(next as u64);
-            // SAFETY: the memory that the entry names is borrowed by `moves[next]`, which is not touched again
+            // SAFETY: the memory that the entry refers to is borrowed by `moves[next]`, which is not accessed again
             // before this function returns; and it returns only after every completion was seen.
             let pushed = unsafe { ring.submission().push(&entry) };
             pushed.expect("the ring has DEPTH places and fewer commands are under way");
@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// What is no namespace refuses every command, by a ring as well as without one.
+    /// A file that is no namespace refuses every command, with and without a ring.
     #[test]
     fn a_batch_that_is_refused_has_a_result_for_each_command() {
         let mut file = tempfile::tempfile().unwrap();

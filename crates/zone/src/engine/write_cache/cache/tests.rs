@@ -1,4 +1,4 @@
-//! What a cut may leave, and what it may not touch.
+//! Which data a power loss may discard, and which it must keep.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
@@ -7,7 +7,7 @@ use super::*;
 
 const BLOCKS: usize = 8;
 
-/// A cache in front of a file of zeros, for a disk that lies or not.
+/// A cache in front of a file of zeros, for a disk whose syncs work or not.
 fn cache(lies: bool) -> WriteCache {
     let file = tempfile::tempfile().unwrap();
     file.set_len((BLOCKS * UNIT) as u64).unwrap();
@@ -19,7 +19,7 @@ fn write(cache: &WriteCache, block: usize, tags: &[u8]) {
     cache.carry_out(&mut Transfer::Write { offset: (block * UNIT) as u64, from: &bytes, stream: 0 }).unwrap();
 }
 
-/// The first byte of each block, which is that of all of it.
+/// The first byte of each block, which is filled with it.
 fn tags(bytes: &[u8]) -> Vec<u8> {
     assert!(
         bytes.chunks(UNIT).all(|block| block.iter().all(|&byte| byte == block[0])),
@@ -28,26 +28,26 @@ fn tags(bytes: &[u8]) -> Vec<u8> {
     bytes.chunks(UNIT).map(|block| block[0]).collect()
 }
 
-/// What the cache gives.
+/// The blocks that are read through the cache.
 fn read(cache: &WriteCache) -> Vec<u8> {
     let mut bytes = vec![0; BLOCKS * UNIT];
     cache.carry_out(&mut Transfer::Read { offset: 0, into: &mut bytes }).unwrap();
     tags(&bytes)
 }
 
-/// What the file holds.
+/// The blocks in the file.
 fn there(cache: &WriteCache) -> Vec<u8> {
     let mut bytes = vec![0; BLOCKS * UNIT];
     cache.0.file.read_exact_at(&mut bytes, 0).unwrap();
     tags(&bytes)
 }
 
-fn settle(cache: &WriteCache, seed: u64) -> Aftermath {
-    cache.0.settle(&cache.0.state.lock(), &mut Rng::with_seed(seed)).unwrap()
+fn write_survivors(cache: &WriteCache, seed: u64) -> CutBlocks {
+    cache.0.write_survivors(&cache.0.state.lock(), &mut Rng::with_seed(seed)).unwrap()
 }
 
 #[test]
-fn what_was_written_is_read_and_only_a_sync_brings_it_to_the_file() {
+fn data_is_readable_at_once_and_reaches_the_file_with_a_sync() {
     let cache = cache(false);
     write(&cache, 1, &[1, 2, 3]);
     write(&cache, 2, &[9]);
@@ -55,11 +55,11 @@ fn what_was_written_is_read_and_only_a_sync_brings_it_to_the_file() {
     assert_eq!(there(&cache), [0; BLOCKS]);
     cache.sync().unwrap();
     assert_eq!(there(&cache), [0, 1, 9, 3, 0, 0, 0, 0]);
-    assert_eq!(settle(&cache, 1), Aftermath::default(), "nothing is left to lose");
+    assert_eq!(write_survivors(&cache, 1), CutBlocks::default(), "nothing is left to lose");
 }
 
 #[test]
-fn what_a_disk_that_lies_has_synced_can_be_lost() {
+fn synced_data_can_be_lost_if_the_disk_ignores_syncs() {
     let cache = cache(true);
     write(&cache, 0, &[1]);
     cache.sync().unwrap();
@@ -68,7 +68,7 @@ fn what_a_disk_that_lies_has_synced_can_be_lost() {
 }
 
 #[test]
-fn a_cut_leaves_of_each_write_all_nothing_a_beginning_or_any_blocks() {
+fn a_power_loss_keeps_all_none_the_first_or_any_blocks_of_each_write() {
     let mut found = BTreeSet::new();
     for seed in 0..2_000 {
         let cache = cache(false);
@@ -76,24 +76,20 @@ fn a_cut_leaves_of_each_write_all_nothing_a_beginning_or_any_blocks() {
         cache.sync().unwrap();
         write(&cache, 1, &[1, 2, 3]);
         write(&cache, 1, &[4]);
-        let aftermath = settle(&cache, seed);
-        assert_eq!(aftermath.kept + aftermath.lost, 4);
+        let counts = write_survivors(&cache, seed);
+        assert_eq!(counts.kept + counts.lost, 4);
         let there = there(&cache);
-        assert_eq!(
-            (there[0], &there[4..]),
-            (7, &[0; 4][..]),
-            "what was synced, and what nobody wrote, stays"
-        );
+        assert_eq!((there[0], &there[4..]), (7, &[0; 4][..]), "synced and unwritten blocks do not change");
         found.insert((there[1], there[2], there[3]));
     }
-    // The first block as it was or of either write, each of the others there or not.
+    // The first block is old or from either write; each of the others is present or lost.
     let legal = [7, 1, 4].map(|first| [0, 2].map(|second| [0, 3].map(|third| (first, second, third))));
     let legal: BTreeSet<_> = legal.into_iter().flatten().flatten().collect();
     assert_eq!(found, legal);
 }
 
 #[test]
-fn what_a_sync_that_has_not_ended_writes_can_be_lost_too() {
+fn writes_of_an_unfinished_sync_can_be_lost() {
     let cache = cache(false);
     write(&cache, 0, &[1]);
     let mut state = cache.0.state.lock();
@@ -101,7 +97,7 @@ fn what_a_sync_that_has_not_ended_writes_can_be_lost_too() {
     drop(state);
     write(&cache, 1, &[2]);
     assert_eq!(read(&cache)[..2], [1, 2]);
-    let counted = |seed| settle(&cache, seed);
-    assert!((0..50).any(|seed| counted(seed) == Aftermath { kept: 0, lost: 2 }));
-    assert!((0..50).any(|seed| counted(seed) == Aftermath { kept: 2, lost: 0 }));
+    let counted = |seed| write_survivors(&cache, seed);
+    assert!((0..50).any(|seed| counted(seed) == CutBlocks { kept: 0, lost: 2 }));
+    assert!((0..50).any(|seed| counted(seed) == CutBlocks { kept: 2, lost: 0 }));
 }
