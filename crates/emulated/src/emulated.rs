@@ -1,20 +1,20 @@
 //! A device in memory that does everything a medium may do, and can lose its power at any command.
 //!
-//! It reads the contract of [`Device`] in the way that is hardest for its user: appends of one batch
-//! land in any order; where the pointer tells nothing it says something wrong; blocks that a crash
-//! lost are found as zeros, as what the zone held before its last reset, or as noise.
+//! It implements the contract of [`Device`] in the way that is hardest for its user. The appends of one batch land in
+//! any order. If the pointer has no meaning, it reports a wrong one. Blocks that were lost in a crash contain zeros,
+//! the contents before the last reset of the zone, or noise.
 //!
-//! Every command that changes something is counted. A device that [records](Emulated::record) can be
-//! asked afterwards what would have been found had the power been lost right after the `n`-th of
-//! them: [`Emulated::image_at`] gives that device, powered on again, under a [`CrashPlan`]. Blocks
-//! share their bytes between all images, and the state at each flush is kept, so that an image costs
-//! about as much as the commands since the last flush. An image can record and crash again.
+//! It counts every command that changes something. A device that [records](Emulated::record) can produce the state
+//! after a power loss directly after the `n`-th of these commands: [`Emulated::image_at`] returns that device,
+//! powered on again, under a [`CrashPlan`]. All images share the bytes of blocks, and the state at each flush is
+//! stored. So the cost of an image is about that of the commands since the last flush. An image can record and crash
+//! again.
 //!
-//! It is not a model of time: a command is over when it returns, and a batch when all of it is;
-//! [`crate::timed`] adds one.
+//! It has no model of time: a command is complete when it returns, and a batch when all of it is. [`crate::timed`]
+//! adds one.
 //!
-//! While it does not record, blocks that repeat one word of eight bytes take no memory but for that
-//! word, so that runs which write such data can be as large as they need to be.
+//! While it does not record, a block that repeats one word of eight bytes needs memory only for that word. So runs
+//! that write such data can be arbitrarily large.
 
 mod crash;
 mod fault;
@@ -43,7 +43,7 @@ use zone::{Blocks, Command, Device, DeviceError, Geometry, Output, Result, ZoneI
 pub struct Emulated {
     spec: Spec,
     geometry: Geometry,
-    /// Commands that changed something; written under the lock of `inner`.
+    /// The number of commands that changed something; written under the lock of `inner`.
     commands: AtomicU64,
     inner: Mutex<Inner>,
 }
@@ -53,7 +53,7 @@ struct Inner {
     recording: Option<Recording>,
     faults: FaultPlan,
     counters: Counters,
-    /// Batches so far: each has an order of its own.
+    /// The number of batches so far: each has an order of its own.
     batches: u64,
 }
 
@@ -64,15 +64,15 @@ impl Inner {
     }
 }
 
-/// What happened since the recording began.
+/// The changes since the recording began.
 struct Recording {
     log: Vec<Change>,
-    /// What was durable when so many changes were in the log: at its beginning and after each flush.
+    /// The durable state for a number of changes in the log: at its beginning and after each flush.
     durable: Vec<(usize, Medium)>,
 }
 
 impl Recording {
-    /// What was durable at `n`, and the changes after it up to `n`.
+    /// The durable state at `n`, and the changes after it up to `n`.
     fn window(&self, n: usize) -> (&Medium, &[Change]) {
         assert!(n <= self.log.len(), "command {n} was recorded: there are {}", self.log.len());
         let index = self.durable.partition_point(|(at, _)| *at <= n) - 1;
@@ -82,7 +82,7 @@ impl Recording {
 }
 
 impl Emulated {
-    /// A device of this shape with nothing on it.
+    /// An empty device of this shape.
     pub fn new(spec: Spec) -> Self {
         let empty = |&capacity| ZoneInfo { state: ZoneState::Empty, capacity, pointer: 0 };
         let machine = Machine::new(spec.geometry(), spec.capacities.iter().map(empty).collect());
@@ -102,7 +102,7 @@ impl Emulated {
         Emulated { spec, geometry, commands: AtomicU64::new(0), inner: Mutex::new(inner) }
     }
 
-    /// Begins to record: what is on the device now counts as durable, and commands count from 0.
+    /// Begins to record: the present contents count as durable, and commands count from 0.
     pub fn record(&self) {
         let mut inner = self.inner.lock();
         let durable = vec![(0, inner.medium.clone())];
@@ -110,28 +110,28 @@ impl Emulated {
         self.commands.store(0, Ordering::SeqCst);
     }
 
-    /// Changes so far: since [`Emulated::record`], or since the device was made. A command that is
-    /// refused changes nothing; a fault that turns a zone is a change of its own.
+    /// The number of changes since [`Emulated::record`], or since the device was created. A command that is refused
+    /// changes nothing. A fault that changes the state of a zone is a change of its own.
     pub fn commands(&self) -> u64 {
         self.commands.load(Ordering::SeqCst)
     }
 
-    /// The device as it may be found when the power was lost right after change `n`, from 0 to
-    /// [`Emulated::commands`]. It does not record, and what is on it counts as durable.
+    /// The device after a power loss directly after change `n`, from 0 to [`Emulated::commands`]. It does not record,
+    /// and its contents count as durable.
     pub fn image_at(&self, n: u64, plan: &CrashPlan) -> Emulated {
         let (durable, window) = self.window_at(n);
         let seed = mix(self.spec.seed, n);
         Emulated::with(self.spec.clone(), crash::after_power_loss(durable, &window, plan, seed))
     }
 
-    /// The device as it is found when the power is lost now, or was lost before.
+    /// The device after a power loss now, or after an earlier one.
     pub fn image(&self, plan: &CrashPlan) -> Emulated {
         self.image_at(self.commands(), plan)
     }
 
-    /// The device after its user was killed right after change `n`, the power still on: all that
-    /// was written can be read, and what was not flushed can still be lost. It records; its changes
-    /// begin with those that are not yet flushed.
+    /// The device after its user was killed directly after change `n` without a power loss: all written data can be
+    /// read, and data that was not flushed can still be lost. It records; its changes begin with those that are not
+    /// yet flushed.
     pub fn killed_at(&self, n: u64) -> Emulated {
         let (durable, window) = self.window_at(n);
         let killed = Emulated::with(self.spec.clone(), crash::with_power_on(durable.clone(), &window));
@@ -140,7 +140,7 @@ impl Emulated {
         killed
     }
 
-    /// Who used it is gone, and somebody else begins: the pointers of conventional zones are lost.
+    /// Simulates that another process opens the device: the pointers of conventional zones are lost.
     pub fn reopen(&self) {
         if self.geometry.conventional > 0 {
             let mut inner = self.inner.lock();
@@ -149,10 +149,10 @@ impl Emulated {
         }
     }
 
-    /// The plans at change `n` that are distinct and need no seed: `KeepAll`, and as far as there
-    /// are unflushed appends and resets `LoseAll`, `LoseContents`, `UndoResets`, `LoseAllUndoResets`,
-    /// all of these with active zones `Full` when there are any, each `LoseOne`, each `BackFrom`, and
-    /// each `TearOne` after its first block and in its middle.
+    /// The distinct plans at change `n` that need no seed: `KeepAll`; if there are unflushed appends and resets,
+    /// `LoseAll`, `LoseContents`, `UndoResets` and `LoseAllUndoResets`; all of these with active zones `Full` if
+    /// there are active zones; each `LoseOne`, each `BackFrom`, and each `TearOne` after its first block and in its
+    /// middle.
     pub fn plans_at(&self, n: u64) -> Vec<CrashPlan> {
         let (durable, window) = self.window_at(n);
         let block_size = self.spec.block_size as usize;
@@ -160,8 +160,8 @@ impl Emulated {
         crash::plans(&window, kept.machine.active() > 0, block_size)
     }
 
-    /// How many states [`CrashPlan::State`] numbers at change `n`: all that the contract allows, but for what is
-    /// read at blocks that were lost. None when there are too many to number.
+    /// The number of states of [`CrashPlan::State`] at change `n`: all that the contract allows, except for the
+    /// contents of lost blocks. `None` if there are too many to number.
     pub fn states_at(&self, n: u64) -> Option<u64> {
         let (durable, window) = self.window_at(n);
         States::of(&durable, &window, self.spec.block_size as usize).count()
@@ -174,8 +174,8 @@ impl Emulated {
         (durable.clone(), window.to_vec())
     }
 
-    /// Lets the power go once `n` more changes have happened: every command fails from then on.
-    /// [`Emulated::image`] is what is found afterwards, if the device is recording.
+    /// Loses the power after `n` more changes: every later command fails. [`Emulated::image`] is the state
+    /// afterwards, if the device is recording.
     pub fn lose_power_after(&self, n: u64) {
         let mut inner = self.inner.lock();
         inner.faults.power_until = Some(self.commands() + n);
@@ -186,17 +186,17 @@ impl Emulated {
         self.inner.lock().faults.add(fault);
     }
 
-    /// Takes back all faults and changes that have not happened yet, and gives the power back.
+    /// Removes all faults and scheduled changes that have not happened yet, and restores the power.
     pub fn clear_faults(&self) {
         self.inner.lock().faults = FaultPlan::default();
     }
 
-    /// The zones whose commands were made to fail since [`Emulated::clear_faults`], in order; none for a flush.
+    /// The zones whose commands were made to fail since [`Emulated::clear_faults`], in order; `None` for a flush.
     pub fn failed_zones(&self) -> Vec<Option<ZoneId>> {
         self.inner.lock().faults.failed_zones.clone()
     }
 
-    /// The last block that was put wrong on the medium since [`Emulated::clear_faults`] ([`Effect::FlipBit`]).
+    /// The last block that was written with a flipped bit since [`Emulated::clear_faults`] ([`Effect::FlipBit`]).
     pub fn corrupted_block(&self) -> Option<(ZoneId, Blocks)> {
         self.inner.lock().faults.corrupted_block
     }
@@ -207,20 +207,22 @@ impl Emulated {
         self.apply_due_states(&mut self.inner.lock());
     }
 
-    /// Makes a zone read-only or offline once there have been so many changes in all.
+    /// Makes a zone read-only or offline after this total number of changes.
     pub fn set_zone_state_at(&self, commands: u64, zone: ZoneId, state: ZoneState) {
-        assert!(matches!(state, ZoneState::ReadOnly | ZoneState::Offline), "a state for good, not {state:?}");
+        assert!(
+            matches!(state, ZoneState::ReadOnly | ZoneState::Offline),
+            "a permanent state, not {state:?}"
+        );
         self.inner.lock().faults.set_state_at(commands, zone, state);
     }
 
-    /// Gives a zone another capacity at its next reset, no larger than the geometry's.
+    /// Changes the capacity of a zone at its next reset, to at most that of the geometry.
     pub fn change_capacity_at_reset(&self, zone: ZoneId, capacity: Blocks) {
         assert!(0 < capacity && capacity <= self.geometry.zone_blocks, "{capacity} is within the geometry");
         self.inner.lock().faults.change_capacity(zone, capacity);
     }
 
-    /// Flips bits of one written byte. The damage is there at once, survives every crash, and is
-    /// gone with the next reset.
+    /// Flips bits of one written byte. The damage is immediate, survives every crash, and ends with the next reset.
     pub fn corrupt(&self, zone: ZoneId, block: Blocks, byte: u32, mask: u8) {
         let mut bytes = vec![0; self.spec.block_size as usize];
         let mut inner = self.inner.lock();
@@ -230,8 +232,8 @@ impl Emulated {
         }
     }
 
-    /// Whether anything was written to a block, or to one behind it, since the last reset of its zone: a conventional zone
-    /// has no pointer that would tell.
+    /// Whether a block, or one behind it, was written since the last reset of its zone. A conventional zone has no
+    /// pointer that would show it.
     pub fn is_written(&self, zone: ZoneId, block: Blocks) -> bool {
         (block as usize) < self.inner.lock().medium.contents_mut(zone).blocks.len()
     }
@@ -248,27 +250,27 @@ impl Emulated {
         self.changed(inner, Change::Damage { zone, block, to });
     }
 
-    /// Commands and bytes since the device was made.
+    /// Commands and bytes since the device was created.
     pub fn counters(&self) -> Counters {
         self.inner.lock().counters
     }
 
-    /// A number for the states and contents of all zones: equal on devices that hold the same.
+    /// A digest of the states and contents of all zones: equal for devices with equal contents.
     pub fn digest(&self) -> u64 {
         self.inner.lock().medium.digest()
     }
 
-    /// A number like [`Emulated::digest`], but the same for devices that differ only in which noise they hold.
+    /// A digest like [`Emulated::digest`], but equal for devices that differ only in the values of noise.
     pub fn digest_ignoring_noise(&self) -> u64 {
         self.inner.lock().medium.digest_ignoring_noise()
     }
 
-    /// What it was made from.
+    /// The specification from which it was created.
     pub fn spec(&self) -> &Spec {
         &self.spec
     }
 
-    /// Notes what has just happened to the medium.
+    /// Records a change of the medium.
     fn changed(&self, inner: &mut Inner, change: Change) {
         let flushed = matches!(change, Change::Flush);
         if let Some(recording) = &mut inner.recording {
@@ -298,7 +300,7 @@ impl Emulated {
         }
     }
 
-    /// Carries out one command: counts it, lets it fail when it is its turn, does it otherwise.
+    /// Executes one command: counts it, makes it fail if a fault applies, and otherwise calls `work`.
     fn command<T>(
         &self,
         kind: CommandKind,
@@ -337,7 +339,7 @@ impl Emulated {
         })
     }
 
-    /// The error of a command that was made to fail, after the zone has changed as the fault says.
+    /// The error of a command that was made to fail, after the fault has changed the zone.
     fn fail(&self, inner: &mut Inner, zone: ZoneId, operation: &'static str, effect: Effect) -> DeviceError {
         match effect {
             Effect::HostFull => return DeviceError::HostFull { zone },
@@ -348,7 +350,7 @@ impl Emulated {
         DeviceError::Io { zone, operation, reason: "a fault was injected".to_owned() }
     }
 
-    /// What was done since the last flush is lost, if the fault says so; what is left of it is durable.
+    /// Loses the changes since the last flush, if the fault requires it; the rest of them is durable.
     fn lose_cache(&self, inner: &mut Inner, effect: Effect) {
         let Effect::LoseCache(number) = effect else { return };
         let plan = match number % 4 {
@@ -405,8 +407,7 @@ impl Emulated {
         Ok(start)
     }
 
-    /// Finds the blocks under the lock; their bytes are copied without it.
-    /// With the bit that is given wrong, if one is.
+    /// Returns the blocks, whose bytes are copied without the lock, and the bit to flip, if a fault applies.
     fn find(&self, zone: ZoneId, block: Blocks, bytes: usize) -> Result<(Vec<Block>, Option<u32>)> {
         self.command(CommandKind::Read, Some(zone), |inner, effect| {
             let blocks = inner.medium.machine.blocks(zone, bytes)?;
@@ -422,7 +423,7 @@ impl Emulated {
         })
     }
 
-    /// Takes an open slot for an empty or closed zone, as no user of [`Device`] does before it writes.
+    /// Opens an empty or closed zone. No user of [`Device`] does this before it writes.
     pub fn open(&self, zone: ZoneId) -> Result<()> {
         self.transition(CommandKind::Open, zone, |inner| {
             inner.medium.machine.open(zone)?;
@@ -430,7 +431,7 @@ impl Emulated {
         })
     }
 
-    /// Returns the open slot; the zone stays active if it is partly written.
+    /// Closes the zone; it stays active if it is partly written.
     pub fn close(&self, zone: ZoneId) -> Result<()> {
         self.transition(CommandKind::Close, zone, |inner| {
             inner.medium.machine.close(zone)?;
@@ -451,7 +452,7 @@ impl Device for Emulated {
         let (medium, seed) = (&inner.medium, self.spec.seed);
         Ok((0..)
             .zip(medium.machine.zones())
-            .map(|(zone, info)| medium.told(ZoneId(zone), *info, seed))
+            .map(|(zone, info)| medium.reported(ZoneId(zone), *info, seed))
             .collect())
     }
 
@@ -460,7 +461,7 @@ impl Device for Emulated {
         self.check_power(&inner)?;
         self.apply_due_states(&mut inner);
         let info = inner.medium.machine.zone(zone)?;
-        Ok(inner.medium.told(zone, info, self.spec.seed))
+        Ok(inner.medium.reported(zone, info, self.spec.seed))
     }
 
     fn read(&self, zone: ZoneId, block: Blocks, into: &mut [u8]) -> Result<()> {
@@ -553,7 +554,7 @@ fn flip(bytes: &mut [u8], bit: u32) {
     bytes[at] ^= 1 << (bit % 8);
 }
 
-/// The byte that holds such a bit.
+/// The index of the byte that contains this bit.
 fn place(bytes: &[u8], bit: u32) -> usize {
     bit as usize / 8 % bytes.len()
 }

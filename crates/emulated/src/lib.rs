@@ -3,7 +3,7 @@
 //! | device | purpose |
 //! |---|---|
 //! | [`Emulated`] | follows the strictest reading of the contract of [`zone::Device`], loses power at any command and injects faults |
-//! | [`metadata_only::MetadataOnly`] | keeps metadata alone, so that a volume of very many zones fits on the test machine |
+//! | [`metadata_only::MetadataOnly`] | stores metadata only, so that a volume of very many zones fits on the test machine |
 //! | [`timed::Timed`] | adds a model of device time to another device |
 //!
 //! Tests of every crate from `zone` on may use this crate. Code that ships may not.

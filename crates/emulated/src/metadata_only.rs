@@ -1,11 +1,12 @@
-//! A device that keeps no blocks of zeros: one as large as nobody has, used to see what its number of zones costs.
+//! A device that stores no blocks of zeros. It can be larger than any real device, to measure the cost of a large
+//! number of zones.
 //!
-//! Whoever writes zeros as data reads them again, and has a volume of which the metadata alone is kept. What is kept
-//! lies in a file, so that it is not counted as memory of whoever uses the device; a block of that file is used
-//! again once its zone was reset. In memory are the states of zones and 8 bytes for each block that is kept.
+//! A test that writes zeros as data reads them back, and has a volume of which only the metadata is stored. The
+//! stored blocks are in a file, so that they do not count as memory of the process. A block of that file is reused
+//! after its zone was reset. The states of zones, and 8 bytes for each stored block, are in memory.
 //!
-//! Whatever was written is there for the next who opens it: it is a device whose user may be killed. It loses no
-//! power and makes no mistakes; that is what `emulated` is for.
+//! All written data is present when another user opens the device: its user may be killed. It has no power losses and
+//! no faults; `Emulated` has.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -24,11 +25,11 @@ pub struct MetadataOnly {
 
 struct State {
     machine: Machine,
-    /// Of each zone the blocks that are kept, in order, and where in the file each is.
+    /// For each zone the stored blocks, in order, and the place of each in the file.
     stored: Vec<Vec<(Blocks, u32)>>,
-    /// Blocks of the file that nobody uses.
+    /// Unused blocks of the file.
     unused: Vec<u32>,
-    /// Blocks of the file.
+    /// The number of blocks of the file.
     blocks: u32,
 }
 
@@ -47,7 +48,7 @@ impl State {
 }
 
 impl MetadataOnly {
-    /// A device of empty zones of one capacity, which keeps blocks in this file.
+    /// A device of empty zones with equal capacities, which stores blocks in this file.
     pub fn new(geometry: Geometry, file: File) -> MetadataOnly {
         let empty = ZoneInfo { state: ZoneState::Empty, capacity: geometry.zone_blocks, pointer: 0 };
         let zones = geometry.zones as usize;
@@ -65,7 +66,7 @@ impl MetadataOnly {
         (state.stored.len() * of_zone + stored * size_of::<(Blocks, u32)>() + unused) as u64
     }
 
-    /// Bytes of blocks that are kept.
+    /// The bytes of the stored blocks.
     pub fn stored_bytes(&self) -> u64 {
         let state = self.state.lock();
         (u64::from(state.blocks) - state.unused.len() as u64) * u64::from(self.geometry.block_size)
@@ -155,7 +156,7 @@ impl Device for MetadataOnly {
     }
 }
 
-/// What equals itself moved on by a byte repeats the first.
+/// Data that equals itself shifted by a byte repeats the first byte.
 fn is_zeros(bytes: &[u8]) -> bool {
     bytes[0] == 0 && bytes[1..] == bytes[..bytes.len() - 1]
 }

@@ -1,19 +1,18 @@
-//! A model of time over a device that has none.
+//! A model of device time on top of another device.
 //!
-//! Every command is carried out at once by the device below. How long it would have taken is worked out
-//! from a [`Model`], and the clock that it is given moves by what its caller waits for; nothing depends
-//! on the machine. A zone lies on one of several channels. A command occupies the channel of its zone
-//! for its service time, and the link of its direction, which all channels share, for as long as its
-//! bytes take; both serve one after the other in the order of issue, and the command is complete when
-//! both are done with it. Where the model has an arm, a command that does not go on where the last one of its channel has
-//! ended takes longer; it takes them as they come, and does not look for a shorter way.
+//! The device below executes every command immediately. A [`Model`] determines how long the command would have taken,
+//! and the given clock advances by the time that the caller waits. Nothing depends on the machine. A zone lies on one
+//! of several channels. A command occupies the channel of its zone for its service time, and the link of its
+//! direction, which all channels share, for the transfer time of its bytes. Channels and links serve commands in the
+//! order of issue, and a command is complete when both are done with it. If the model has seek times, a command takes
+//! longer if it does not begin where the last one of its channel ended. Commands are not reordered.
 //!
-//! Whoever gives a command waits until it is complete. Several wait side by side if they are threads of a schedule in
-//! time ([`rt::schedule::run_in_time`], with this clock): they queue for the device in the order of their times, and
-//! what they do to each other beside it, by locks and conditions, is that of the product's threads. Anybody else is
-//! taken to be alone: the clock moves by what he waits for.
+//! The caller of a command waits until it is complete. Several threads wait concurrently if they are threads of a
+//! schedule in time ([`rt::schedule::run_in_time`], with this clock). They queue for the device in the order of their
+//! times, and their other interactions by locks and conditions are those of the product's threads. Any other thread
+//! is assumed to be alone: the clock advances by the time that it waits.
 //!
-//! Opening, closing and finishing a zone and reporting take no time; processors take none.
+//! Opening, closing, finishing and reporting zones take no time, and neither does the CPU.
 
 mod schedule;
 
@@ -32,13 +31,12 @@ thread_local! {
     static WAITED_NS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// How long the commands that this thread gave have taken, to whichever such device, with what they waited for others
-/// there.
+/// How long the commands of this thread have taken on all devices of this kind, including the time in queues.
 pub fn waited_by_this_thread_ns() -> u64 {
     WAITED_NS.get()
 }
 
-/// A device whose commands take time on a clock that only they move.
+/// A device whose commands take time on a clock that only they advance.
 pub struct Timed {
     below: Arc<dyn Device>,
     clock: Arc<ManualClock>,
@@ -46,23 +44,23 @@ pub struct Timed {
 }
 
 impl Timed {
-    /// Nothing under way yet. The clock may be moved by others, forwards, while no command is under way.
+    /// No commands are in flight yet. Other code may advance the clock while no command is in flight.
     pub fn new(below: Arc<dyn Device>, clock: Arc<ManualClock>, model: Model) -> Timed {
         let schedule = Schedule::new(model, clock.monotonic_ns());
         Timed { below, clock, schedule: Mutex::new(schedule) }
     }
 
-    /// What commands have taken so far.
+    /// The times of commands so far.
     pub fn times(&self) -> DeviceTimes {
         self.schedule.lock().times()
     }
 
-    /// The clock that it moves.
+    /// The clock that it advances.
     pub fn clock(&self) -> &Arc<ManualClock> {
         &self.clock
     }
 
-    /// Commands that are issued at once: their issuer waits for all of them.
+    /// Issues commands together and waits for all of them.
     fn take(&self, demands: &[Demand]) {
         let now = self.clock.monotonic_ns();
         let complete = self.schedule.lock().issue(now, demands);

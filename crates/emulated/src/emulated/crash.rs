@@ -1,11 +1,12 @@
-//! What is left of an emulated device after its power was lost.
+//! The state of an emulated device after a power loss.
 //!
-//! Everything up to the last flush is there. What was done since, the *window*, is subject to a
-//! [`CrashPlan`]: each append by itself may be there, torn or missing, with the pointer beyond it or
-//! not; each reset may be undone, and then nothing that was written to the zone after it exists.
-//! Damage and zones that changed their state for good are never undone.
-//! A conventional zone has no pointer any more: it is empty where block 0 is not there, and so nothing of that life is;
-//! and full otherwise.
+//! Everything up to the last flush is present. The changes since then, the *window*, depend on a [`CrashPlan`]. Each
+//! append may be present, torn or missing, independently of the others, with the pointer beyond it or not. Each reset
+//! may be undone; then nothing that was written to the zone after it exists. Damage and permanent state changes are
+//! never undone.
+//!
+//! A conventional zone has no pointer any more. It is empty if block 0 is missing, and then nothing of that life is
+//! present. Otherwise it is full.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,44 +18,44 @@ use super::medium::{Block, Medium, Payload, mix};
 use super::states::States;
 use zone::{Blocks, ZoneId, ZoneInfo, ZoneState};
 
-/// A way for a device to come back after a loss of power. Appends are counted from 0, over all zones,
-/// since the last flush.
+/// The state in which a device comes back after a power loss. Appends are counted from 0, over all zones, since the
+/// last flush.
 ///
-/// As text (`Display`, `FromStr`) a plan is one word, to repeat a failure with.
+/// As text (`Display`, `FromStr`) a plan is one word, with which a failure can be repeated.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CrashPlan {
-    /// Everything is there.
+    /// Everything is present.
     KeepAll,
-    /// No append since the last flush is there, and the pointers are back; resets are done.
+    /// No append since the last flush is present, and the pointers are before them; resets are kept.
     LoseAll,
-    /// No append since the last flush is there, but the pointers are beyond them; resets are done.
+    /// No append since the last flush is present, but the pointers are beyond them; resets are kept.
     LoseContents,
     /// One append is missing, with the pointer beyond it.
     LoseOne(u32),
-    /// One append, and what was appended to its zone after it, is missing and the pointer is back.
+    /// One append and all later ones to its zone are missing, and the pointer is before them.
     BackFrom(u32),
-    /// Of one append only the first blocks are there, with the pointer beyond all of it.
+    /// Of one append only the first blocks are present, with the pointer beyond all of it.
     TearOne {
         /// Which append.
         k: u32,
-        /// How many of its blocks survive.
+        /// The number of its blocks that survive.
         blocks: Blocks,
     },
-    /// Every reset since the last flush is undone: the zone has its old contents and pointer, and what
-    /// was written to it after the reset is gone. Everything else is there.
+    /// Every reset since the last flush is undone: the zone has its old contents and pointer, and later writes to it
+    /// are lost. Everything else is present.
     UndoResets,
-    /// Every reset is undone and no append is there.
+    /// Every reset is undone and no append is present.
     LoseAllUndoResets,
     /// Any state that the contract allows, chosen by this seed.
     Subset(u64),
-    /// One of all states that the contract allows, by its number below [`super::Emulated::states_at`].
+    /// One of all states that the contract allows, by its number, which is below [`super::Emulated::states_at`].
     State(u64),
-    /// As the plan within, but every zone that would be active is `Full`.
+    /// As the inner plan, but every zone that would be active is `Full`.
     FullActive(Box<CrashPlan>),
 }
 
 impl CrashPlan {
-    /// The same with active zones found `Full`.
+    /// The same with active zones `Full`.
     pub fn full_active(self) -> Self {
         CrashPlan::FullActive(Box::new(self))
     }
@@ -101,7 +102,7 @@ impl fmt::Display for CrashPlan {
     }
 }
 
-/// Not the name of a crash plan.
+/// The text is not a crash plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no crash plan; one is, for example, keep-all, tear-one:3:1, subset:77 or full:lose-all")]
 pub struct InvalidCrashPlan(String);
@@ -134,7 +135,7 @@ impl FromStr for CrashPlan {
     }
 }
 
-/// One thing that happened to the medium.
+/// One change of the medium.
 #[derive(Clone, Debug)]
 pub(super) enum Change {
     /// An append or a write.
@@ -151,14 +152,14 @@ pub(super) enum Change {
         capacity: Option<Blocks>,
     },
     Flush,
-    /// Somebody else uses the device from here on.
+    /// Another process opens the device.
     Reopen,
-    /// The zone changed its state for good.
+    /// The zone changed its state permanently.
     SetState {
         zone: ZoneId,
         state: ZoneState,
     },
-    /// A block is not what was written there.
+    /// A block was damaged.
     Damage {
         zone: ZoneId,
         block: Blocks,
@@ -166,10 +167,10 @@ pub(super) enum Change {
     },
 }
 
-/// Which blocks of one append survive, and whether the pointer knows of it.
+/// Which blocks of one append survive, and whether the pointer is beyond them.
 enum AppendOutcome {
     Kept,
-    /// The first so many blocks.
+    /// The first blocks, up to this number.
     Torn(Blocks),
     /// These blocks, by their bits, 64 at a time.
     Scattered(u64),
@@ -178,7 +179,7 @@ enum AppendOutcome {
 }
 
 impl AppendOutcome {
-    /// Anything that the contract allows an append of so many blocks.
+    /// Chooses any outcome that the contract allows for an append of `blocks` blocks.
     fn draw(rng: &mut Rng, blocks: Blocks) -> AppendOutcome {
         match rng.u32(0..6) {
             0 | 1 => AppendOutcome::Kept,
@@ -200,7 +201,7 @@ impl AppendOutcome {
     }
 }
 
-/// The plans for this window that are distinct and need no seed.
+/// The distinct plans for this window that need no seed.
 pub(super) fn plans(window: &[Change], active: bool, block_size: usize) -> Vec<CrashPlan> {
     let mut plans = vec![CrashPlan::KeepAll];
     let appends = lasting_appends(window, block_size);
@@ -222,7 +223,7 @@ pub(super) fn plans(window: &[Change], active: bool, block_size: usize) -> Vec<C
     }
     for &(zone, k, blocks) in &appends {
         plans.push(CrashPlan::LoseOne(k));
-        // From the first append of the only zone on, nothing is left: that is `LoseAll`.
+        // If it begins with the first append of the only zone, nothing is left: that is `LoseAll`.
         if appends.iter().any(|&(other, before, _)| other != zone || before < k) {
             plans.push(CrashPlan::BackFrom(k));
         }
@@ -234,7 +235,7 @@ pub(super) fn plans(window: &[Change], active: bool, block_size: usize) -> Vec<C
     plans
 }
 
-/// The appends that no later reset in the window wiped out: their zones, numbers and lengths.
+/// The appends that no later reset in the window has erased: their zones, numbers and lengths.
 fn lasting_appends(window: &[Change], block_size: usize) -> Vec<(ZoneId, u32, Blocks)> {
     let mut appends = Vec::new();
     let mut k = 0;
@@ -251,7 +252,7 @@ fn lasting_appends(window: &[Change], block_size: usize) -> Vec<(ZoneId, u32, Bl
     appends
 }
 
-/// What is left of `durable` and of the window after it.
+/// The state after a power loss, from the durable state and the window after it.
 pub(super) fn after_power_loss(durable: Medium, window: &[Change], plan: &CrashPlan, seed: u64) -> Medium {
     let (plan, full_active) = plan.split();
     let zones = durable.contents.len();
@@ -276,7 +277,7 @@ pub(super) fn after_power_loss(durable: Medium, window: &[Change], plan: &CrashP
     loss.medium
 }
 
-/// What the device holds after the window when its power stayed on.
+/// The contents of the device after the window without a power loss.
 pub(super) fn with_power_on(mut medium: Medium, window: &[Change]) -> Medium {
     let possible = "what was recorded had been possible";
     let block_size = medium.machine.geometry().block_size as usize;
@@ -304,18 +305,18 @@ pub(super) fn with_power_on(mut medium: Medium, window: &[Change]) -> Medium {
     medium
 }
 
-/// A device on its way from its last flush to what it will be found as.
+/// A device while a crash plan is applied to the changes since its last flush.
 struct PowerLoss<'a> {
     medium: Medium,
     plan: &'a CrashPlan,
     rng: Rng,
-    /// Zones whose reset is undone: nothing more happens to them.
+    /// Zones whose reset is undone: later changes do not affect them.
     undone: Vec<bool>,
-    /// Zones whose block 0 was written and is not there.
+    /// Zones whose block 0 was written and is lost.
     first_block_lost: Vec<bool>,
     /// The number of the next append of the window.
     append: u32,
-    /// The zone whose pointer is back: no more is appended to it, and it is not finished.
+    /// The zone whose later appends and finish are lost ([`CrashPlan::BackFrom`]).
     back: Option<ZoneId>,
 }
 
@@ -336,7 +337,7 @@ impl PowerLoss<'_> {
                     contents.put(*block, to.clone());
                 }
             }
-            // Which zones are open is forgotten with the power.
+            // A power loss closes all zones.
             Change::Finish(_) | Change::Open(_) | Change::Close(_) | Change::Flush | Change::Reopen => {}
         }
     }
@@ -348,7 +349,7 @@ impl PowerLoss<'_> {
         }
         let outcome = if self.back == Some(zone) { AppendOutcome::Gone } else { self.outcome(blocks) };
         self.append += 1;
-        // The length of the random stream must not depend on which zone it is.
+        // The length of the random stream must not depend on the zone.
         let seed = self.rng.u64(..);
         if self.undone[zone.0 as usize] {
             return;
@@ -401,7 +402,7 @@ impl PowerLoss<'_> {
         }
     }
 
-    /// Gives each zone the state that a device has when its power comes back: nothing is open.
+    /// Sets the state of each zone when the power is back: no zone is open.
     fn settle(&mut self, full_active: bool) {
         for number in 0..self.undone.len() {
             if self.first_block_lost[number] {
@@ -421,14 +422,14 @@ impl PowerLoss<'_> {
         keep_within_limit(&mut self.medium, &mut self.rng);
     }
 
-    /// Any active zone by itself may.
+    /// Whether an active zone becomes full, which any of them may.
     fn comes_back_full(&mut self) -> bool {
         matches!(self.plan, CrashPlan::Subset(_)) && self.rng.u32(0..8) == 0
     }
 }
 
-/// A zone whose reset or whose end is undone is active again, perhaps one more than may be: a
-/// device never breaks its own limit, and may let any active zone come back full.
+/// If a reset or a finish is undone, the zone is active again, and there may be one active zone too many. A device
+/// never exceeds its own limit, and any active zone may become full.
 pub(super) fn keep_within_limit(medium: &mut Medium, rng: &mut Rng) {
     let limit = medium.machine.geometry().max_active;
     while medium.machine.active() > limit {

@@ -1,16 +1,16 @@
-//! Commands that are made to fail, and zones that are made to change.
+//! Injected faults: commands that fail, and zones that change their state.
 
 use super::medium::mix;
 use zone::{Blocks, ZoneId, ZoneState};
 
-/// The kinds of device commands, as they are counted and made to fail.
+/// The kinds of device commands, for counters and faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CommandKind {
     /// `read`, alone or in a batch.
     Read,
     /// `append`, alone or in a batch.
     Append,
-    /// `open`. A fault also strikes an append that opens an empty zone.
+    /// `open`. A fault also affects an append that opens an empty zone.
     Open,
     /// `close`.
     Close,
@@ -22,42 +22,41 @@ pub enum CommandKind {
     Flush,
 }
 
-/// What happens instead of what was asked.
+/// The effect of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// An I/O error; nothing changes. A flush that fails so makes nothing durable.
+    /// An I/O error; nothing changes. A flush that fails in this way makes nothing durable.
     Error,
-    /// An I/O error of an append of which the first blocks are on the medium all the same,
-    /// so that only a new report tells where the pointer is.
+    /// An I/O error of an append whose first blocks are on the medium nevertheless, so that only a new report shows
+    /// the pointer.
     Torn(Blocks),
-    /// An I/O error of an append, with the first blocks on the medium and the zone
-    /// read-only from then on.
+    /// An I/O error of an append, with the first blocks on the medium; then the zone is read-only.
     TurnReadOnly(Blocks),
-    /// An I/O error, and the zone is offline from then on.
+    /// An I/O error; then the zone is offline.
     TurnOffline,
-    /// What holds the device is full; nothing changes. Once it has refused something and will refuse more, the device
-    /// says that there is no room.
+    /// The host of the device is full; nothing changes. After it has refused a command, and while it will refuse
+    /// more, the device reports that it has no space.
     HostFull,
-    /// An I/O error of a flush, and what was done since the flush before it is subject to a loss of power, while the
-    /// power stays on: a drive that has lost its cache. How much is lost follows from the number.
+    /// An I/O error of a flush, and the changes since the previous flush are affected as by a power loss while the
+    /// power stays on: a drive that has lost its cache. The number determines how much is lost.
     LoseCache(u32),
-    /// No error: one bit, of those that the command moves, is not what it should be. What an append puts so on the
-    /// medium stays so; what a read gives so is given right the next time.
+    /// No error: one bit of the transferred data is flipped. A bit flipped in an append is stored on the medium. A
+    /// bit flipped in a read is not: the next read is correct.
     FlipBit(u32),
 }
 
-/// Commands that fail.
+/// A fault that makes commands fail.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    /// Which commands.
+    /// The kind of commands.
     pub kind: CommandKind,
-    /// Of which zone; of any when `None`.
+    /// The zone; any zone if `None`.
     pub zone: Option<ZoneId>,
-    /// How many such commands succeed before.
+    /// The number of such commands that succeed before.
     pub after: u64,
-    /// How many fail then.
+    /// The number of commands that fail then.
     pub times: u64,
-    /// How they fail.
+    /// The effect.
     pub effect: Effect,
 }
 
@@ -81,11 +80,11 @@ impl Fault {
     }
 }
 
-/// Commands since the device was made, by kind, and the bytes that they moved.
+/// Commands since the device was created, by kind, and the bytes that they transferred.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     commands: [u64; 8],
-    /// Commands that were refused or failed; they are counted by kind too.
+    /// Commands that were refused or failed; they also count by kind.
     pub failed: u64,
     /// Bytes read.
     pub bytes_read: u64,
@@ -109,21 +108,21 @@ impl Counters {
     }
 }
 
-/// Everything that is going to go wrong.
+/// All injected faults.
 #[derive(Debug, Default)]
 pub(super) struct FaultPlan {
     faults: Vec<Fault>,
-    /// The zones whose commands something went wrong with; none for a flush.
+    /// The zones whose commands failed; `None` for a flush.
     pub(super) failed_zones: Vec<Option<ZoneId>>,
-    /// The last block that an append has put wrong.
+    /// The last block that an append has written with a flipped bit.
     pub(super) corrupted_block: Option<(ZoneId, Blocks)>,
-    /// Zones that change for good once so many commands were carried out.
+    /// Permanent state changes of zones after a number of commands.
     states: Vec<(u64, ZoneId, ZoneState)>,
     /// Capacities that zones have after their next reset.
     capacities: Vec<(ZoneId, Blocks)>,
     /// The number of commands after which the power is lost.
     pub(super) power_until: Option<u64>,
-    /// What holds the device is known to be full.
+    /// The host of the device is known to be full.
     pub(super) host_is_full: bool,
 }
 
@@ -140,7 +139,7 @@ impl FaultPlan {
         self.capacities.push((zone, capacity));
     }
 
-    /// What goes wrong with this command, if anything.
+    /// The effect of the faults on this command, if any.
     pub(super) fn effect_of(&mut self, kind: CommandKind, zone: Option<ZoneId>) -> Option<Effect> {
         let mut effect = None;
         for fault in self.faults.iter_mut() {
@@ -162,7 +161,7 @@ impl FaultPlan {
         effect
     }
 
-    /// The zones whose time has come.
+    /// The state changes that are due.
     pub(super) fn due_states(&mut self, commands: u64) -> Vec<(ZoneId, ZoneState)> {
         let (due, later) = self.states.drain(..).partition(|(at, ..)| *at <= commands);
         self.states = later;
@@ -170,14 +169,14 @@ impl FaultPlan {
         due.into_iter().map(|(_, zone, state)| (zone, state)).collect()
     }
 
-    /// The capacity that the zone has after the reset that happens now, when it changes.
+    /// The new capacity of the zone after the present reset, if it changes.
     pub(super) fn take_capacity(&mut self, zone: ZoneId) -> Option<Blocks> {
         let index = self.capacities.iter().position(|(wanted, _)| *wanted == zone)?;
         Some(self.capacities.remove(index).1)
     }
 }
 
-/// The order in which `count` commands of a batch are carried out.
+/// The order in which `count` commands of a batch are executed.
 pub(super) fn order(count: usize, seed: u64, batch: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     rt::random::Rng::with_seed(mix(seed, batch)).shuffle(&mut order);

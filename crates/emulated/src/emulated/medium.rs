@@ -1,5 +1,5 @@
-//! What an emulated device holds: blocks that share their bytes, so that a copy of a whole device
-//! costs little more than a pointer for each zone.
+//! The contents of an emulated device: blocks that share their bytes, so that a copy of a whole device needs little
+//! more than a pointer for each zone.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,11 +8,11 @@ use rt::random::Rng;
 use zone::machine::Machine;
 use zone::{Blocks, ZoneId, ZoneInfo, ZoneState};
 
-/// The bytes of one write, shared by everything that was ever copied from it.
+/// The bytes of one write, shared by all copies.
 #[derive(Debug)]
 pub(super) struct Payload {
     bytes: Box<[u8]>,
-    /// A hash of each block, made when first asked for.
+    /// A hash of each block, computed when it is first needed.
     hashes: OnceLock<Box<[u64]>>,
 }
 
@@ -35,9 +35,9 @@ impl Payload {
 pub(super) enum Block {
     /// The `at`-th block of a write.
     Data { payload: Arc<Payload>, at: Blocks },
-    /// One word over and over: what it takes to hold a block of a long run's data.
+    /// One repeated word: the compact form of a block of a long run.
     Repeated(u64),
-    /// Nothing was written here although the pointer is beyond it; it reads as zeros.
+    /// Not written although the pointer is beyond it; it reads as zeros.
     Zeros,
     /// The same; it reads as noise.
     Noise(u64),
@@ -81,7 +81,7 @@ impl Block {
 pub(super) struct Contents {
     /// From block 0 to the pointer.
     pub(super) blocks: Arc<Vec<Block>>,
-    /// What the zone held before its last reset, where that is kept.
+    /// The contents before the last reset, if they are kept.
     pub(super) previous: Arc<Vec<Block>>,
 }
 
@@ -90,7 +90,7 @@ impl Contents {
         self.previous = std::mem::take(&mut self.blocks);
     }
 
-    /// What is found at a block that was not written in this life: anything.
+    /// The contents of a block that was not written in this life: anything.
     pub(super) fn remains(&self, block: Blocks, seed: u64) -> Block {
         match seed % 3 {
             0 => Block::Zeros,
@@ -99,7 +99,7 @@ impl Contents {
         }
     }
 
-    /// Lets the zone end at `end` or beyond: blocks up to there that nobody wrote hold remains.
+    /// Extends the zone to `end`: blocks up to there that were not written have old contents, zeros or noise.
     pub(super) fn extend(&mut self, end: Blocks, seed: u64) {
         for block in self.blocks.len() as Blocks..end {
             let remains = self.remains(block, seed);
@@ -107,20 +107,20 @@ impl Contents {
         }
     }
 
-    /// Puts all blocks of a write at the end.
+    /// Appends all blocks of a write.
     pub(super) fn append(&mut self, payload: &Arc<Payload>, blocks: Blocks) {
         let written = (0..blocks).map(|at| Block::Data { payload: Arc::clone(payload), at });
         Arc::make_mut(&mut self.blocks).extend(written);
     }
 
-    /// Puts blocks at the end that each repeat a word, without keeping their bytes; false when some do not.
+    /// Appends blocks that each repeat a word, without storing their bytes; false if some do not.
     pub(super) fn append_repeated(&mut self, bytes: &[u8], block_size: usize) -> bool {
         let Some(blocks) = repeated(bytes, block_size) else { return false };
         Arc::make_mut(&mut self.blocks).extend(blocks);
         true
     }
 
-    /// Puts a block in place, below the end or right at it.
+    /// Stores a block below the end or directly at it.
     pub(super) fn put(&mut self, at: Blocks, block: Block) {
         let blocks = Arc::make_mut(&mut self.blocks);
         match blocks.get_mut(at as usize) {
@@ -145,13 +145,13 @@ impl Medium {
         &mut self.contents[zone.0 as usize]
     }
 
-    /// Changes the state of a zone, whatever it was.
+    /// Changes the state of a zone unconditionally.
     pub(super) fn set_state(&mut self, zone: ZoneId, state: ZoneState) {
         let info = self.machine.zones()[zone.0 as usize];
         self.machine.force(zone, ZoneInfo { state, ..info });
     }
 
-    /// A conventional zone whose block 0 is not there is empty: nothing is written behind it before it is durable.
+    /// Makes a conventional zone without block 0 empty: nothing is written behind block 0 before it is durable.
     pub(super) fn lose_first_block(&mut self, zone: ZoneId) {
         let info = self.machine.zones()[zone.0 as usize];
         let is_alive = !matches!(info.state, ZoneState::ReadOnly | ZoneState::Offline);
@@ -161,7 +161,7 @@ impl Medium {
         }
     }
 
-    /// The device is opened anew: conventional zones in which anything is written are full.
+    /// Applies the effect of reopening the device: conventional zones with data are full.
     pub(super) fn forget_pointers(&mut self) {
         let geometry = self.machine.geometry();
         for zone in (geometry.sequential()..geometry.zones).map(ZoneId) {
@@ -174,15 +174,15 @@ impl Medium {
         }
     }
 
-    /// The block as it is read now, written or not.
+    /// The block as it is read now, whether it is written or not.
     pub(super) fn block(&self, zone: ZoneId, block: Blocks, seed: u64) -> Block {
         let contents = &self.contents[zone.0 as usize];
         let known = contents.blocks.get(block as usize).cloned();
         known.unwrap_or_else(|| contents.remains(block, mix(seed, u64::from(zone.0))))
     }
 
-    /// What the device says of a zone: where the pointer tells nothing, it is made to say anything.
-    pub(super) fn told(&self, zone: ZoneId, info: ZoneInfo, seed: u64) -> ZoneInfo {
+    /// The state that the device reports of a zone: a pointer without meaning gets an arbitrary value.
+    pub(super) fn reported(&self, zone: ZoneId, info: ZoneInfo, seed: u64) -> ZoneInfo {
         if info.state.has_pointer() {
             return info;
         }
@@ -191,12 +191,12 @@ impl Medium {
         ZoneInfo { pointer, ..info }
     }
 
-    /// A number that two devices share when they hold the same.
+    /// A digest that is equal for devices with equal contents.
     pub(super) fn digest(&self) -> u64 {
         self.sum(Block::hash)
     }
 
-    /// The same, with all noise taken for one.
+    /// The same, with all noise treated as equal.
     pub(super) fn digest_ignoring_noise(&self) -> u64 {
         self.sum(|block, block_size| match block {
             Block::Noise(_) => 2,
@@ -231,17 +231,17 @@ fn repeat(word: u64, into: &mut [u8]) {
     into.chunks_exact_mut(WORD).for_each(|place| place.copy_from_slice(&word.to_ne_bytes()));
 }
 
-/// The word that each of these blocks repeats; none unless all do.
+/// The blocks, each as its repeated word; `None` unless every block repeats one.
 fn repeated(bytes: &[u8], block_size: usize) -> Option<Vec<Block>> {
     let word_of = |block: &[u8]| {
         let (first, rest) = block.split_at(WORD);
-        // What equals itself moved on by a word repeats the first.
+        // Data that equals itself shifted by a word repeats the first word.
         (rest == &block[..rest.len()]).then(|| u64::from_ne_bytes(first.try_into().expect("split at a word")))
     };
     bytes.chunks_exact(block_size).map(|block| word_of(block).map(Block::Repeated)).collect()
 }
 
-/// Two numbers made one, so that each bit of both counts.
+/// Mixes two numbers into one that depends on each bit of both.
 pub(super) fn mix(a: u64, b: u64) -> u64 {
     let mixed = (a.rotate_left(23) ^ b).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed ^ mixed >> 29

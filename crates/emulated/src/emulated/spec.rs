@@ -1,13 +1,13 @@
-//! What an emulated device looks like.
+//! The specification of an emulated device.
 
 use zone::{Blocks, Geometry};
 
-/// The shape of an emulated device, and the seed of everything it is free to choose.
+/// The shape of an emulated device, and the seed of all its random choices.
 #[derive(Clone, Debug)]
 pub struct Spec {
     /// Bytes of a logical block.
     pub block_size: u32,
-    /// The capacity of each zone, in blocks; as many as there are zones, not all alike.
+    /// The capacity of each zone, in blocks. Capacities may differ.
     pub capacities: Vec<Blocks>,
     /// How many zones may be open at once.
     pub max_open: u32,
@@ -15,11 +15,11 @@ pub struct Spec {
     pub max_active: u32,
     /// The largest append, in blocks.
     pub max_append: Blocks,
-    /// How many zones, the last ones, have no pointer once the power was lost.
+    /// The number of zones, the last ones, that have no pointer after a power loss.
     pub conventional: u32,
-    /// How much could be read in the time that it takes to begin elsewhere.
+    /// How many bytes could be read in the time of one seek.
     pub seek_bytes: u32,
-    /// Decides where appends of one batch land, and what is found where nothing is promised.
+    /// Determines where appends of one batch land, and the contents of lost blocks.
     pub seed: u64,
 }
 
@@ -38,7 +38,7 @@ impl Spec {
         }
     }
 
-    /// One more zone at the end, of another capacity.
+    /// One more zone at the end, with another capacity.
     pub fn last_zone(mut self, capacity: Blocks) -> Self {
         self.capacities.push(capacity);
         self
@@ -62,7 +62,7 @@ impl Spec {
         self
     }
 
-    /// A disk, which has to move something to begin elsewhere.
+    /// A disk, which has to seek.
     pub fn disk(mut self) -> Self {
         self.seek_bytes = Geometry::SEEK_BYTES_OF_DISK;
         self
@@ -79,8 +79,8 @@ impl Spec {
         Spec::new(4096, 32, 256)
     }
 
-    /// What a device with 96-MiB zones is, made small: no size is a power of two, the capacities are
-    /// not all alike, and the last zone is a runt.
+    /// A small version of a device with 96-MiB zones: no size is a power of two, the capacities differ, and the last
+    /// zone is smaller.
     pub fn odd() -> Self {
         let mut spec = Spec::new(4096, 30, 240).max_append(60).last_zone(77);
         spec.capacities.iter_mut().skip(3).step_by(5).for_each(|capacity| *capacity = 231);
@@ -97,22 +97,22 @@ impl Spec {
         Spec::new(65536, 32, 40).max_append(16)
     }
 
-    /// The fewest zones that may be active on any device that is supported: 6.
+    /// The smallest supported limit of active zones: 6.
     pub fn six_active() -> Self {
         Spec::new(4096, 32, 256).limits(6, 6)
     }
 
-    /// Few and small zones, for scenarios that are crashed at every command.
+    /// Few and small zones, for scenarios with a crash at every command.
     pub fn tiny() -> Self {
         Spec::new(4096, 24, 64).limits(8, 8).max_append(32)
     }
 
-    /// What zoned flash is, made small: some of its zones keep no pointer.
+    /// A small version of zoned flash: some of its zones have no persistent pointer.
     pub fn with_conventional() -> Self {
         Spec::new(4096, 30, 128).conventional(6)
     }
 
-    /// All typical shapes, each with its name.
+    /// All typical shapes with their names.
     pub fn all() -> Vec<(&'static str, Spec)> {
         vec![
             ("power of two", Spec::power_of_two()),
@@ -125,7 +125,7 @@ impl Spec {
         ]
     }
 
-    /// What the device says of itself.
+    /// The geometry of the device.
     pub fn geometry(&self) -> Geometry {
         assert!(
             self.block_size.is_power_of_two() && (512..=65536).contains(&self.block_size),

@@ -1,16 +1,16 @@
-//! Every state that a device may be found in after a loss of power, by number.
+//! Every state of a device after a power loss, by number.
 //!
-//! What happened since the last flush leaves each zone by itself a choice: how many of its resets hold; where
-//! the pointer is found, at any block from where it was to where it had come; which of the blocks below it are
-//! there; and whether the zone comes back full, in which case the pointer tells nothing. The number of a state
-//! is written in mixed radix with a digit for each zone, so that all numbers below the count are all states.
-//! The count doubles with each block that is not flushed: where it does not fit into 64 bits there is none.
+//! The changes since the last flush leave independent choices for each zone: how many of its resets are kept; the
+//! pointer, at any block from the durable to the latest one; which of the blocks below it are present; and whether
+//! the zone becomes full, in which case the pointer has no meaning. The number of a state has one digit for each zone
+//! in mixed radix. So the numbers below the count are exactly the states. The count doubles with each block that is
+//! not flushed. If it does not fit into 64 bits, there are no numbers.
 //!
-//! Of a conventional zone there is no pointer: several numbers stand for the same, all those without its first
-//! block for an empty zone.
+//! A conventional zone has no pointer. So several numbers stand for the same state: all those without its first block
+//! are an empty zone.
 //!
-//! What is *not* numbered: what is read at a block that was lost (zeros, what was there before the last reset,
-//! noise), which follows from the seed.
+//! *Not* numbered are the contents of lost blocks (zeros, the contents before the last reset, noise), which follow
+//! from the seed.
 
 use std::sync::Arc;
 
@@ -20,44 +20,45 @@ use super::crash::{Change, keep_within_limit};
 use super::medium::{Block, Medium, Payload};
 use zone::{Blocks, ZoneId, ZoneInfo, ZoneState};
 
-/// Blocks of one zone that are not flushed, at most: with more there are too many states to number.
+/// The largest number of unflushed blocks of one zone: with more, there are too many states to number.
 const BLOCKS_MAX: usize = 60;
 
 /// All states after one window.
 pub(super) struct States<'a> {
     durable: &'a Medium,
     window: &'a [Change],
-    /// For each zone its lives in the window: the one that was durable, and one after each reset.
+    /// For each zone its lives in the window: the durable one, and one after each reset.
     zones: Vec<Vec<ZoneLife<'a>>>,
 }
 
-/// One life of a zone, as far as it is not durable.
+/// The part of one life of a zone that is not durable.
 #[derive(Default)]
 struct ZoneLife<'a> {
-    /// The capacity from the reset on that it begins with, when that changed it.
+    /// The capacity after the reset with which it begins, if that changed it.
     capacity: Option<Blocks>,
-    /// The pointer where the window, or the life, begins.
+    /// The pointer at the beginning of the window or of the life.
     begin: Blocks,
-    /// What was appended: each block by its write and its place in that.
+    /// The appended blocks: each with its write and its index in the write.
     written: Vec<(&'a Arc<Payload>, Blocks)>,
-    /// It can be found full although blocks are free: it is active, or was finished.
+    /// It may become full although blocks are free: it is active, or was finished.
     may_be_full: bool,
 }
 
 impl ZoneLife<'_> {
-    /// With the pointer told: for each place of the pointer every subset of what is below. Full: every subset.
+    /// With a pointer: for each pointer every subset of the blocks below it. Full: every subset.
     fn count(&self) -> Option<u64> {
         let blocks = self.written.len();
-        (blocks <= BLOCKS_MAX).then(|| self.pointer_told() + if self.may_be_full { 1 << blocks } else { 0 })
+        (blocks <= BLOCKS_MAX)
+            .then(|| self.count_with_pointer() + if self.may_be_full { 1 << blocks } else { 0 })
     }
 
-    fn pointer_told(&self) -> u64 {
+    fn count_with_pointer(&self) -> u64 {
         (2 << self.written.len()) - 1
     }
 
-    /// How many of the blocks the pointer is beyond, which of them are there, and whether the zone is full.
+    /// How many of the blocks are below the pointer, which of them are present, and whether the zone is full.
     fn choice(&self, digit: u64) -> (u32, u64, bool) {
-        match digit.checked_sub(self.pointer_told()) {
+        match digit.checked_sub(self.count_with_pointer()) {
             Some(there) => (self.written.len() as u32, there, true),
             None => {
                 let beyond = (digit + 1).ilog2();
@@ -68,7 +69,7 @@ impl ZoneLife<'_> {
 }
 
 impl<'a> States<'a> {
-    /// Of what was durable and the changes since.
+    /// The states that follow from the durable state and the changes since.
     pub(super) fn of(durable: &'a Medium, window: &'a [Change], block_size: usize) -> Self {
         let first = |info: &ZoneInfo| ZoneLife {
             begin: info.pointer,
@@ -94,12 +95,12 @@ impl<'a> States<'a> {
         States { durable, window, zones }
     }
 
-    /// How many there are; none when that is no number of 64 bits.
+    /// The number of states; `None` if it does not fit into 64 bits.
     pub(super) fn count(&self) -> Option<u64> {
         self.zones.iter().try_fold(1_u64, |count, lives| count.checked_mul(radix(lives)?))
     }
 
-    /// The device in one of them.
+    /// The device in one of the states.
     pub(super) fn state(&self, number: u64, mut rng: Rng) -> Medium {
         let mut medium = self.durable.clone();
         let mut rest = number;
@@ -108,13 +109,13 @@ impl<'a> States<'a> {
             self.settle(&mut medium, zone, lives, rest % radix, &mut rng);
             rest /= radix;
         }
-        self.apply_for_good(&mut medium);
+        self.apply_permanent_changes(&mut medium);
         medium.forget_pointers();
         keep_within_limit(&mut medium, &mut rng);
         medium
     }
 
-    /// Takes a zone to the life that the digit says, and leaves of it what the rest of the digit says.
+    /// Puts a zone into the life that the digit selects, and keeps the blocks that the rest of the digit selects.
     fn settle(
         &self,
         medium: &mut Medium,
@@ -141,8 +142,8 @@ impl<'a> States<'a> {
         unreachable!("a digit is below the sum of its lives' counts");
     }
 
-    /// Damage and zones that changed their state for good are never undone.
-    fn apply_for_good(&self, medium: &mut Medium) {
+    /// Applies damage and permanent state changes, which are never undone.
+    fn apply_permanent_changes(&self, medium: &mut Medium) {
         for change in self.window {
             match change {
                 Change::SetState { zone, state } => medium.set_state(*zone, *state),

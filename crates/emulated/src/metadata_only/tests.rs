@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn zeros_are_read_and_not_kept() {
+fn zeros_are_readable_and_not_stored() {
     let geometry = Geometry {
         block_size: 4096,
         zones: 8,
@@ -23,7 +23,7 @@ fn zeros_are_read_and_not_kept() {
     assert!(matches!(beyond, Err(DeviceError::Unwritten { zone: ZoneId(3), block: 6 })), "{beyond:?}");
     device.reset(zone).unwrap();
     assert_eq!((device.stored_bytes(), device.report_zone(zone).unwrap().pointer), (0, 0));
-    // What it kept for the last life is used again.
+    // The stored blocks of the last life are reused.
     device.append(zone, &[5; 4096]).unwrap();
     device.append(ZoneId(4), &[6; 4096]).unwrap();
     assert_eq!(device.state.lock().blocks, 2);

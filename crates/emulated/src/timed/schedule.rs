@@ -1,26 +1,26 @@
-//! When commands are complete: channels and links. DeviceTimes are nanoseconds of one clock.
+//! Computes when commands are complete, with channels and links. Times are nanoseconds of one clock.
 
 use zone::ZoneId;
 
-/// How fast a device is.
+/// The speed of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Model {
-    /// Channels, over which zones are spread by number.
+    /// The number of channels, over which zones are distributed by number.
     pub channels: u32,
-    /// Bytes that the whole device takes in a second.
+    /// The write bandwidth of the whole device.
     pub write_bytes_per_s: u64,
-    /// Bytes that the whole device gives in a second.
+    /// The read bandwidth of the whole device.
     pub read_bytes_per_s: u64,
-    /// The least that a write takes.
+    /// The shortest time of a write.
     pub write_ns_min: u64,
-    /// The least that a read takes.
+    /// The shortest time of a read.
     pub read_ns_min: u64,
-    /// What a reset takes.
+    /// The time of a reset.
     pub reset_ns: u64,
-    /// What a flush takes, on no channel.
+    /// The time of a flush, which occupies no channel.
     pub flush_ns: u64,
-    /// How much longer a command takes at most that does not go on where the one before it on its channel has ended. What
-    /// lies ahead in the same zone is reached in the time that reading up to there would have taken.
+    /// The longest additional time of a command that does not begin where the previous one on its channel ended. A
+    /// place ahead in the same zone is reached in the time that reading up to it would take.
     pub seek_ns: u64,
 }
 
@@ -40,8 +40,8 @@ impl Model {
         }
     }
 
-    /// A disk of shingled tracks: one arm, 250 MB/s either way, 8 ms to go elsewhere, which no more than 100 µs are
-    /// without; 8 ms for a flush, 10 ms for a reset.
+    /// An SMR disk: one arm, 250 MB/s for reads and writes, at least 100 µs for each command, 8 ms for a seek or a
+    /// flush, 10 ms for a reset.
     pub fn shingled() -> Model {
         Model {
             channels: 1,
@@ -65,7 +65,7 @@ impl Model {
         (u128::from(bytes) * 1_000_000_000 / u128::from(per_second)) as u64
     }
 
-    /// How long a command takes when it waits for nobody.
+    /// How long a command takes without queueing.
     fn service_ns(&self, kind: CommandClass, bytes: u64) -> u64 {
         let least = match kind {
             CommandClass::Read => self.read_ns_min,
@@ -77,7 +77,7 @@ impl Model {
     }
 }
 
-/// What a command does.
+/// The classes of commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandClass {
     /// Reads.
@@ -90,46 +90,46 @@ pub enum CommandClass {
     Flush,
 }
 
-/// What commands of one kind have taken.
+/// The times of the commands of one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassTimes {
-    /// How many there were.
+    /// The number of commands.
     pub commands: u64,
-    /// What they moved.
+    /// The bytes that they transferred.
     pub bytes: u64,
-    /// What they take when nobody is in their way.
+    /// Their time without queueing.
     pub service_ns: u64,
-    /// How much longer they took, because others were.
+    /// Their time in queues.
     pub waited_ns: u64,
-    /// The longest that one waited.
+    /// The longest time in queues of one command.
     pub waited_ns_max: u64,
 }
 
-/// What commands have taken.
+/// The times of commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceTimes {
     spent: [ClassTimes; 4],
 }
 
 impl DeviceTimes {
-    /// Commands of one kind.
+    /// The times of one class.
     pub fn of(&self, kind: CommandClass) -> ClassTimes {
         self.spent[kind as usize]
     }
 }
 
-/// What a command asks of the device.
+/// The resources that a command needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Demand {
-    /// None: no channel is occupied.
+    /// `None`: no channel is occupied.
     pub(super) zone: Option<ZoneId>,
     pub(super) kind: CommandClass,
     pub(super) bytes: u64,
-    /// Where it begins in its zone; None: where the last append to it has ended.
+    /// Its start in the zone; `None`: the end of the last append to the zone.
     pub(super) at: Option<u64>,
 }
 
-/// Where a channel's last command has ended.
+/// The place where a channel's last command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Head {
     zone: ZoneId,
@@ -139,10 +139,10 @@ struct Head {
 /// The queues of a device.
 pub(super) struct Schedule {
     model: Model,
-    /// When each channel has nothing more to do.
+    /// The time at which each channel becomes idle.
     channels: Vec<u64>,
     heads: Vec<Option<Head>>,
-    /// When the link has nothing more to move: reads, writes.
+    /// The time at which each link becomes idle: reads, writes.
     links: [u64; 2],
     times: DeviceTimes,
 }
@@ -159,7 +159,8 @@ impl Schedule {
         }
     }
 
-    /// Commands that are issued together; when the last is complete. Issue in the order of times.
+    /// Issues commands together and returns the time at which the last is complete. Calls must be in the order of
+    /// time.
     pub(super) fn issue(&mut self, now: u64, demands: &[Demand]) -> u64 {
         demands.iter().map(|demand| self.issue_one(now, demand)).max().unwrap_or(now)
     }
@@ -189,7 +190,7 @@ impl Schedule {
         complete
     }
 
-    /// What it takes to get there, and leaves the head where the command ends.
+    /// The seek time of a command. Moves the head to the end of the command.
     fn seek_ns(&mut self, demand: &Demand) -> u64 {
         let Some(zone) =
             demand.zone.filter(|_| matches!(demand.kind, CommandClass::Read | CommandClass::Write))
