@@ -1,27 +1,27 @@
-//! A view of zones as a block device of Linux, by ublk: the kernel's driver for block devices that a process serves.
+//! A view of zones as a block device of Linux with ublk, the kernel's driver for block devices that a process serves.
 //!
 //! ```text
 //! programs --> /dev/ublkbN --> the kernel's driver --> /dev/ublkcN --> this process --> the device
 //! ```
 //!
-//! Beginning: the driver is told what the device is (`control`), one thread waits for requests (`queue`), workers carry
-//! them out (`answer`), the device is started and the kernel asks for its zones. End: the device is stopped, the kernel
-//! gives back what waits for requests, the threads end, its number is freed. A process that is killed takes its device
-//! with it: whoever uses it gets errors from then on, and what was not flushed may be lost, as with a device that was
-//! pulled out.
+//! Start: the driver receives the shape of the device (`control`), one thread waits for requests (`queue`), workers
+//! execute them (`answer`), the device is started, and the kernel reports its zones. End: the device is stopped, the
+//! kernel returns the commands that wait for requests, the threads end, and the number of the device is freed. If the
+//! process is killed, its device disappears: its users get errors, and unflushed data may be lost, as with a device
+//! that was unplugged.
 //!
-//! **Whose device.** Devices are known to the driver by small numbers, which it gives again when they are free. A server
-//! has `/dev/ublkcN` open until it has freed the number, so that what it does to N it does to its own. Who ends a device
-//! of another process looks whether it is Polder's, by a mark that the driver keeps, and does what follows in one turn
-//! (`ending`): nobody of Polder takes or frees a number meanwhile.
+//! **Ownership.** The driver identifies devices by small numbers and reuses free numbers. A server has `/dev/ublkcN`
+//! open until it has freed the number. So its commands for N affect its own device. A process that removes a device
+//! of another process first checks that it is Polder's, by a mark that the driver stores, and does everything under
+//! one lock (`removal`): no other process of Polder takes or frees a number meanwhile.
 //!
-//! **Order.** The kernel has one write at a time under way for each zone, and any number of appends; workers answer in
-//! any order. A flush is answered when the device below has flushed, and nothing is kept here that it would not know.
+//! **Order.** The kernel has one write in flight for each zone, and any number of appends; workers answer in any
+//! order. A flush is answered when the device below has flushed, and there is no cache here that it would miss.
 //!
-//! **Memory.** The bytes of a request are copied from and to the kernel (`UBLK_F_USER_COPY`, which zones demand). A
-//! read gives all bytes that were asked for, so nothing of the kernel's memory is seen.
+//! **Memory.** The bytes of a request are copied from and to the kernel (`UBLK_F_USER_COPY`, which zones require). A
+//! read returns all requested bytes, so no memory of the kernel is exposed.
 //!
-//! It is for root, keeps no device over the end of its process, and knows no discarding (zones are reset).
+//! It requires root. No device outlives its process. Discards are not supported, because zones are reset.
 
 mod abi;
 mod answer;
@@ -51,40 +51,40 @@ use crate::{Po2Shape, Po2View};
 use zone::zoned::port::AlignedBuffer;
 use zone::zoned::report::{SECTOR, Zone};
 
-/// Threads that carry out requests: as many as a device can do something with at once, and no more than one core
-/// can keep busy.
+/// The number of threads that execute requests: as many commands as a device can use concurrently, and no more than
+/// one core can keep busy.
 const WORKERS: usize = 16;
-/// What a worker moves at once.
+/// The largest transfer of a worker in bytes.
 const BUFFER_BYTES: usize = 512 << 10;
-/// The largest request that the driver can tell of.
+/// The largest request that the driver supports.
 const REQUEST_BYTES_MAX: usize = 32 << 20;
-/// What a server may leave with the driver, which makes nothing of it: the device is Polder's.
+/// A mark that the driver stores for the server: the device is Polder's.
 const MARK: u64 = u64::from_be_bytes(*b"polderp2");
 /// Blocks may not be larger than the smallest page that the kernel has.
 const PAGE_BYTES: u32 = 4096;
 
-/// Why there is no block device.
+/// Why a block device cannot be made or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum UblkError {
-    /// The kernel's half is missing.
+    /// The kernel has no ublk driver.
     #[error("the kernel has no ublk; load its module with `modprobe ublk_drv` (Linux 6.6 or later)")]
     NoDriver,
-    /// It knows no zones.
+    /// The driver does not support zones.
     #[error("the kernel's ublk knows no zones; use Linux 6.6 or later, with zoned block devices")]
     NoZones,
-    /// Only root may.
+    /// The process is not root.
     #[error("only root may make block devices; run this as root")]
     NotPermitted,
-    /// What is served is not what the kernel can have.
+    /// The kernel does not support a device of this shape.
     #[error("{0}")]
     Unsuitable(String),
-    /// The system refused.
+    /// The system refused an operation.
     #[error("the kernel does not {0}: {1}")]
     Refused(&'static str, io::Error),
-    /// Somebody uses the device.
+    /// The device is in use.
     #[error("{} is in use; unmount it or end what uses it first", .0.display())]
     InUse(PathBuf),
-    /// Another program than Polder serves it.
+    /// A program other than Polder serves it.
     #[error("{} is served by another program than Polder; end it with that", .0.display())]
     Foreign(PathBuf),
 }
@@ -97,8 +97,8 @@ pub struct UblkDevice {
     threads: Mutex<Option<Threads>>,
 }
 
-/// `/dev/ublkcN`, open: as long as it is, N means this device. Closed when the device is gone, and when requests cannot
-/// be served any more: the kernel ends those that there are then.
+/// `/dev/ublkcN`, open: until it is closed, N identifies this device. It is closed when the device has been removed,
+/// and when requests can no longer be served: then the kernel ends pending requests.
 #[derive(Clone)]
 struct Opened(Arc<Mutex<Option<Arc<File>>>>);
 
@@ -131,14 +131,14 @@ impl UblkDevice {
                 _ => UblkError::Refused("make a device", error),
             })?;
         let opened = open_served(made.device).map_err(|error| {
-            // There is nobody to tell of a further error.
+            // A further error cannot be reported.
             let _ = control.remove(made.device, None);
             UblkError::Refused("open the device that serves it", error)
         })?;
         let opened = Opened(Arc::new(Mutex::new(Some(Arc::new(opened)))));
         let device = UblkDevice { control, number: made.device, opened, threads: Mutex::new(None) };
         let started = device.begin(&made, &mut parameters, view);
-        // Until it is started it looks like one whose process is about to end.
+        // Until it is started, it looks like a device whose process is about to end. So the lock is held until here.
         drop(lock);
         if started.is_err() {
             let _ = device.control.stop(device.number);
@@ -161,8 +161,8 @@ impl UblkDevice {
     fn serve(&self, view: Po2View) -> io::Result<()> {
         let device = self.opened.get().ok_or(Errno::NODEV)?;
         let (view, finished) = (Arc::new(view), Arc::new(Finished::new()?));
-        let (jobs, asked) = mpsc::channel();
-        let asked = Arc::new(Mutex::new(asked));
+        let (jobs, request) = mpsc::channel();
+        let request = Arc::new(Mutex::new(request));
         let mut workers = Vec::new();
         for number in 0..WORKERS {
             let worker = Worker {
@@ -170,8 +170,8 @@ impl UblkDevice {
                 device: Arc::clone(&device),
                 finished: Arc::clone(&finished),
             };
-            let asked = Arc::clone(&asked);
-            workers.push(rt::thread::spawn(&format!("polder-ublk-{number}"), move || worker.work(&asked))?);
+            let request = Arc::clone(&request);
+            workers.push(rt::thread::spawn(&format!("polder-ublk-{number}"), move || worker.work(&request))?);
         }
         let (ready, is_ready) = mpsc::channel();
         let opened = self.opened.clone();
@@ -192,23 +192,23 @@ impl UblkDevice {
         path_of(self.number)
     }
 
-    /// Takes the device away; what it has under way is finished. Without `force`, whoever uses it is in the way. Of one
-    /// that is gone already nothing is done.
+    /// Stops the device after the requests in flight. Fails without `force` if the device is in use. Does nothing if
+    /// it is stopped already.
     pub fn stop(&self, force: bool) -> Result<(), UblkError> {
         let Some(_opened) = self.opened.get() else { return Ok(()) };
         stop(&self.control, self.number, force)
     }
 
-    /// Waits until the device is gone, by whomever it was stopped.
+    /// Waits until the device was stopped, by this or another process, and frees its number.
     pub fn wait(&self) -> Result<(), UblkError> {
         let ended = self.join().map_err(|error| UblkError::Refused("hand over requests any more", error));
         let _lock = DriverLock::take()?;
-        // Where the queue failed, what it had open was closed. What opens now is still this device: only a server that is
-        // gone leaves one that can be opened.
+        // If the queue failed, it has closed `/dev/ublkcN`. If that can be opened now, it is still this device: only
+        // a device whose server is gone can be opened.
         let Some(opened) = self.opened.take().or_else(|| open_served(self.number).ok().map(Arc::new)) else {
             return ended;
         };
-        // Where the kernel took the device away because the queue ended, this finds it stopped.
+        // If the kernel removed the device because the queue ended, it is stopped already.
         let _ = self.control.stop(self.number);
         let removed = self.control.remove(self.number, Some(opened));
         ended.and(removed.map_err(|error| UblkError::Refused("free the device's number", error)))
@@ -223,7 +223,7 @@ impl UblkDevice {
     }
 }
 
-/// Opens what a server has open; nobody else can meanwhile.
+/// Opens the device as its server does; no other process can open it meanwhile.
 fn open_served(number: u32) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).open(served_path(number))
 }
@@ -236,7 +236,7 @@ fn path_of(number: u32) -> PathBuf {
     format!("/dev/ublkb{number}").into()
 }
 
-/// What is asked of the driver.
+/// The properties that are requested from the driver.
 fn wanted(request_bytes_max: u32) -> DeviceInfo {
     DeviceInfo {
         queues: 1,
@@ -248,7 +248,7 @@ fn wanted(request_bytes_max: u32) -> DeviceInfo {
     }
 }
 
-/// What the kernel is told of a view, or why it cannot have it.
+/// The parameters of a view for the kernel, or the reason why the kernel does not support it.
 fn parameters(shape: &Po2Shape) -> Result<Parameters, UblkError> {
     let unsuitable = |why: String| Err(UblkError::Unsuitable(why));
     let block = shape.block_size;
@@ -262,7 +262,7 @@ fn parameters(shape: &Po2Shape) -> Result<Parameters, UblkError> {
     let request_bytes = request_bytes(shape.zones);
     if request_bytes > REQUEST_BYTES_MAX {
         return unsuitable(format!(
-            "it has {} zones; the kernel's driver cannot be told of so many",
+            "it has {} zones; the kernel's driver does not support so many",
             shape.zones
         ));
     }
@@ -288,8 +288,9 @@ fn parameters(shape: &Po2Shape) -> Result<Parameters, UblkError> {
     })
 }
 
-/// The largest request: one in which all zones can be reported at once. The driver would ask for them in several, but
-/// numbers those of each from 0 on, so that the kernel takes what is beyond the first for conventional zones.
+/// The size of the largest request, in which all zones can be reported. The driver would split a report into several
+/// requests, but number the zones of each from 0. Then the kernel would take the zones behind the first request for
+/// conventional ones.
 fn request_bytes(zones: u32) -> usize {
     let report = zones as usize * size_of::<Zone>();
     report.next_multiple_of(PAGE_BYTES as usize).max(BUFFER_BYTES)
@@ -301,7 +302,7 @@ fn run_queue(
     jobs: Sender<Job>,
     ready: &Sender<io::Result<()>>,
 ) -> io::Result<()> {
-    // Nobody waits any more for what cannot be sent.
+    // If sending fails, the receiver no longer waits.
     match Queue::new(device, finished, jobs) {
         Ok(queue) => {
             let _ = ready.send(Ok(()));
@@ -314,7 +315,7 @@ fn run_queue(
     }
 }
 
-/// What carries out requests.
+/// A thread that executes requests.
 struct Worker {
     view: Arc<Po2View>,
     device: Arc<File>,
@@ -322,20 +323,20 @@ struct Worker {
 }
 
 impl Worker {
-    /// Until no more come.
-    fn work(&self, asked: &Mutex<Receiver<Job>>) {
+    /// Runs until there are no more requests.
+    fn work(&self, request: &Mutex<Receiver<Job>>) {
         let mut buffer = AlignedBuffer::new(BUFFER_BYTES);
         loop {
-            let next = asked.lock().recv();
+            let next = request.lock().recv();
             let Ok(job) = next else { return };
             let payload = Bytes { device: &self.device, at: abi::position(job.tag) };
-            let answer = answer(&self.view, &job.asked, &payload, buffer.bytes_mut());
+            let answer = answer(&self.view, &job.request, &payload, buffer.bytes_mut());
             self.finished.note(job.tag, answer);
         }
     }
 }
 
-/// The bytes of a request, at a place of `/dev/ublkcN`.
+/// The bytes of a request, at an offset of `/dev/ublkcN`.
 struct Bytes<'a> {
     device: &'a File,
     at: u64,

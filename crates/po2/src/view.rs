@@ -1,29 +1,29 @@
-//! A zoned device whose zones are no power of two, offered as one whose zones are.
+//! A view of a zoned device whose zone size is no power of two, as a device whose zone size is one.
 //!
-//! Linux makes a block device only of what has zones of a power of two, and most programs take that for granted.
-//! Here each zone begins at a multiple of the next power of two, and takes what it takes:
+//! Linux makes a block device only of zones of a power of two, and most programs assume that. In the view, each zone
+//! begins at a multiple of the next power of two, and keeps its capacity:
 //!
 //! ```text
 //! device   |0      |1      |2      |          a zone every 96 MiB
 //!          |       |       \______  \______
-//! view     |0      ..|1      ..|2      ..|    a zone every 128 MiB, which takes 96 MiB
+//! view     |0      ..|1      ..|2      ..|    a zone every 128 MiB with a capacity of 96 MiB
 //! ```
 //!
-//! What is between a zone's capacity and the next zone (`..`) is not on the device. It reads as zeros and takes no
-//! write; a read that touches it is split, and the device is asked for the rest. Commands for whole zones go through.
-//! So the view does what a device does that has zones of that size and that capacity, and nothing is stored for it:
-//! the same device can be used through the view and without it in turn.
+//! The range between a zone's capacity and the next zone (`..`) does not exist on the device. It reads as zeros and
+//! accepts no writes. A read that touches it is split, and the rest is read from the device. Commands for whole zones
+//! are passed on. So the view behaves like a device with this zone size and this capacity, and nothing is stored for
+//! it: the same device can be used with the view and without it in turn.
 //!
-//! **Offered is** a device whose zones are all written in order and are alike; the last may be shorter. **Refused is**
-//! what needs no view, because its zones are powers of two already, and what the kernel would not take as a zoned
-//! device: conventional zones (they would have to take all of their size) and zones of different capacities.
+//! **Accepted is** a device with equal sequential zones; the last may be smaller. **Refused is** a device that needs
+//! no view because its zones are powers of two already, and a device that the kernel would not accept as zoned: one
+//! with conventional zones (their capacity must equal their size) or with different capacities.
 //!
-//! | file | is |
+//! | file | contents |
 //! |---|---|
-//! | `map` | the arithmetic of places, which does no I/O |
+//! | `map` | the arithmetic of places, without I/O |
 //!
-//! It keeps no state of zones, orders nothing, and does not look at what is in them: of writes at the pointer there
-//! may be one at a time for each zone, of appends many, as on the device itself.
+//! The view has no state of zones, orders nothing, and does not read the contents of zones. For each zone there may
+//! be one write at the pointer at a time, and any number of appends, as on the device itself.
 
 mod map;
 
@@ -45,39 +45,39 @@ pub struct Po2View {
     map: Map,
 }
 
-/// What the view is, in bytes where nothing else is said.
+/// The shape of the view, in bytes unless stated otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Po2Shape {
-    /// What is read and written as a whole.
+    /// The block size.
     pub block_size: u32,
     /// Number of zones.
     pub zones: u32,
-    /// From one zone to the next in the view: a power of two.
+    /// The zone size in the view: a power of two.
     pub zone_bytes: u64,
-    /// From one zone to the next on the device.
+    /// The zone size on the device.
     pub device_zone_bytes: u64,
-    /// What a zone takes; the last may take less.
+    /// The capacity of a zone; that of the last may be smaller.
     pub capacity: u64,
-    /// How many zones may be open, if that is limited.
+    /// The limit of open zones, if there is one.
     pub max_open: Option<u32>,
-    /// How many zones may be active, if that is limited.
+    /// The limit of active zones, if there is one.
     pub max_active: Option<u32>,
     /// The largest write.
     pub write_bytes_max: usize,
-    /// The largest append whose place the device chooses; 0 if it does not do that.
+    /// The largest append whose place the device chooses; 0 if it does not support such appends.
     pub append_bytes_max: usize,
 }
 
 /// A zone of the view, in bytes from the beginning of the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Po2Zone {
-    /// Where it begins.
+    /// Its start.
     pub start: u64,
-    /// What it takes.
+    /// Its capacity.
     pub capacity: u64,
-    /// How much of that was written; meaningless unless the state has a pointer.
+    /// The write pointer relative to `start`; it has no meaning unless the state has a pointer.
     pub written: u64,
-    /// What it can do.
+    /// Its state.
     pub state: ZoneState,
 }
 
@@ -86,17 +86,16 @@ pub struct Po2Zone {
 pub enum ZoneChange {
     /// Makes it empty.
     Reset,
-    /// Takes a slot for writing.
+    /// Opens it.
     Open,
-    /// Gives the slot back.
+    /// Closes it.
     Close,
     /// Makes it full.
     Finish,
 }
 
 impl Po2View {
-    /// Opens a device, and keeps it from others until the view is dropped. The error says why where there is nothing
-    /// to offer.
+    /// Opens a device, and locks it until the view is dropped. The error contains the reason if there can be no view.
     pub fn open(path: &Path) -> Result<Po2View, FileError> {
         let unfit = |why: String| FileError::Unsuitable { path: path.to_owned(), why };
         let port = exclusive_port(path)?.ok_or_else(|| unfit("it has no zones of its own".to_owned()))?;
@@ -108,16 +107,16 @@ impl Po2View {
         Po2View::of(port).map_err(failed)?.map_err(|why| unfit(why.to_string()))
     }
 
-    /// The view of what a port leads to.
+    /// The view of the device of a port.
     pub(crate) fn of(port: Box<dyn Port>) -> io::Result<Result<Po2View, Po2Error>> {
         let zones = report_all(&*port)?;
         Ok(Map::of(port.limits().block_size, &zones).map(|map| Po2View { port, map }))
     }
 
-    /// What the view is.
+    /// The shape of the view.
     pub fn shape(&self) -> Po2Shape {
         let limits: &Limits = self.port.limits();
-        // More than there are zones is no limit.
+        // A limit that is not below the number of zones is none.
         let limit = |most: Option<u32>| most.filter(|&most| most < self.map.zones());
         Po2Shape {
             block_size: limits.block_size,
@@ -132,16 +131,21 @@ impl Po2View {
         }
     }
 
-    /// Zones from this one on, at most so many; none beyond the end.
+    /// Reports zones from `first` on, at most `most`; none beyond the end.
     pub fn report(&self, first: u32, most: usize) -> io::Result<Vec<Po2Zone>> {
         let mut zones: Vec<Po2Zone> = Vec::new();
         while zones.len() < most {
             let Some(from) = self.map.zone_on_device(first as usize + zones.len()) else { break };
-            let told = self.port.report(from, most - zones.len())?;
-            if told.is_empty() {
+            let reported = self.port.report(from, most - zones.len())?;
+            if reported.is_empty() {
                 break;
             }
-            zones.extend(told.iter().map(|told| self.shown(told)).collect::<io::Result<Vec<_>>>()?);
+            zones.extend(
+                reported
+                    .iter()
+                    .map(|reported| self.zone_in_view(reported))
+                    .collect::<io::Result<Vec<_>>>()?,
+            );
         }
         Ok(zones)
     }
@@ -170,13 +174,13 @@ impl Po2View {
         self.port.write(place, from)
     }
 
-    /// Whether a write would stay within what its zone takes.
+    /// Checks that a write is within the capacity of its zone.
     pub(crate) fn check_write(&self, at: u64, bytes: usize) -> io::Result<()> {
         self.check_unit(at, bytes)?;
         self.map.write_on_device(at, bytes as u64).map(drop).ok_or_else(|| Errno::IO.into())
     }
 
-    /// Appends to the zone that begins at `start`, and says where that was.
+    /// Appends to the zone that begins at `start`, and returns the place where the data landed.
     pub fn append(&self, start: u64, from: &[u8]) -> io::Result<u64> {
         self.check_unit(start, from.len())?;
         let zone = self.map.zone_at(start).ok_or(Errno::IO)?;
@@ -196,16 +200,16 @@ impl Po2View {
         self.port.act(zone, self.map.device_zone_bytes(), action)
     }
 
-    /// Makes durable what was completed before.
+    /// Makes all commands durable that completed before.
     pub fn flush(&self) -> io::Result<()> {
         self.port.flush()
     }
 
-    fn shown(&self, told: &ReportedZone) -> io::Result<Po2Zone> {
+    fn zone_in_view(&self, reported: &ReportedZone) -> io::Result<Po2Zone> {
         let wrong = || io::Error::other("the device reports other zones than before");
-        let start = self.map.in_view(told.start).ok_or_else(wrong)?;
-        let state = told.state.ok_or_else(wrong)?;
-        Ok(Po2Zone { start, capacity: told.capacity, written: told.pointer, state })
+        let start = self.map.in_view(reported.start).ok_or_else(wrong)?;
+        let state = reported.state.ok_or_else(wrong)?;
+        Ok(Po2Zone { start, capacity: reported.capacity, written: reported.pointer, state })
     }
 
     fn check_unit(&self, at: u64, bytes: usize) -> io::Result<()> {

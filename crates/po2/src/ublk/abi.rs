@@ -1,4 +1,4 @@
-//! The structures and numbers of `linux/ublk_cmd.h`, as far as they are used here. In the machine's byte order.
+//! The structures and numbers of `linux/ublk_cmd.h` that are used here, in the byte order of the machine.
 
 use rustix::ioctl::opcode;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
@@ -12,7 +12,7 @@ pub(super) mod command {
     pub(in crate::ublk) const DEL_DEV: u32 = opcode::read_write::<ControlCommand>(b'u', 0x05) as u32;
     pub(in crate::ublk) const START_DEV: u32 = opcode::read_write::<ControlCommand>(b'u', 0x06) as u32;
     pub(in crate::ublk) const STOP_DEV: u32 = opcode::read_write::<ControlCommand>(b'u', 0x07) as u32;
-    /// Linux 7.0 and later. Refused while anybody has the device open.
+    /// Linux 7.0 and later. Refused while the device is open.
     pub(in crate::ublk) const TRY_STOP_DEV: u32 = opcode::read_write::<ControlCommand>(b'u', 0x17) as u32;
     /// Linux 6.7 and later.
     pub(in crate::ublk) const DEL_DEV_ASYNC: u32 = opcode::read::<ControlCommand>(b'u', 0x14) as u32;
@@ -29,7 +29,7 @@ pub(super) mod fetch {
     pub(in crate::ublk) const COMMIT_AND_FETCH: u32 = opcode::read_write::<RequestCommand>(b'u', 0x21) as u32;
 }
 
-/// What a request asks for: the low eight bits of [`Descriptor::operation`].
+/// The operation of a request: the low eight bits of [`Descriptor::operation`].
 pub(super) mod operation {
     pub(in crate::ublk) const READ: u32 = 0;
     pub(in crate::ublk) const WRITE: u32 = 1;
@@ -52,9 +52,9 @@ pub(super) const FLAG_ZONED: u64 = 1 << 8;
 
 /// The device has a cache that can be flushed.
 pub(super) const ATTRIBUTE_VOLATILE_CACHE: u32 = 1 << 2;
-/// [`Parameters`] say what every device has.
+/// [`Parameters`] have the properties of every device.
 pub(super) const TYPE_BASIC: u32 = 1 << 0;
-/// [`Parameters`] say what zones there are.
+/// [`Parameters`] have the properties of zones.
 pub(super) const TYPE_ZONED: u32 = 1 << 3;
 
 /// A command that is for no queue.
@@ -62,7 +62,7 @@ pub(super) const NO_QUEUE: u16 = u16::MAX;
 /// A device whose number the kernel chooses.
 pub(super) const ANY_DEVICE: u32 = u32::MAX;
 
-/// Where on `/dev/ublkcN` the bytes of a tag's request are, of the first queue.
+/// The offset in `/dev/ublkcN` of the bytes of a tag's request, of the first queue.
 pub(super) fn position(tag: u16) -> u64 {
     const FIRST: u64 = 0x8000_0000;
     const TAG_SHIFT: u32 = 25;
@@ -103,7 +103,7 @@ pub(super) struct DeviceInfo {
     pub(super) reserved: [u64; 2],
 }
 
-/// `struct ublk_params` as far as its zones, filled up to a whole number of 8 bytes.
+/// `struct ublk_params` up to its zones, padded to a whole number of 8 bytes.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Parameters {
@@ -116,7 +116,7 @@ pub(super) struct Parameters {
     pub(super) io_least_shift: u8,
     /// Of one request.
     pub(super) sectors_max: u32,
-    /// From zone to zone.
+    /// The zone size.
     pub(super) zone_sectors: u32,
     pub(super) sectors: u64,
     pub(super) boundary_mask: u64,
@@ -155,7 +155,7 @@ pub(super) struct RequestCommand {
     pub(super) tag: u16,
     /// Bytes, or an error below 0.
     pub(super) result: i32,
-    /// The sector at which an append landed; 0 of all else.
+    /// The sector at which an append landed; 0 for other operations.
     pub(super) place: u64,
 }
 

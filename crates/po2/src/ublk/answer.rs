@@ -1,4 +1,4 @@
-//! What a request of the kernel means to the view.
+//! Executes requests of the kernel on the view.
 
 use std::io;
 
@@ -10,38 +10,43 @@ use crate::{Po2View, Po2Zone, ZoneChange};
 use zone::ZoneState;
 use zone::zoned::report::{SECTOR, Zone};
 
-/// Bits of [`Descriptor::operation`] that say what is asked for.
+/// The bits of [`Descriptor::operation`] with the operation.
 const OPERATION: u32 = 0xff;
 
-/// What the kernel is told.
+/// The answer to a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Answer {
-    /// Bytes that were moved, or an error below 0.
+    /// The number of bytes transferred, or a negative error.
     pub(super) result: i32,
     /// The sector at which an append landed.
     pub(super) place: u64,
 }
 
-/// The bytes of one request, which the kernel has.
+/// The bytes of one request in the kernel.
 pub(super) trait Payload {
-    /// What is to be written, from a byte of it on.
+    /// Reads data to be written, from this offset on.
     fn fetch(&self, from: usize, into: &mut [u8]) -> io::Result<()>;
-    /// What was read, from a byte of it on.
+    /// Returns data that was read, at this offset.
     fn give(&self, at: usize, from: &[u8]) -> io::Result<()>;
 }
 
-/// Carries out a request. What is larger than `buffer` is moved in pieces; an append is not. One that fails is logged:
-/// the kernel tells whoever asked no more than that it failed.
-pub(super) fn answer(view: &Po2View, asked: &Descriptor, payload: &dyn Payload, buffer: &mut [u8]) -> Answer {
+/// Executes a request. A request that is larger than `buffer` is split into pieces, unless it is an append. A failure
+/// is logged, because the kernel reports only an error number to the program.
+pub(super) fn answer(
+    view: &Po2View,
+    request: &Descriptor,
+    payload: &dyn Payload,
+    buffer: &mut [u8],
+) -> Answer {
     let refused = |error: io::Error| {
-        let (operation, sector, count) = (name(asked.operation), asked.sector, asked.count);
+        let (operation, sector, count) = (name(request.operation), request.sector, request.count);
         tracing::warn!(operation, sector, count, %error, "a request of the block device fails");
         Answer { result: -errno(&error).raw_os_error(), place: 0 }
     };
-    carry_out(view, asked, payload, buffer).unwrap_or_else(refused)
+    carry_out(view, request, payload, buffer).unwrap_or_else(refused)
 }
 
-/// As it stands in the log.
+/// The name of an operation in the log.
 fn name(operation: u32) -> &'static str {
     match operation & OPERATION {
         operation::READ => "read",
@@ -60,32 +65,32 @@ fn name(operation: u32) -> &'static str {
 
 fn carry_out(
     view: &Po2View,
-    asked: &Descriptor,
+    request: &Descriptor,
     payload: &dyn Payload,
     buffer: &mut [u8],
 ) -> io::Result<Answer> {
     let done = |bytes: usize| Answer { result: bytes as i32, place: 0 };
-    match asked.operation & OPERATION {
-        operation::READ => read(view, asked, payload, buffer).map(done),
-        operation::WRITE => write(view, asked, payload, buffer).map(done),
+    match request.operation & OPERATION {
+        operation::READ => read(view, request, payload, buffer).map(done),
+        operation::WRITE => write(view, request, payload, buffer).map(done),
         operation::ZONE_APPEND => {
-            let from = buffer.get_mut(..bytes(asked)?).ok_or(Errno::INVAL)?;
+            let from = buffer.get_mut(..bytes(request)?).ok_or(Errno::INVAL)?;
             payload.fetch(0, from)?;
-            let landed = view.append(place(asked)?, from)?;
+            let landed = view.append(place(request)?, from)?;
             Ok(Answer { place: landed / SECTOR, ..done(from.len()) })
         }
-        operation::REPORT_ZONES => report(view, asked, payload).map(done),
+        operation::REPORT_ZONES => report(view, request, payload).map(done),
         operation::FLUSH => view.flush().map(|()| done(0)),
         operation::ZONE_RESET_ALL => reset_all(view).map(|()| done(0)),
         other => {
             let change = change(other).ok_or(Errno::OPNOTSUPP)?;
-            view.change(place(asked)?, change).map(|()| done(0))
+            view.change(place(request)?, change).map(|()| done(0))
         }
     }
 }
 
-fn read(view: &Po2View, asked: &Descriptor, payload: &dyn Payload, buffer: &mut [u8]) -> io::Result<usize> {
-    let (start, bytes) = (place(asked)?, bytes(asked)?);
+fn read(view: &Po2View, request: &Descriptor, payload: &dyn Payload, buffer: &mut [u8]) -> io::Result<usize> {
+    let (start, bytes) = (place(request)?, bytes(request)?);
     let most = buffer.len();
     for from in (0..bytes).step_by(most) {
         let into = &mut buffer[..(bytes - from).min(most)];
@@ -95,9 +100,14 @@ fn read(view: &Po2View, asked: &Descriptor, payload: &dyn Payload, buffer: &mut 
     Ok(bytes)
 }
 
-fn write(view: &Po2View, asked: &Descriptor, payload: &dyn Payload, buffer: &mut [u8]) -> io::Result<usize> {
-    let (start, bytes) = (place(asked)?, bytes(asked)?);
-    // One that does not fit is refused as a whole, as a device does.
+fn write(
+    view: &Po2View,
+    request: &Descriptor,
+    payload: &dyn Payload,
+    buffer: &mut [u8],
+) -> io::Result<usize> {
+    let (start, bytes) = (place(request)?, bytes(request)?);
+    // A write that does not fit is refused completely, as on a device.
     view.check_write(start, bytes)?;
     let most = buffer.len().min(view.shape().write_bytes_max);
     for at in (0..bytes).step_by(most) {
@@ -108,14 +118,14 @@ fn write(view: &Po2View, asked: &Descriptor, payload: &dyn Payload, buffer: &mut
     Ok(bytes)
 }
 
-/// Where a request begins. Those that are for the whole device come with any place.
-fn place(asked: &Descriptor) -> io::Result<u64> {
-    asked.sector.checked_mul(SECTOR).ok_or_else(|| Errno::INVAL.into())
+/// The start of a request. For requests for the whole device it has no meaning.
+fn place(request: &Descriptor) -> io::Result<u64> {
+    request.sector.checked_mul(SECTOR).ok_or_else(|| Errno::INVAL.into())
 }
 
-fn bytes(asked: &Descriptor) -> io::Result<usize> {
-    let bytes = u64::from(asked.count) * SECTOR;
-    // What was moved is told in 31 bits.
+fn bytes(request: &Descriptor) -> io::Result<usize> {
+    let bytes = u64::from(request.count) * SECTOR;
+    // The number of transferred bytes has 31 bits.
     i32::try_from(bytes).map(|bytes| bytes as usize).map_err(|_| Errno::INVAL.into())
 }
 
@@ -129,21 +139,21 @@ fn change(operation: u32) -> Option<ZoneChange> {
     }
 }
 
-/// Reports zones, all that were asked for. The kernel asks for no more than it was told that there are, and again for
-/// those that an answer leaves out: where the device tells of fewer, it would ask for ever.
-fn report(view: &Po2View, asked: &Descriptor, payload: &dyn Payload) -> io::Result<usize> {
+/// Reports all requested zones. The kernel requests no more zones than it knows, and requests again those that are
+/// missing in an answer. If the device reports fewer, it would repeat this forever.
+fn report(view: &Po2View, request: &Descriptor, payload: &dyn Payload) -> io::Result<usize> {
     let shape = view.shape();
-    let first = u32::try_from(asked.sector / (shape.zone_bytes / SECTOR)).map_err(|_| Errno::INVAL)?;
-    let zones = view.report(first, asked.count as usize)?;
-    if zones.len() < asked.count as usize {
-        return Err(io::Error::other("the device tells of fewer zones than before"));
+    let first = u32::try_from(request.sector / (shape.zone_bytes / SECTOR)).map_err(|_| Errno::INVAL)?;
+    let zones = view.report(first, request.count as usize)?;
+    if zones.len() < request.count as usize {
+        return Err(io::Error::other("the device reports fewer zones than before"));
     }
-    let told: Vec<Zone> = zones.iter().map(|zone| told(zone, shape.zone_bytes)).collect();
-    payload.give(0, told.as_bytes())?;
-    Ok(size_of_val(&told[..]))
+    let reported: Vec<Zone> = zones.iter().map(|zone| reported(zone, shape.zone_bytes)).collect();
+    payload.give(0, reported.as_bytes())?;
+    Ok(size_of_val(&reported[..]))
 }
 
-fn told(zone: &Po2Zone, length: u64) -> Zone {
+fn reported(zone: &Po2Zone, length: u64) -> Zone {
     let written = if zone.state.has_pointer() { zone.written } else { zone.capacity };
     Zone::sequential(
         [zone.start, length, zone.start + written, zone.capacity].map(|at| at / SECTOR),

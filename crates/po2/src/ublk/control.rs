@@ -18,7 +18,7 @@ pub(super) const PATH: &str = "/dev/ublk-control";
 /// A ring whose entries have room for a command.
 type Ring = IoUring<squeue::Entry128, cqueue::Entry>;
 
-/// The driver. Each command has a ring of its own: they are few, and some take long.
+/// The driver. Each command has a ring of its own: there are few, and some take long.
 pub(super) struct Control(File);
 
 impl Control {
@@ -31,7 +31,7 @@ impl Control {
         })
     }
 
-    /// Makes a device as `wanted` says; what it became.
+    /// Makes a device with the properties `wanted`; returns its actual properties.
     pub(super) fn add(&self, wanted: &DeviceInfo) -> io::Result<DeviceInfo> {
         let mut info = DeviceInfo { device: ANY_DEVICE, ..*wanted };
         self.run(command::ADD_DEV, ANY_DEVICE, 0, info.as_mut_bytes())?;
@@ -42,23 +42,23 @@ impl Control {
         self.run(command::SET_PARAMS, device, 0, parameters.as_mut_bytes())
     }
 
-    /// Makes the device appear. Returns when the kernel has looked at it, for which its requests must be answered.
+    /// Starts the device. Returns when the kernel has examined it, which sends requests that must be answered.
     pub(super) fn start(&self, device: u32) -> io::Result<()> {
         self.run(command::START_DEV, device, std::process::id().into(), &mut [])
     }
 
-    /// Makes the device disappear, after its requests that are under way; then its server is told that none come.
+    /// Stops the device after its requests in flight; then its server learns that there will be no more.
     pub(super) fn stop(&self, device: u32) -> io::Result<()> {
         self.run(command::STOP_DEV, device, 0, &mut [])
     }
 
-    /// The same, unless anybody has it open; before Linux 7.0 there is no such command.
+    /// The same, unless the device is open; this command exists since Linux 7.0.
     pub(super) fn stop_unused(&self, device: u32) -> io::Result<()> {
         self.run(command::TRY_STOP_DEV, device, 0, &mut [])
     }
 
-    /// Frees its number as soon as nobody has it open, as `opened` has: until this has been done the number is that of
-    /// no other device. Linux 6.6 cannot do that later, and waits until it was closed.
+    /// Frees the number of the device as soon as it is no longer open, as it is by `opened`: until then the number
+    /// identifies no other device. Linux 6.6 cannot do that asynchronously, and waits until it was closed.
     pub(super) fn remove(&self, device: u32, opened: Option<Arc<File>>) -> io::Result<()> {
         let removed = match self.run(command::DEL_DEV_ASYNC, device, 0, &mut []) {
             Err(error) if is_unknown_command(&error) => {
@@ -68,7 +68,7 @@ impl Control {
             removed => removed,
         };
         match removed {
-            // Somebody else has.
+            // Another process has freed it.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::NODEV) => Ok(()),
             removed => removed,
         }
@@ -80,7 +80,7 @@ impl Control {
         Ok(DeviceInfo::read_from_bytes(&bytes).expect("they are as many as the structure has"))
     }
 
-    /// Carries out a command, which may read and write `memory`, and waits for it.
+    /// Executes a command, which may read and write `memory`, and waits for it.
     #[allow(unsafe_code, reason = "the command names memory that the kernel reads and writes")]
     fn run(&self, operation: u32, device: u32, data: u64, memory: &mut [u8]) -> io::Result<()> {
         let header = ControlCommand {
@@ -96,8 +96,8 @@ impl Control {
         let mut ring: Ring = IoUring::builder().build(2)?;
         let file = types::Fd(self.0.as_raw_fd());
         let entry = opcode::UringCmd80::new(file, operation).cmd(command).build();
-        // SAFETY: the memory that the command names is borrowed for writing by this function, which returns only
-        // after the command's completion was seen (`wait` ends the process rather than give up).
+        // SAFETY: the memory that the command refers to is borrowed mutably by this function, which returns only
+        // after the command's completion was seen (`wait` aborts the process rather than give up).
         unsafe { ring.submission().push(&entry) }.expect("the ring is empty");
         loop {
             wait(&mut ring);
@@ -110,8 +110,8 @@ impl Control {
         }
     }
 }
-/// What the kernel answers to a command that it does not know: before Linux 6.13 with a number of its own, for which
-/// programs have no name.
+/// Whether the kernel does not know a command. Before Linux 6.13 it returns a number of its own, for which programs
+/// have no name.
 pub(super) fn is_unknown_command(error: &io::Error) -> bool {
     const ENOTSUPP: i32 = 524;
     matches!(error.raw_os_error(), Some(number) if [ENOTSUPP, Errno::OPNOTSUPP.raw_os_error()].contains(&number))
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_that_older_kernels_do_not_know_are_told_from_others() {
+    fn errors_for_unknown_commands_are_recognised() {
         assert!([95, 524].iter().all(|&number| is_unknown_command(&io::Error::from_raw_os_error(number))));
         assert!([16, 19].iter().all(|&number| !is_unknown_command(&io::Error::from_raw_os_error(number))));
     }

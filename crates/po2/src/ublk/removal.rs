@@ -1,11 +1,12 @@
-//! Ending a device, also one that another process serves: only Polder's, and not while it is used.
+//! Removes a device, also one that another process serves: only if it is Polder's, and not while it is in use.
 //!
-//! **Used.** Linux 7.0 and later stop a device only when nobody has it open, if asked so. Before, whoever claims it is
-//! seen (a mounted file system, a mapping of devices), and every process that has it open; what the kernel itself has
-//! open without a claim (a loop device, an NVMe target) is not.
+//! **In use.** Linux 7.0 and later can stop a device only if no process has it open. Before, the following users are
+//! detected: those that claim it exclusively (a mounted file system, a mapping of devices), and every process that
+//! has it open. A kernel driver that has it open without a claim (a loop device, an NVMe target) is not detected.
 //!
-//! **Turns.** A number is looked up and used in one turn, and taken and freed in one, of all processes of Polder. Without
-//! that the second of two who end the same device could end the next one, which got its number in between.
+//! **Lock.** All processes of Polder look up and use a number under one lock, and take or free it under the same
+//! lock. Otherwise, if two processes remove the same device, the second could remove the next device that got its
+//! number in between.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -20,13 +21,13 @@ use super::abi::DeviceInfo;
 use super::control::{self, Control, is_unknown_command};
 use super::{MARK, UblkError, open_served, path_of, served_path};
 
-/// The right to give devices numbers, and to free them, among all processes of Polder.
+/// The lock for taking and freeing numbers of devices, among all processes of Polder.
 pub(super) struct DriverLock {
     _driver: File,
 }
 
 impl DriverLock {
-    /// Waits for it.
+    /// Waits for the lock.
     pub(super) fn take() -> Result<DriverLock, UblkError> {
         let io = |error| UblkError::Refused("let one after another use the driver", error);
         let driver = OpenOptions::new().read(true).write(true).open(control::PATH).map_err(io)?;
@@ -41,7 +42,7 @@ impl DriverLock {
     }
 }
 
-/// A device that some process of Polder serves, or did; it stays the same for as long as this is there.
+/// A device that a process of Polder serves, or has served; its number does not change while this exists.
 pub struct ServedDevice {
     control: Control,
     path: PathBuf,
@@ -50,7 +51,7 @@ pub struct ServedDevice {
 }
 
 impl ServedDevice {
-    /// Finds it by the path of its block device.
+    /// Finds the device by the path of its block device.
     pub fn find(path: &Path) -> Result<ServedDevice, UblkError> {
         let (control, number) = (Control::open()?, number_of(path)?);
         let served = ServedDevice { control, path: path.to_owned(), number, _lock: DriverLock::take()? };
@@ -60,13 +61,14 @@ impl ServedDevice {
         }
     }
 
-    /// The process that serves it, also when it is about to end.
+    /// The process that serves it, also if that is about to end.
     pub fn server(&self) -> Result<Option<u32>, UblkError> {
-        let told = u32::try_from(self.info()?.server).ok().filter(|&server| server > 0);
-        Ok(told.or_else(|| users(&served_path(self.number)).first().copied()))
+        let server = u32::try_from(self.info()?.server).ok().filter(|&server| server > 0);
+        Ok(server.or_else(|| users(&served_path(self.number)).first().copied()))
     }
 
-    /// Stops it, unless it is in use; its process removes it. Of one whose process is gone nothing is left then.
+    /// Stops the device, unless it is in use; its process frees the number. If its process has ended, this removes
+    /// the device.
     pub fn end(self) -> Result<(), UblkError> {
         if self.info()?.server > 0 {
             return stop(&self.control, self.number, false);
@@ -83,11 +85,11 @@ impl ServedDevice {
     }
 
     fn info(&self) -> Result<DeviceInfo, UblkError> {
-        self.control.info(self.number).map_err(|error| refusal(&self.path, "tell of the device", error))
+        self.control.info(self.number).map_err(|error| refusal(&self.path, "describe the device", error))
     }
 }
 
-/// Stops the device with this number; unless told otherwise, only if nobody uses it.
+/// Stops the device with this number; without `force`, only if it is not in use.
 pub(super) fn stop(control: &Control, number: u32, force: bool) -> Result<(), UblkError> {
     let path = path_of(number);
     let stopped = if force { control.stop(number) } else { control.stop_unused(number) };
@@ -101,19 +103,19 @@ pub(super) fn stop(control: &Control, number: u32, force: bool) -> Result<(), Ub
     }
 }
 
-/// Keeps others from claiming a block device, if nobody uses it.
+/// Prevents claims of a block device, if it is not in use.
 fn hold(path: &Path) -> Result<Option<File>, UblkError> {
     let users = users(path);
     let exclusive = OpenOptions::new().read(true).custom_flags(OFlags::EXCL.bits() as i32).open(path);
     match exclusive {
         _ if !users.is_empty() => Err(UblkError::InUse(path.to_owned())),
         Err(error) if error.kind() == io::ErrorKind::ResourceBusy => Err(UblkError::InUse(path.to_owned())),
-        // One that is not there is not used.
+        // A device that does not exist is not in use.
         opened => Ok(opened.ok()),
     }
 }
 
-/// The processes that have a device open. Those of which that cannot be known are not told of.
+/// The processes that have a device open, as far as that can be determined.
 fn users(path: &Path) -> Vec<u32> {
     let Ok(device) = look(path) else { return Vec::new() };
     let Ok(all) = std::fs::read_dir("/proc") else { return Vec::new() };
@@ -125,7 +127,7 @@ fn users(path: &Path) -> Vec<u32> {
     all.flatten().filter_map(number).filter(has_it).collect()
 }
 
-/// Which device a file is, as the kernel knows it by itself: a file may be on a mount of which nobody answers any more.
+/// The device of a file, according to the kernel alone: the file may be on a mount whose server no longer answers.
 fn look(path: &Path) -> rustix::io::Result<(FileType, u32, u32)> {
     let about = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE)?;
     Ok((FileType::from_raw_mode(about.stx_mode.into()), about.stx_rdev_major, about.stx_rdev_minor))

@@ -15,7 +15,7 @@ fn shape() -> Po2Shape {
 }
 
 #[test]
-fn the_kernel_is_told_the_shape_in_sectors() {
+fn the_kernel_receives_the_shape_in_sectors() {
     let told = parameters(&shape()).unwrap();
     assert_eq!((told.zone_sectors, told.sectors), (1 << 18, 1 << 22));
     assert_eq!((told.sectors_max, told.append_sectors_max), (1024, 256));
@@ -23,8 +23,8 @@ fn the_kernel_is_told_the_shape_in_sectors() {
     assert_eq!((told.logical_block_shift, told.length), (12, 112));
 }
 
-/// Of 2,500 zones the kernel took those from the 1,024th on for conventional, as a report of all of them did not fit
-/// into one request: nothing could be written there.
+/// Of 2,500 zones the kernel took those from the 1,024th on for conventional, because a report of all of them did not
+/// fit into one request: nothing could be written there.
 #[test]
 fn all_zones_are_reported_in_one_request() {
     for zones in [1, 16, 2500, 8192, 8193, 43_690, 1 << 19] {
@@ -35,15 +35,15 @@ fn all_zones_are_reported_in_one_request() {
 }
 
 #[test]
-fn what_the_kernel_cannot_have_is_refused_with_the_reason() {
+fn unsupported_shapes_are_refused_with_the_reason() {
     let why = |shape: &Po2Shape| parameters(shape).unwrap_err().to_string();
     assert!(why(&Po2Shape { block_size: 8192, ..shape() }).contains("blocks have 8192 bytes"));
     assert!(why(&Po2Shape { append_bytes_max: 0, ..shape() }).contains("no place for appends"));
-    assert!(why(&Po2Shape { zones: (1 << 19) + 1, ..shape() }).contains("cannot be told of so many"));
+    assert!(why(&Po2Shape { zones: (1 << 19) + 1, ..shape() }).contains("does not support so many"));
     assert!(why(&Po2Shape { zone_bytes: 1 << 42, ..shape() }).contains("larger than the kernel's"));
 }
 
-/// The counter says that there is something as long as there is, and no answer is lost or given twice.
+/// The counter is set as long as there are answers, and no answer is lost or returned twice.
 #[test]
 fn every_answer_is_taken_once() {
     let finished = Finished::new().unwrap();

@@ -1,7 +1,7 @@
-//! Where a place of the view is on the device. Arithmetic alone, in bytes.
+//! Maps places of the view to places of the device. Arithmetic only, in bytes.
 //!
-//! With *L* from zone to zone on the device, *V* the power of two that it is rounded up to, and *C* what a zone takes:
-//! byte *o* of zone *z* is at *z V + o* in the view and at *z L + o* on the device, as long as *o* < *C*.
+//! Let *L* be the zone size of the device, *V* the power of two to which it is rounded up, and *C* the capacity of a
+//! zone. Byte *o* of zone *z* is at *z V + o* in the view and at *z L + o* on the device, if *o* < *C*.
 
 use zone::zoned::port::ReportedZone;
 
@@ -9,13 +9,13 @@ use zone::zoned::port::ReportedZone;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Map {
     zones: u32,
-    /// *L*: from zone to zone on the device.
+    /// *L*: the zone size on the device.
     length: u64,
-    /// *V*: from zone to zone in the view; the power of two that is no less than `length`.
+    /// *V*: the zone size in the view; the smallest power of two that is not less than `length`.
     rounded: u64,
-    /// *C*: what a zone takes; at most `length`.
+    /// *C*: the capacity of a zone; at most `length`.
     capacity: u64,
-    /// What the last zone takes; at most `capacity`.
+    /// The capacity of the last zone; at most `capacity`.
     last_capacity: u64,
 }
 
@@ -23,35 +23,35 @@ pub(super) struct Map {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) bytes: u64,
-    /// Where it begins on the device; `None` where there is nothing but zeros.
+    /// Its start on the device; `None` for a range of zeros.
     pub(super) on_device: Option<u64>,
 }
 
 /// Why there is no view of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Po2Error {
-    /// Everybody can use it as it is.
+    /// The device can be used without a view.
     #[error(
         "its zones of {0} bytes are a power of two already; the view is not needed, use the device itself"
     )]
     NotNeeded(u64),
-    /// Not all zones are written in order.
+    /// Some zones are conventional.
     #[error(
         "it has conventional zones, which cannot be shown as larger than they are; the view is for devices without"
     )]
     Conventional,
-    /// Zones differ in their size or in what they take.
+    /// Zones differ in their size or capacity.
     #[error(
         "zone {0} is not like those before it; the view is for devices whose zones are alike, but for a shorter last one"
     )]
     Unlike(usize),
-    /// It has no zones, or so many bytes that they cannot be counted.
+    /// It has no zones, or its size overflows.
     #[error("its zones cannot be counted")]
     Uncountable,
 }
 
 impl Map {
-    /// Of a device with these zones, all of them, in their order.
+    /// The map of a device with these zones, in order and complete.
     pub(super) fn of(block_size: u32, zones: &[ReportedZone]) -> Result<Map, Po2Error> {
         let (first, last) = zones.first().zip(zones.last()).ok_or(Po2Error::Uncountable)?;
         if zones.iter().any(|zone| zone.is_conventional) {
@@ -85,7 +85,7 @@ impl Map {
         self.length
     }
 
-    /// What a zone takes.
+    /// The capacity of a zone.
     pub(super) fn capacity(&self, zone: u64) -> u64 {
         if zone + 1 == u64::from(self.zones) { self.last_capacity } else { self.capacity }
     }
@@ -95,31 +95,31 @@ impl Map {
         self.rounded * u64::from(self.zones)
     }
 
-    /// Where a zone begins on the device, by its number.
+    /// The start of a zone on the device, by its number.
     pub(super) fn zone_on_device(&self, zone: usize) -> Option<u64> {
         (zone < self.zones as usize).then(|| zone as u64 * self.length)
     }
 
-    /// Where the zone that begins here in the view begins on the device.
+    /// The start on the device of the zone that begins at `start` in the view.
     pub(super) fn zone_at(&self, start: u64) -> Option<u64> {
         let is_start = start < self.end() && start.is_multiple_of(self.rounded);
         is_start.then(|| start / self.rounded * self.length)
     }
 
-    /// Where a place of the device is in the view.
+    /// The place in the view of a place of the device.
     pub(super) fn in_view(&self, place: u64) -> Option<u64> {
         let zone = place / self.length;
         (zone < u64::from(self.zones)).then(|| zone * self.rounded + place % self.length)
     }
 
-    /// Where a write begins on the device, if it stays within what its zone takes.
+    /// The place of a write on the device, if it is within the capacity of its zone.
     pub(super) fn write_on_device(&self, at: u64, bytes: u64) -> Option<u64> {
         let (zone, offset) = (at / self.rounded, at % self.rounded);
         let fits = at < self.end() && offset.checked_add(bytes)? <= self.capacity(zone);
         fits.then(|| zone * self.length + offset)
     }
 
-    /// What a range of the view is made of, in its order; `None` if it goes beyond the end.
+    /// The pieces of a range of the view, in order; `None` if it goes beyond the end.
     pub(super) fn pieces(&self, at: u64, bytes: u64) -> Option<impl Iterator<Item = Piece>> {
         let end = at.checked_add(bytes).filter(|&end| end <= self.end())?;
         let map = *self;
@@ -131,7 +131,7 @@ impl Map {
         }))
     }
 
-    /// The longest run from a place on that is all on the device or all zeros.
+    /// The longest run from a place on that is completely on the device or completely zeros.
     fn piece(&self, at: u64, most: u64) -> Piece {
         let (zone, offset) = (at / self.rounded, at % self.rounded);
         match self.capacity(zone).checked_sub(offset).filter(|&left| left > 0) {
@@ -141,7 +141,7 @@ impl Map {
     }
 }
 
-/// The first zone that is not where and what it would be if all were like the first, the last shorter at most.
+/// The first zone that differs in place or shape from the first one; only the last may be smaller.
 fn first_unlike(zones: &[ReportedZone], block: u64) -> Option<usize> {
     let first = zones[0];
     let is_like = |(number, zone): &(usize, &ReportedZone)| {

@@ -1,4 +1,4 @@
-//! The view of a device beside a device that has such zones: whatever is done to both, both answer the same.
+//! Compares the view of a device with a device that has such zones: the same commands give the same answers.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ const ACTIVE_MAX: u32 = 3;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
     pub(crate) zones: u32,
-    /// From zone to zone.
+    /// The zone size.
     pub(crate) length: u64,
     pub(crate) capacity: Blocks,
     pub(crate) last_capacity: Blocks,
 }
 
-/// A device in memory that keeps zones as a strict one does.
+/// A device in memory with the rules of a strict zoned device.
 #[derive(Clone)]
 pub(crate) struct Memory {
     kind: Kind,
@@ -109,7 +109,7 @@ impl Port for Memory {
             state: Some(info.state),
             is_conventional: false,
         };
-        // No more than a small device tells at once.
+        // As many as a small device reports in one command.
         let zones = state.machine.zones().iter().enumerate().map(told).filter(|told| told.start >= from);
         Ok(zones.take(most.min(2)).collect())
     }
@@ -170,7 +170,7 @@ impl Port for Memory {
     fn prepare_buffers(&self, _count: usize, _bytes: usize) {}
 }
 
-/// What can be done to a device, in blocks.
+/// The commands to a device, in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Do {
     Write { at: u64, blocks: u64 },
@@ -179,14 +179,14 @@ enum Do {
     Turn { zone: u32, state: ZoneState },
 }
 
-/// What was answered: where it landed, or the error.
+/// The answer: the place where the data landed, or the error.
 type Said = Result<u64, Option<Errno>>;
 
 fn said<T>(done: io::Result<T>, value: impl FnOnce(T) -> u64) -> Said {
     done.map(value).map_err(|error| Errno::from_io_error(&error))
 }
 
-/// A device that has zones of a power of two, and the view of one that has not.
+/// A device with zones of a power of two, and the view of one without.
 struct Pair {
     plain: Memory,
     below: Memory,
@@ -267,7 +267,8 @@ impl Pair {
                 let mut viewed = plainly.clone();
                 let one = said(self.plain.read(at * BLOCK, &mut plainly), |()| 0);
                 let other = said(self.view.read(at * BLOCK, &mut viewed), |()| 0);
-                // Where a zone is offline a device may refuse what is not on the view's device at all.
+                // If a zone is offline, a device may refuse reads of a range that the device below the view does not
+                // have.
                 if one.is_ok() || other.is_err() {
                     assert_eq!(one, other, "{blocks} blocks from {at}");
                     assert!(one.is_err() || plainly == viewed, "{blocks} blocks from {at}");
@@ -277,7 +278,7 @@ impl Pair {
     }
 }
 
-/// Everything that can be done to the first `zones` zones, with writes of one and two blocks.
+/// All commands to the first `zones` zones, with writes of one and two blocks.
 fn all(zones: u32, zone_blocks: u64) -> Vec<Do> {
     let mut all = Vec::new();
     for at in 0..u64::from(zones) * zone_blocks {
@@ -291,9 +292,9 @@ fn all(zones: u32, zone_blocks: u64) -> Vec<Do> {
     all
 }
 
-/// Every sequence of three commands, on zones of three blocks that take two or three.
+/// Every sequence of three commands, on zones of three blocks with a capacity of two or three.
 #[test]
-fn every_short_sequence_does_what_it_does_to_a_device_with_such_zones() {
+fn every_short_sequence_behaves_as_on_a_device_with_such_zones() {
     let mut sequences = 0;
     for (capacity, last_capacity) in [(3, 3), (3, 2), (2, 2), (2, 1)] {
         let kind = Kind { zones: 2, length: 3, capacity, last_capacity };
@@ -313,9 +314,10 @@ fn every_short_sequence_does_what_it_does_to_a_device_with_such_zones() {
     assert_eq!(sequences, 4 * 28_usize.pow(3));
 }
 
-/// Longer ones from a seed, on larger shapes, with zones that go read-only or offline, and limits that are reached.
+/// Longer sequences from a seed, on larger shapes, with zones that become read-only or offline, and with limits that
+/// are reached.
 #[test]
-fn long_sequences_do_what_they_do_to_a_device_with_such_zones() {
+fn long_sequences_behave_as_on_a_device_with_such_zones() {
     let mut random = fastrand::Rng::with_seed(1);
     for (zones, length, capacity, last_capacity) in
         [(6, 3, 3, 3), (5, 5, 4, 2), (4, 6, 6, 6), (5, 9, 9, 1), (1, 7, 5, 5)]
@@ -338,7 +340,7 @@ fn long_sequences_do_what_they_do_to_a_device_with_such_zones() {
 }
 
 #[test]
-fn what_is_no_whole_block_or_not_there_is_refused() {
+fn partial_blocks_and_places_beyond_the_end_are_refused() {
     let pair = Pair::new(Kind { zones: 2, length: 3, capacity: 3, last_capacity: 3 });
     let view = &pair.view;
     let end = 8 * BLOCK;
@@ -358,7 +360,7 @@ fn what_is_no_whole_block_or_not_there_is_refused() {
 }
 
 #[test]
-fn the_shape_says_what_there_is() {
+fn the_shape_describes_the_view() {
     let pair = Pair::new(Kind { zones: 3, length: 6, capacity: 5, last_capacity: 4 });
     let shape = pair.view.shape();
     assert_eq!((shape.zone_bytes, shape.device_zone_bytes, shape.capacity), (4096, 3072, 2560));

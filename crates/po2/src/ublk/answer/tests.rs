@@ -1,4 +1,4 @@
-//! The kernel's requests, to the view of a device in memory.
+//! Requests of the kernel to the view of a device in memory.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use zerocopy::FromBytes;
 use super::*;
 use crate::view::tests::{Kind, Memory};
 
-/// Blocks are sectors here, a zone is every four of them and takes three.
+/// Blocks are sectors here; a zone has four of them and a capacity of three.
 const KIND: Kind = Kind { zones: 3, length: 3, capacity: 3, last_capacity: 2 };
 
 /// The bytes of a request.
@@ -66,7 +66,7 @@ fn failure(errno: Errno) -> Answer {
 }
 
 #[test]
-fn bytes_are_moved_and_counted() {
+fn bytes_are_transferred_and_counted() {
     let served = Served::new();
     let (one, two) = ([1; 1024], [2; 512]);
     assert_eq!(served.put(operation::WRITE, 4, &one), Answer { result: 1024, place: 0 });
@@ -81,9 +81,9 @@ fn bytes_are_moved_and_counted() {
     assert_eq!(served.ask(operation::READ, 12, 1), failure(Errno::IO), "beyond the end");
 }
 
-/// A write that is moved in pieces is refused before the first where the last would not fit.
+/// A write that is split into pieces is refused before the first piece if the last one would not fit.
 #[test]
-fn what_is_larger_than_a_buffer_is_moved_in_pieces() {
+fn requests_larger_than_a_buffer_are_split() {
     let served = Served::new();
     let bytes: Vec<u8> = (0..3 * 512).map(|at| (at / 100) as u8).collect();
     assert_eq!(served.put(operation::WRITE, 0, &[1; 4 * 512]), failure(Errno::IO));
@@ -108,8 +108,8 @@ fn zones_are_reported_as_the_kernel_knows_them() {
     assert_eq!(served.kernel.0.lock().len(), size_of::<Zone>());
 }
 
-/// A device told of fewer zones than it had, and the kernel asked for the rest again and again, with the program that
-/// wanted to know hanging in it: no signal ended that.
+/// A device reported fewer zones than it had, and the kernel requested the rest again and again. The program that had
+/// requested the report hung; no signal ended that.
 #[test]
 fn a_report_of_too_few_zones_is_an_error() {
     let served = Served::new();
@@ -120,7 +120,7 @@ fn a_report_of_too_few_zones_is_an_error() {
     }
 }
 
-/// A disk that failed below a view was seen as errors of the block device, of which the log said nothing.
+/// A failing disk below a view caused errors of the block device, without any message in the log.
 #[test]
 fn what_fails_is_logged_with_the_reason() {
     let served = Served::new();
@@ -172,14 +172,14 @@ fn zones_are_changed_one_by_one_and_all_at_once() {
     served.below.set_zone_state(2, ZoneState::ReadOnly);
     assert_eq!(served.ask(operation::ZONE_RESET_ALL, 0, 0), Answer::default());
     assert_eq!(states(), [1, 1, 0xd]);
-    // The kernel names no place, which is the last one there is.
+    // The kernel sends the largest place, which has no meaning.
     assert_eq!(served.ask(operation::FLUSH, u64::MAX, 0), Answer::default());
     for other in [3, 4, 5, 9, 16, 17, 19, 255] {
         assert_eq!(served.ask(other, 0, 4), failure(Errno::OPNOTSUPP), "operation {other}");
     }
 }
 
-/// By its number the kernel tells programs why a zone was not opened.
+/// The error number tells programs why a zone was not opened.
 #[test]
 fn limits_are_told_by_their_errors() {
     let served = Served::new();

@@ -1,5 +1,5 @@
-//! What becomes of a tag that the kernel gives back, without a driver: the device is a file, whose kernel knows none of
-//! the commands.
+//! The handling of tags that the kernel returns, without a driver: the device is a file, whose kernel code knows none
+//! of the commands.
 
 use std::sync::mpsc::{Receiver, channel};
 
@@ -18,8 +18,8 @@ fn queue() -> (Queue, Arc<Finished>, Receiver<Job>) {
     (queue, finished, asked)
 }
 
-/// An answer that the kernel refused was put aside. Its request never ended, and neither did whoever waited for it;
-/// nothing said so, and the device went on with a tag less.
+/// An answer that the kernel refused was ignored. Its request never ended, and the program waited forever; no message
+/// said so, and the device continued with a tag less.
 #[test]
 fn an_answer_that_is_refused_becomes_an_error() {
     let (mut queue, finished, asked) = queue();
@@ -34,9 +34,9 @@ fn an_answer_that_is_refused_becomes_an_error() {
     assert_eq!(asked.try_recv().unwrap().tag, 5, "the tag is used again");
 }
 
-/// Where the kernel takes not even that, the server ends and says why: the kernel ends the request then.
+/// If the kernel refuses the error too, the server ends with the reason: then the kernel ends the request.
 #[test]
-fn a_tag_that_the_kernel_takes_no_more_ends_the_server() {
+fn a_tag_that_the_kernel_refuses_ends_the_server() {
     let (mut queue, finished, _asked) = queue();
     queue.fetched(6, 0).unwrap();
     finished.note(6, REFUSED);

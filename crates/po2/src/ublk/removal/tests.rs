@@ -1,9 +1,10 @@
-//! Whose device it is. What needs the driver runs in the guest of `cargo xtask vm po2`, and elsewhere says why not.
+//! Ownership of devices. Tests that need the driver run in the guest of `cargo system vm po2`; elsewhere they print
+//! why not.
 
 use super::super::abi::FLAG_IOCTL_ENCODE;
 use super::*;
 
-/// The driver, where the kernel has it and its devices may be made.
+/// The driver, if the kernel has it and devices may be made.
 fn driver() -> Option<Control> {
     match Control::open() {
         Ok(control) => Some(control),
@@ -14,7 +15,7 @@ fn driver() -> Option<Control> {
     }
 }
 
-/// What another program asks of the driver.
+/// The properties that another program requests from the driver.
 fn others() -> DeviceInfo {
     let request_bytes_max = 512 << 10;
     DeviceInfo { queues: 1, depth: 1, request_bytes_max, flags: FLAG_IOCTL_ENCODE, ..DeviceInfo::default() }
@@ -28,8 +29,8 @@ fn only_devices_of_ublk_are_stopped() {
     }
 }
 
-/// A program that had opened a device was not seen where the kernel does not tell: only who claims it is refused by an
-/// exclusive open.
+/// A program that had a device open was not detected on older kernels: an exclusive open fails only if the device is
+/// claimed.
 #[test]
 fn whoever_has_a_device_open_uses_it() {
     let device = Path::new("/dev/full");
@@ -42,7 +43,7 @@ fn whoever_has_a_device_open_uses_it() {
     assert!(users(Path::new("/dev/there is no such device")).is_empty());
 }
 
-/// What is asked of the system where the kernel does not stop unused devices alone.
+/// The check on kernels that cannot stop only unused devices.
 #[test]
 fn a_device_that_is_used_is_not_held() {
     let Some(device) = std::env::var_os("POLDER_TEST_BLOCK_DEVICE") else {
@@ -64,7 +65,7 @@ fn a_device_that_is_used_is_not_held() {
     assert!(is_held());
 }
 
-/// `polder po2 --end` took away the block device of any program, and what was on it from whoever used it.
+/// `polder po2 --end` removed the block device of any program, and its users lost their data.
 #[test]
 fn the_device_of_another_program_is_refused() {
     let Some(control) = driver() else { return };
@@ -76,8 +77,8 @@ fn the_device_of_another_program_is_refused() {
     control.remove(made.device, Some(Arc::new(opened))).unwrap();
 }
 
-/// A server that was ended freed its number after somebody else had, and so took away the next device with that number.
-/// What it has open keeps the number from being given again.
+/// A server that was ended freed its number after another process had done so, and thus removed the next device with
+/// that number. While it has the device open, the number is not reused.
 #[test]
 fn a_number_is_not_given_again_while_its_server_has_it() {
     let Some(control) = driver() else { return };

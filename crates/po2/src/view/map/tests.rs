@@ -32,7 +32,7 @@ fn maps() -> Vec<(Map, u64)> {
     maps
 }
 
-/// Where a byte of the view is, worked out from nothing but what the view is said to be.
+/// The place of a byte of the view, computed from the definition of the view alone.
 fn place(map: &Map, byte: u64) -> Option<u64> {
     let mut size = 1;
     while size < map.length {
@@ -69,7 +69,7 @@ fn every_range_is_made_of_its_bytes() {
     println!("{} maps, {ranges} ranges", maps().len());
 }
 
-/// A write reaches the device where all its bytes are on it and in one zone, and nowhere else.
+/// A write reaches the device if all its bytes are on it and in one zone, and only then.
 #[test]
 fn every_write_is_in_its_zone_or_refused() {
     for (map, count) in maps() {
@@ -89,7 +89,7 @@ fn every_write_is_in_its_zone_or_refused() {
 }
 
 #[test]
-fn places_of_the_device_and_of_the_view_are_each_other_s() {
+fn the_maps_of_places_are_inverse_to_each_other() {
     for (map, count) in maps() {
         for byte in 0..count * map.rounded {
             if let Some(place) = place(&map, byte) {
@@ -105,7 +105,7 @@ fn places_of_the_device_and_of_the_view_are_each_other_s() {
 }
 
 #[test]
-fn what_the_view_is_not_for_is_refused_with_the_reason() {
+fn unsupported_devices_are_refused_with_the_reason() {
     let usual = zones(3, 6, 5, 5);
     assert!(Map::of(1, &usual).is_ok());
     assert_eq!(Map::of(1, &[]), Err(Po2Error::Uncountable));
@@ -123,7 +123,7 @@ fn what_the_view_is_not_for_is_refused_with_the_reason() {
     assert_eq!(changed(1, &|zone| zone.start = 7), Err(Po2Error::Unlike(1)));
     assert_eq!(changed(2, &|zone| zone.capacity = 6), Err(Po2Error::Unlike(2)));
     assert_eq!(changed(2, &|zone| zone.length = 7), Err(Po2Error::Unlike(2)));
-    // A shorter last one.
+    // A smaller last zone.
     assert!(changed(2, &|zone| (zone.length, zone.capacity) = (2, 2)).is_ok());
     assert_eq!(changed(2, &|zone| (zone.length, zone.capacity) = (2, 3)), Err(Po2Error::Unlike(2)));
 }
