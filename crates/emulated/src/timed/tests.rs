@@ -21,7 +21,7 @@ fn append(timed: &Timed, zone: u32, blocks: usize) {
 }
 
 #[test]
-fn an_idle_device_takes_what_the_model_says() {
+fn an_idle_device_has_the_times_of_the_model() {
     let timed = timed();
     assert_eq!(took(&timed, |t| append(t, 0, 1)), 15_000);
     assert_eq!(took(&timed, |t| append(t, 0, 256)), (1 << 20) * 10 / 12);
@@ -35,7 +35,7 @@ fn an_idle_device_takes_what_the_model_says() {
 }
 
 #[test]
-fn channels_work_side_by_side_and_share_the_link() {
+fn channels_work_in_parallel_and_share_the_link() {
     let timed = timed();
     let block = vec![1; BLOCK];
     let appends = |zones: [u32; 8]| {
@@ -57,7 +57,7 @@ fn side_by_side(timed: &Timed, works: [fn(&Timed); 2]) -> Vec<u64> {
 }
 
 #[test]
-fn each_thread_knows_what_its_own_commands_took() {
+fn each_thread_counts_the_times_of_its_own_commands() {
     let timed = timed();
     append(&timed, 0, 1);
     let read = || timed.read(ZoneId(0), 0, &mut [0; BLOCK]).unwrap();
@@ -78,7 +78,7 @@ fn each_thread_knows_what_its_own_commands_took() {
 }
 
 #[test]
-fn a_reset_holds_up_its_channel_only() {
+fn a_reset_delays_only_its_channel() {
     let timed = timed();
     append(&timed, 8, 1);
     let took = side_by_side(
@@ -114,7 +114,7 @@ fn commands_queue_in_the_order_of_their_times() {
 }
 
 #[test]
-fn an_arm_takes_its_time_to_go_elsewhere() {
+fn seeks_take_time() {
     let below = Emulated::new(Spec::new(BLOCK as u32, 32, 1024).max_append(256).disk());
     let timed = Timed::new(Arc::new(below), Arc::default(), Model::shingled());
     let (least, seek) = (100_000, 8_000_000);

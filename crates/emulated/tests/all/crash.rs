@@ -39,7 +39,7 @@ fn two_flushed_seven_not() -> Emulated {
 }
 
 #[test]
-fn what_was_flushed_is_there_whatever_happens() {
+fn flushed_data_survives_every_crash() {
     let device = two_flushed_seven_not();
     let mut plans = device.plans_at(4);
     plans.extend((0..200).map(CrashPlan::Subset));
@@ -82,7 +82,7 @@ fn an_append_may_be_torn_between_blocks() {
 }
 
 #[test]
-fn what_is_found_in_place_of_a_lost_block_may_be_the_zones_former_life() {
+fn a_lost_block_may_contain_data_of_an_earlier_life() {
     let mut found = BTreeSet::new();
     for seed in 0..30 {
         let device = Emulated::new(Spec::tiny().seed(seed));
@@ -101,7 +101,7 @@ fn what_is_found_in_place_of_a_lost_block_may_be_the_zones_former_life() {
 }
 
 #[test]
-fn a_reset_may_be_undone_with_all_that_followed_it() {
+fn a_reset_may_be_undone_with_all_later_writes() {
     let device = two_flushed_seven_not();
     device.reset(ZONE).unwrap();
     append(&device, 1, 50, 1);
@@ -120,7 +120,7 @@ fn a_reset_may_be_undone_with_all_that_followed_it() {
 }
 
 #[test]
-fn a_device_never_comes_back_with_more_active_zones_than_it_may_have() {
+fn a_device_never_comes_back_with_too_many_active_zones() {
     let device = recorded();
     for zone in 0..8 {
         append(&device, zone, 1, 2);
@@ -145,7 +145,7 @@ fn active_zones_may_come_back_full() {
 }
 
 #[test]
-fn no_zone_is_open_after_a_loss_of_power() {
+fn no_zone_is_open_after_a_power_loss() {
     let device = two_flushed_seven_not();
     device.open(ZoneId(2)).unwrap();
     let image = device.image(&CrashPlan::KeepAll);
@@ -172,7 +172,7 @@ fn a_failed_flush_makes_nothing_durable() {
 }
 
 #[test]
-fn a_zone_that_turned_read_only_stays_so() {
+fn a_read_only_zone_stays_read_only() {
     let device = two_flushed_seven_not();
     device.set_zone_state(ZONE, ZoneState::ReadOnly);
     for plan in [CrashPlan::LoseAll, CrashPlan::KeepAll, CrashPlan::Subset(5)] {
@@ -183,7 +183,7 @@ fn a_zone_that_turned_read_only_stays_so() {
 }
 
 #[test]
-fn what_a_killed_process_wrote_can_be_read_and_then_still_be_lost() {
+fn writes_of_a_killed_process_are_readable_and_may_still_be_lost() {
     let device = two_flushed_seven_not();
     let successor = device.killed_at(3);
     assert_eq!(tags(&successor, 1, 0, 5), [10, 11, 20, 21, 22]);
@@ -276,7 +276,7 @@ fn all_states_have_numbers_and_all_numbers_are_states() {
 }
 
 #[test]
-fn a_reset_that_is_undone_is_a_state_of_its_own() {
+fn an_undone_reset_is_a_separate_state() {
     let device = recorded();
     append(&device, 1, 10, 2);
     device.flush().unwrap();
@@ -295,7 +295,7 @@ fn a_reset_that_is_undone_is_a_state_of_its_own() {
 }
 
 #[test]
-fn the_basic_plans_are_those_that_differ() {
+fn the_basic_plans_are_distinct() {
     let device = two_flushed_seven_not();
     assert_eq!(device.plans_at(0), [CrashPlan::KeepAll]);
     let full = CrashPlan::KeepAll.full_active();
@@ -313,7 +313,7 @@ fn the_basic_plans_are_those_that_differ() {
 }
 
 #[test]
-fn a_plan_can_be_written_down_and_read_again() {
+fn a_plan_can_be_formatted_and_parsed() {
     let device = two_flushed_seven_not();
     let mut plans = device.plans_at(4);
     plans.extend([

@@ -22,7 +22,7 @@ fn places(device: &Emulated) -> Vec<u32> {
 }
 
 #[test]
-fn appends_of_one_batch_land_in_any_order_that_the_seed_decides() {
+fn the_seed_determines_the_order_of_appends_of_one_batch() {
     let in_order: Vec<u32> = (0..8).collect();
     let landed: Vec<_> = (0..4).map(|seed| places(&Emulated::new(Spec::tiny().seed(seed)))).collect();
     assert!(landed.iter().any(|places| *places != in_order), "{landed:?}");
@@ -34,7 +34,7 @@ fn appends_of_one_batch_land_in_any_order_that_the_seed_decides() {
 }
 
 #[test]
-fn a_failed_append_takes_the_later_ones_of_its_batch_with_it() {
+fn a_failed_append_fails_the_later_ones_of_its_batch() {
     let device = tiny();
     device.inject(Fault::nth(CommandKind::Append, 2, Effect::Error).on(ZONE));
     let one = pattern(&device, 5, 1);
@@ -178,7 +178,7 @@ fn commands_and_bytes_are_counted_by_kind() {
 }
 
 #[test]
-fn blocks_of_one_word_read_the_same_whether_their_bytes_are_kept_or_not() {
+fn blocks_of_one_word_read_the_same_with_and_without_stored_bytes() {
     let (plain, recording) = (tiny(), tiny());
     recording.record();
     let (mut written, block) = (vec![0; 3 * 4096], 4096);
@@ -199,7 +199,7 @@ fn blocks_of_one_word_read_the_same_whether_their_bytes_are_kept_or_not() {
 }
 
 #[test]
-fn a_drive_that_loses_its_cache_fails_its_flush_and_keeps_what_was_flushed_before() {
+fn a_drive_that_loses_its_cache_fails_its_flush_and_keeps_flushed_data() {
     for number in 0..8 {
         let device = tiny();
         device.record();
@@ -220,7 +220,7 @@ fn a_drive_that_loses_its_cache_fails_its_flush_and_keeps_what_was_flushed_befor
 }
 
 #[test]
-fn a_fault_of_opening_strikes_the_append_that_opens_a_zone() {
+fn a_fault_of_opening_affects_the_append_that_opens_a_zone() {
     let device = tiny();
     append(&device, 1, 1).unwrap();
     device.inject(Fault { times: 2, ..Fault::nth(CommandKind::Open, 1, Effect::HostFull) });

@@ -311,7 +311,7 @@ fn check_all(path: &Path, promises: &[Promise], next: &[Promise]) {
 }
 
 #[test]
-fn a_power_cut_at_any_moment_keeps_every_promise() {
+fn a_power_loss_at_any_moment_keeps_flushed_data() {
     let random = |seed: u64| {
         let mut rng = Rng::with_seed(seed);
         power_cuts(|history| (0..30).for_each(|_| history.step(&mut rng)))
@@ -322,7 +322,7 @@ fn a_power_cut_at_any_moment_keeps_every_promise() {
 }
 
 #[test]
-fn what_a_killed_process_reset_is_reset_for_good_before_it_is_written_again() {
+fn a_reset_of_a_killed_process_is_durable_before_the_next_write() {
     // The slot that says so is in the file, and a power cut may still take it back: the old pointer
     // would then stand over the first blocks of the next life.
     let files = power_cuts(|history| {
@@ -343,7 +343,7 @@ fn what_a_killed_process_reset_is_reset_for_good_before_it_is_written_again() {
 }
 
 #[test]
-fn what_a_killed_process_reset_is_not_given_back_before_that_is_durable() {
+fn a_zone_reset_by_a_killed_process_is_not_discarded_before_that_is_durable() {
     // A power cut may still take the reset back, and the blocks that were promised would be holes.
     let files = power_cuts(|history| {
         history.append(0, 5);
@@ -373,7 +373,7 @@ fn discarded(device: &FileDevice) -> Vec<u64> {
 }
 
 #[test]
-fn a_flush_gives_nothing_back_and_each_zone_is_given_back_once() {
+fn a_flush_discards_nothing_and_each_zone_is_discarded_once() {
     // A file of 400 zones had been deleted: the next flush gave all of them back, one after the other, and whoever
     // called fsync waited for seconds. And each mount gave back all that was empty, 16 zones in each of its flushes.
     let directory = tempfile::tempdir().unwrap();
@@ -408,7 +408,7 @@ fn a_flush_gives_nothing_back_and_each_zone_is_given_back_once() {
 }
 
 #[test]
-fn after_a_failed_flush_nothing_is_written_any_more() {
+fn after_a_failed_flush_the_file_is_not_written() {
     // The host may have dropped what it could not write and call the next flush a success.
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("volume");
@@ -444,7 +444,7 @@ fn a_failed_write_leaves_the_pointer_where_it_was() {
 }
 
 #[test]
-fn roles_have_write_streams_of_their_own_as_far_as_there_are_any() {
+fn roles_have_separate_write_streams_if_there_are_enough() {
     let roles = [Role::Free, Role::Data, Role::Gc, Role::Log, Role::Metadata];
     for (streams, expected, by_class) in [
         (0, [0; 5], [0; 5]),

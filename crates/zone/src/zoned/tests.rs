@@ -202,7 +202,7 @@ fn blocks(count: usize) -> Vec<u8> {
 }
 
 #[test]
-fn large_appends_go_in_pieces_at_the_pointer() {
+fn large_appends_are_split_into_pieces_at_the_pointer() {
     let fake = Fake::new();
     let device = fake.device();
     assert_eq!(device.append(ZoneId(2), &blocks(5)).unwrap(), 0);
@@ -215,7 +215,7 @@ fn large_appends_go_in_pieces_at_the_pointer() {
 /// The kernel keeps a pointer of its own; what another door (the generic device of NVMe) did to a zone it
 /// learns from a report. A volume that was made through that door took no write at first.
 #[test]
-fn a_write_that_the_kernel_refused_for_an_old_pointer_is_repeated() {
+fn a_write_that_the_kernel_refuses_for_an_outdated_pointer_is_repeated() {
     let fake = Fake::new();
     let device = fake.device();
     fake.state.lock().trouble = Some(Trouble::NeedsReport);
@@ -224,7 +224,7 @@ fn a_write_that_the_kernel_refused_for_an_old_pointer_is_repeated() {
 }
 
 #[test]
-fn a_write_that_fails_twice_has_failed_and_gives_its_slot_back() {
+fn a_write_that_fails_twice_fails_and_frees_its_slot() {
     let fake = Fake::new();
     let device = fake.device();
     fake.state.lock().trouble = Some(Trouble::Broken);
@@ -235,7 +235,7 @@ fn a_write_that_fails_twice_has_failed_and_gives_its_slot_back() {
 }
 
 #[test]
-fn what_a_device_refuses_for_its_limits_is_no_end_of_the_zone() {
+fn a_refusal_for_the_open_limit_does_not_end_the_zone() {
     let fake = Fake::new();
     let device = fake.device();
     for errno in [Errno::TOOMANYREFS, Errno::OVERFLOW] {
@@ -246,7 +246,7 @@ fn what_a_device_refuses_for_its_limits_is_no_end_of_the_zone() {
 }
 
 #[test]
-fn zones_that_change_behind_our_back_are_told_as_what_they_are() {
+fn zones_changed_by_others_are_reported_with_their_new_state() {
     let fake = Fake::new();
     let device = fake.device();
     for zone in 0..4 {
@@ -268,7 +268,7 @@ fn zones_that_change_behind_our_back_are_told_as_what_they_are() {
 }
 
 #[test]
-fn a_zone_that_goes_offline_is_noticed_by_reading() {
+fn a_read_detects_an_offline_zone() {
     let fake = Fake::new();
     let device = fake.device();
     device.append(ZoneId(4), &blocks(2)).unwrap();
@@ -284,7 +284,7 @@ fn a_zone_that_goes_offline_is_noticed_by_reading() {
 }
 
 #[test]
-fn appends_land_where_the_device_says() {
+fn appends_return_the_place_that_the_device_reports() {
     let mut fake = Fake::new();
     fake.limits.append_bytes = Some(8192);
     let device = fake.device();
@@ -301,7 +301,7 @@ fn appends_land_where_the_device_says() {
 }
 
 #[test]
-fn an_append_that_failed_leaves_the_pointer_that_the_device_has() {
+fn after_a_failed_append_the_pointer_is_that_of_the_device() {
     let mut fake = Fake::new();
     fake.limits.append_bytes = Some(8192);
     let device = fake.device();
@@ -315,7 +315,7 @@ fn an_append_that_failed_leaves_the_pointer_that_the_device_has() {
 }
 
 #[test]
-fn what_a_killed_process_left_is_settled() {
+fn zones_left_open_by_a_killed_process_are_closed_or_finished() {
     let fake = Fake::new();
     fake.turn_zone(0, ZoneState::Open, 3 * BLOCK);
     fake.turn_zone(1, ZoneState::Closed, 3 * BLOCK);
@@ -340,7 +340,7 @@ fn what_a_killed_process_left_is_settled() {
 /// Resets that are not flushed may be undone. A volume was made over an old one, and the power went: the old log was
 /// there, what it named was not. Or an older zone of the log was there alone, and was the newest.
 #[test]
-fn the_log_is_gone_for_good_before_what_it_names() {
+fn the_old_log_is_durably_erased_before_the_data_it_refers_to() {
     let fake = Fake::new();
     fake.turn_zone(0, ZoneState::Full, 0);
     fake.turn_zone(1, ZoneState::Closed, BLOCK);
@@ -385,7 +385,7 @@ fn a_volume_is_found_by_the_headers_of_its_first_zones() {
 
 /// A device that told of the same zones whatever it was asked for was asked without end, and memory taken for each.
 #[test]
-fn a_device_whose_zones_do_not_lie_one_behind_the_other_is_refused() {
+fn a_device_with_zones_out_of_order_is_refused() {
     let fake = Fake::new();
     assert_eq!(report_all(&fake).unwrap().len(), 20);
     // Zone 7 is the first of the second report, and then one that was told of in the first.
@@ -402,7 +402,7 @@ fn a_device_whose_zones_do_not_lie_one_behind_the_other_is_refused() {
 }
 
 #[test]
-fn what_stands_in_conventional_zones_is_known() {
+fn contents_of_conventional_zones_are_recognised() {
     let fake = Fake::new();
     {
         let zone = &mut fake.state.lock().zones[0];
@@ -414,7 +414,7 @@ fn what_stands_in_conventional_zones_is_known() {
 }
 
 #[test]
-fn an_append_beyond_what_is_ours_ends_the_zone() {
+fn an_append_outside_the_expected_blocks_ends_the_zone() {
     let mut fake = Fake::new();
     fake.limits.append_bytes = Some(8192);
     let device = fake.device();
@@ -429,7 +429,7 @@ fn an_append_beyond_what_is_ours_ends_the_zone() {
 /// Whoever emptied the zone in which the log was open made the next batch land at its beginning, where no mount looks
 /// for one, and that was told as durable.
 #[test]
-fn an_append_to_a_zone_that_somebody_emptied_has_failed() {
+fn an_append_to_a_zone_that_another_program_emptied_fails() {
     let mut fake = Fake::new();
     fake.limits.append_bytes = Some(8192);
     let device = fake.device();
@@ -473,7 +473,7 @@ fn a_batch_writes_to_all_its_zones_at_once() {
 }
 
 #[test]
-fn what_follows_a_failed_append_in_its_zone_has_failed_and_nothing_else() {
+fn a_failed_append_fails_the_later_ones_of_its_zone_only() {
     let fake = Fake::new();
     let device = fake.device();
     for zone in [4, 5] {
@@ -493,7 +493,7 @@ fn what_follows_a_failed_append_in_its_zone_has_failed_and_nothing_else() {
 
 /// A read that fails has its zone reported, for which the batch must have given its turns back.
 #[test]
-fn a_batch_may_fail_to_read_where_it_writes() {
+fn a_batch_may_read_and_write_the_same_failing_zone() {
     let fake = Fake::new();
     let device = fake.device();
     for zone in [4, 5] {
@@ -511,7 +511,7 @@ fn a_batch_may_fail_to_read_where_it_writes() {
 
 /// It was complete, and was told as failed: the pointer that the report had brought was not where it had begun.
 #[test]
-fn a_write_of_which_a_later_piece_was_repeated_is_complete() {
+fn a_write_with_a_repeated_piece_is_complete() {
     let fake = Fake::new();
     let device = fake.device();
     fake.state.lock().trouble_at = Some(8192);

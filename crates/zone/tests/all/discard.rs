@@ -116,7 +116,7 @@ fn fill_and_empty(disk: &Loop) -> Counted {
 }
 
 #[test]
-fn a_zone_that_is_reset_is_discarded_once_that_is_durable() {
+fn a_reset_zone_is_discarded_after_the_reset_is_durable() {
     let disk = match Loop::new() {
         Ok(disk) if disk.can_discard() => disk,
         Ok(_) => {

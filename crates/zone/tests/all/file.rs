@@ -91,7 +91,7 @@ fn after_a_crash_the_pointer_is_the_recorded_one() {
 }
 
 #[test]
-fn every_state_that_was_flushed_is_found_again() {
+fn every_flushed_state_is_restored() {
     let home = Home::new();
     let device = home.create(&options());
     append(&device, 1, 4);
@@ -132,7 +132,7 @@ fn a_write_after_a_reset_makes_the_reset_durable_first() {
 }
 
 #[test]
-fn a_reset_zone_gives_its_blocks_back_to_the_host_after_the_flush() {
+fn the_host_blocks_of_a_reset_zone_are_freed_after_the_flush() {
     let home = Home::new();
     let device = home.create(&options());
     let empty = home.host_bytes();
@@ -154,7 +154,7 @@ fn a_reset_zone_gives_its_blocks_back_to_the_host_after_the_flush() {
 }
 
 #[test]
-fn a_preallocated_file_keeps_what_it_has() {
+fn a_preallocated_file_keeps_its_blocks() {
     let home = Home::new();
     let device = home.create(&FileOptions { preallocate: true, ..options() });
     assert!(home.host_bytes() >= 24 << 20);
@@ -171,7 +171,7 @@ fn a_preallocated_file_keeps_what_it_has() {
 
 /// Whoever waits for the host to give all its blocks is told how far it is.
 #[test]
-fn taking_blocks_says_how_far_it_is() {
+fn allocating_blocks_reports_its_progress() {
     let home = Home::new();
     let size = 160 << 20;
     let options = FileOptions { size: Some(size), preallocate: true, ..options() };
@@ -183,7 +183,7 @@ fn taking_blocks_says_how_far_it_is() {
 }
 
 #[test]
-fn a_zone_with_a_damaged_slot_is_full_and_loses_nothing() {
+fn a_zone_with_a_damaged_slot_is_full_and_keeps_its_data() {
     // The damaged slot may have been the newer one: a pointer from the other would hide blocks that
     // were promised. `Full` hides none.
     for table in [0, 1] {
@@ -204,7 +204,7 @@ fn a_zone_with_a_damaged_slot_is_full_and_loses_nothing() {
 }
 
 #[test]
-fn a_torn_table_is_no_worse_than_damaged_slots() {
+fn a_torn_table_has_the_effect_of_damaged_slots() {
     let home = killed();
     home.file().write_all_at(&[0xff; 4096], TABLES[0]).unwrap();
     home.file().write_all_at(&[0; 512], TABLES[1]).unwrap();
@@ -251,7 +251,7 @@ fn a_flush_writes_one_page_for_one_zone_and_none_for_none() {
 }
 
 #[test]
-fn reading_only_changes_nothing_on_disk() {
+fn a_read_only_open_does_not_change_the_file() {
     let home = killed();
     let before = home.bytes();
     let readers = [(); 2].map(|()| FileDevice::open(&home.path, OpenMode::ReadOnly).unwrap());
@@ -271,7 +271,7 @@ fn reading_only_changes_nothing_on_disk() {
 }
 
 #[test]
-fn one_process_has_it_and_others_are_told_so() {
+fn a_second_process_is_refused() {
     let home = Home::new();
     let device = home.create(&options());
     for mode in [OpenMode::ReadWrite, OpenMode::ReadOnly] {
@@ -339,7 +339,7 @@ fn flushes_and_appends_of_many_threads_do_not_disturb_each_other() {
 }
 
 #[test]
-fn a_host_without_room_refuses_the_zone_and_the_volume_goes_on() {
+fn a_host_without_space_refuses_the_zone_and_the_volume_continues() {
     // A memory file system refuses at once what is larger than itself.
     let host = std::path::Path::new("/dev/shm");
     let Some(room) = memory_file_system_bytes(host) else {
@@ -366,7 +366,7 @@ fn a_host_without_room_refuses_the_zone_and_the_volume_goes_on() {
 
 /// The last zone of this volume is a part of one, and its end lies within what the others leave unused.
 #[test]
-fn zones_that_take_less_are_as_far_apart_as_ever() {
+fn zones_with_less_capacity_keep_their_size() {
     let home = Home::new();
     let wanted = FileOptions { zone_bytes: Some(1 << 20), zone_capacity: Some(768 << 10), ..options() };
     let device = home.create(&wanted);

@@ -60,7 +60,7 @@ fn file_with(directory: &Path, offset: u64, bytes: &[u8]) -> PathBuf {
 }
 
 #[test]
-fn the_usual_shape_follows_from_the_size() {
+fn the_default_shape_follows_from_the_size() {
     let shape = |size: u64| {
         let directory = tempfile::tempdir().unwrap();
         let device = FileDevice::create(&directory.path().join("volume"), &options(size)).unwrap();
@@ -104,7 +104,7 @@ fn too_small_a_volume_is_refused_with_the_smallest_size() {
 }
 
 #[test]
-fn numbers_that_cannot_be_are_refused() {
+fn impossible_values_are_refused() {
     let base = || options(64 << 20);
     let wrong = [
         FileOptions { block_size: 256, ..base() },
@@ -131,7 +131,7 @@ fn numbers_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn what_cannot_be_opened_says_why() {
+fn open_errors_state_the_reason() {
     let directory = tempfile::tempdir().unwrap();
     let nothing = directory.path().join("nothing");
     assert!(refusal(&nothing).contains("no such file"));
@@ -187,7 +187,7 @@ fn a_later_format_is_refused() {
 }
 
 #[test]
-fn one_copy_of_the_header_is_enough_and_none_is_told() {
+fn one_copy_of_the_header_is_enough_and_none_is_an_error() {
     with_volume(|path| {
         let offsets = copies(path);
         for kept in offsets {
@@ -204,7 +204,7 @@ fn one_copy_of_the_header_is_enough_and_none_is_told() {
 
 /// In zones of a few blocks there is no log to speak of: an ordinary change is longer than its longest record.
 #[test]
-fn zones_smaller_than_any_that_are_made_are_no_volume() {
+fn a_header_with_zones_below_the_minimum_size_is_refused() {
     for (zone_blocks, is_refused) in [(63_u32, true), (64, false)] {
         with_volume(|path| {
             rewrite_header(path, |copy| {
@@ -238,7 +238,7 @@ fn no_bytes_in_the_header_make_it_panic() {
 }
 
 #[test]
-fn what_a_file_holds_is_not_overwritten_unasked() {
+fn contents_of_a_file_are_not_overwritten_without_force() {
     let directory = tempfile::tempdir().unwrap();
     let raid: &[u8] = &[0xfc, 0x4e, 0x2b, 0xa9];
     let known: [(u64, &[u8], &str); 20] = [
@@ -283,7 +283,7 @@ fn a_member_of_a_raid_of_version_0_90_is_not_blank() {
 }
 
 #[test]
-fn a_blank_file_is_taken_and_a_volume_only_by_force() {
+fn a_blank_file_is_accepted_and_a_volume_only_with_force() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("volume");
     std::fs::File::create(&path).unwrap().set_len(30 << 20).unwrap();

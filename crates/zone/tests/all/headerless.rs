@@ -98,7 +98,7 @@ fn put(path: &Path, offset: u64, bytes: &[u8]) {
 }
 
 #[test]
-fn zones_tell_the_shape_of_every_volume() {
+fn the_shape_of_every_volume_is_found_from_its_zones() {
     let usual = options();
     for options in [
         usual.clone(),
@@ -124,7 +124,7 @@ fn zones_tell_the_shape_of_every_volume() {
 
 /// The last zone is a short one, and is in use: how far it reaches stands in its own header.
 #[test]
-fn the_last_zone_tells_how_far_it_reaches() {
+fn the_header_of_the_last_zone_determines_its_capacity() {
     let last = Home::new(&options(), &USUAL).geometry.zones - 1;
     let home = Home::new(&options(), &[&USUAL[..], &[(last, Role::Data)]].concat());
     assert!(home.capacities[last as usize] < home.geometry.zone_blocks);
@@ -136,7 +136,7 @@ fn the_last_zone_tells_how_far_it_reaches() {
 
 /// Nothing is at the start that tells of zones: their headers are found further on, whatever their size.
 #[test]
-fn zones_are_found_behind_megabytes_of_anything() {
+fn zones_are_found_behind_megabytes_of_other_data() {
     for zone_bytes in [None, Some(1_081_344)] {
         let home = Home::new(&FileOptions { zone_bytes, ..options() }, &USUAL);
         home.lose_headers();
@@ -147,7 +147,7 @@ fn zones_are_found_behind_megabytes_of_anything() {
 }
 
 #[test]
-fn one_zone_is_enough_to_read_and_not_to_write() {
+fn one_zone_is_enough_for_reading_only() {
     let home = Home::new(&options(), &[(4, Role::Metadata)]);
     home.lose_headers();
     let device = FileDevice::open_by_zones(&home.path, None, &mut |_, _| ()).unwrap();
@@ -157,7 +157,7 @@ fn one_zone_is_enough_to_read_and_not_to_write() {
 }
 
 #[test]
-fn without_a_zone_of_the_log_no_header_is_written() {
+fn no_header_is_restored_without_a_log_zone() {
     let home = Home::new(&options(), &USUAL[2..]);
     home.lose_headers();
     assert!(home.refusal().contains("log's zones"));
@@ -165,7 +165,7 @@ fn without_a_zone_of_the_log_no_header_is_written() {
 
 /// A disk on which a volume was made over another: its zones hold what the old one had, until they are used.
 #[test]
-fn the_log_tells_the_volume_from_the_one_before() {
+fn the_log_distinguishes_a_volume_from_its_predecessor() {
     let home = Home::new(&options(), &USUAL);
     (7..20).for_each(|zone| home.put_header(OTHER, zone, Role::Data));
     home.lose_headers();
@@ -173,7 +173,7 @@ fn the_log_tells_the_volume_from_the_one_before() {
 }
 
 #[test]
-fn two_volumes_with_a_log_are_told_and_left_alone() {
+fn two_volumes_with_a_log_are_reported_and_not_changed() {
     let home = Home::new(&options(), &USUAL);
     (7..9).for_each(|zone| home.put_header(OTHER, zone, Role::Data));
     home.put_header(OTHER, 1, Role::Log);
@@ -187,7 +187,7 @@ fn two_volumes_with_a_log_are_told_and_left_alone() {
 
 /// The volume holds an image of another volume, whose zones have headers like its own.
 #[test]
-fn a_volume_within_a_volume_is_not_taken_for_it() {
+fn the_image_of_a_volume_in_a_volume_is_ignored() {
     let small = Home::new(&FileOptions { size: Some(6 << 20), fs_id: OTHER, ..options() }, &USUAL);
     let inner = std::fs::read(&small.path).unwrap();
     let home = Home::new(
@@ -237,7 +237,7 @@ const ON_DISK: [(u32, Role); 6] =
 /// `check --repair` wrote the headers of the volume that had been on the disk before, and `salvage` saved its files: the
 /// first shape that two headers agreed on was taken.
 #[test]
-fn the_volume_is_the_newer_of_two_shapes() {
+fn the_newer_of_two_volumes_of_different_shapes_is_found() {
     let pairs = SHAPES.iter().flat_map(|older| SHAPES.iter().map(move |newer| (*older, *newer)));
     let mut told = 0;
     for (older, newer) in pairs.filter(|(older, newer)| older != newer) {
@@ -271,7 +271,7 @@ fn the_volume_is_the_newer_of_two_shapes() {
 /// With the first zones of both gone the other zones may tell: one of the newer volume may begin where one of the log of
 /// the older one did. Where none does, each volume may lie within the other.
 #[test]
-fn without_first_zones_two_shapes_are_told_apart_by_the_others_or_not_at_all() {
+fn without_first_zones_other_zones_distinguish_two_shapes_or_none_do() {
     let lose = |disk: &Home| {
         put(&disk.path, 0, &[0; 64 << 10]);
         put(&disk.path, SIZE / 65536 * 65536 - 131_072, &[0; 4096]);
@@ -325,7 +325,7 @@ fn a_first_zone_of_an_unknown_shape_keeps_an_older_volume_from_being_restored() 
 /// The device has become longer since the volume was made, so that neither its end nor its zones are where they would be
 /// in a volume of that length.
 #[test]
-fn a_volume_that_has_lost_its_start_is_a_damaged_one_on_a_device_that_grew() {
+fn a_volume_without_its_start_is_damaged_on_an_extended_device() {
     let large = |zone_bytes| FileOptions { size: Some(16 << 30), zone_bytes, ..options() };
     let grow =
         |home: &Home, bytes| OpenOptions::new().write(true).open(&home.path).unwrap().set_len(bytes).unwrap();
@@ -375,7 +375,7 @@ fn is_a_damaged_volume(home: &Home, lost: usize) {
 
 /// A disk is named instead of its partition: each header there makes another guess, and all are of one volume.
 #[test]
-fn a_volume_in_a_partition_is_not_taken_for_several() {
+fn a_volume_in_a_partition_is_found_once() {
     let home = Home::new(&FileOptions { zone_bytes: Some(1 << 20), ..options() }, &USUAL);
     let bytes = std::fs::read(&home.path).unwrap();
     put(&home.path, 0, &vec![0; 1 << 20]);
@@ -388,7 +388,7 @@ fn a_volume_in_a_partition_is_not_taken_for_several() {
 }
 
 #[test]
-fn what_only_zones_tell_of_is_a_damaged_volume_and_overwritten_by_force_only() {
+fn a_volume_without_headers_is_overwritten_only_with_force() {
     let home = Home::new(&options(), &USUAL);
     home.lose_headers();
     put(&home.path, 0, &vec![0; home.first as usize]);
@@ -407,7 +407,7 @@ fn what_only_zones_tell_of_is_a_damaged_volume_and_overwritten_by_force_only() {
 }
 
 #[test]
-fn what_never_was_a_volume_is_none() {
+fn other_data_is_no_volume() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("file");
     for bytes in [vec![0; 3 << 20], vec![0x55; 3 << 20], b"XFSB".repeat(1 << 20), Vec::new()] {
@@ -423,7 +423,7 @@ fn what_never_was_a_volume_is_none() {
 
 /// No bytes where a header of a zone is expected make the search fail.
 #[test]
-fn any_bytes_may_stand_where_zones_begin() {
+fn arbitrary_bytes_at_the_start_of_zones_are_handled() {
     let mut rng = fastrand::Rng::with_seed(1);
     let home = Home::new(&options(), &USUAL);
     home.lose_headers();

@@ -20,7 +20,7 @@ fn leases() -> (Arc<Emulated>, Arc<Leases>) {
 }
 
 #[test]
-fn a_new_lease_begins_with_the_zones_header() {
+fn a_new_lease_writes_the_zone_header() {
     let (device, leases) = leases();
     let lease = leases.begin(ZoneId(3), Life(5), Role::Metadata).unwrap();
     let mut block = pattern(&*device, 0, 1);
@@ -35,7 +35,7 @@ fn a_new_lease_begins_with_the_zones_header() {
 }
 
 #[test]
-fn data_never_takes_what_is_kept_for_log_metadata_and_gc() {
+fn data_never_uses_the_leases_reserved_for_log_metadata_and_gc() {
     let (_, leases) = leases_on(Emulated::new(Spec::six_active()));
     assert_eq!((leases.limit(), leases.limit_for_data()), (6, 2));
     let take = |zone, role| leases.begin(ZoneId(zone), Life(1), role);
@@ -53,7 +53,7 @@ fn data_never_takes_what_is_kept_for_log_metadata_and_gc() {
 }
 
 #[test]
-fn room_is_promised_once_and_some_can_be_kept_back() {
+fn blocks_are_admitted_once_and_some_can_be_reserved() {
     let (_, leases) = leases();
     let lease = leases.begin(ZoneId(0), Life(1), Role::Data).unwrap();
     assert!(lease.admit(50, 13), "1 + 50 + 13 are the 64 of the zone");
@@ -64,7 +64,7 @@ fn room_is_promised_once_and_some_can_be_kept_back() {
 }
 
 #[test]
-fn promises_hold_when_many_ask_at_once() {
+fn concurrent_admissions_do_not_exceed_the_capacity() {
     let (device, leases) = leases();
     let lease = leases.begin(ZoneId(0), Life(1), Role::Data).unwrap();
     std::thread::scope(|scope| {
@@ -82,7 +82,7 @@ fn promises_hold_when_many_ask_at_once() {
 }
 
 #[test]
-fn a_zone_is_continued_where_the_crash_left_its_pointer() {
+fn a_resumed_zone_continues_at_the_pointer_after_the_crash() {
     let (device, leases) = leases();
     device.record();
     let lease = leases.begin(ZoneId(2), Life(4), Role::Data).unwrap();
@@ -129,7 +129,7 @@ fn a_header_that_cannot_be_written_leaves_no_lease_behind() {
 }
 
 #[test]
-fn a_header_that_failed_after_it_was_written_takes_no_slot_of_the_device() {
+fn a_header_that_failed_after_it_was_written_occupies_no_open_slot() {
     let (device, leases) = leases();
     device.inject(Fault::nth(CommandKind::Append, 1, Effect::Torn(1)));
     assert!(leases.begin(ZoneId(2), Life(1), Role::Data).is_err());

@@ -27,7 +27,7 @@ fn named() -> (PathBuf, VolumeOptions, Option<tempfile::TempDir>) {
 }
 
 #[test]
-fn the_named_medium_keeps_the_contract() {
+fn the_medium_follows_the_contract() {
     let (path, options, _folder) = named();
     let made = Medium::draft(&path, &options).unwrap().make(&mut |_, _| {}).unwrap();
     let device = made.into_device();
@@ -36,7 +36,7 @@ fn the_named_medium_keeps_the_contract() {
 }
 
 #[test]
-fn the_named_medium_is_found_again_as_it_was_left() {
+fn the_medium_has_its_contents_after_reopening() {
     let (path, options, _folder) = named();
     let made = Medium::draft(&path, &options).unwrap().make(&mut |_, _| {}).unwrap();
     let device = made.into_device();

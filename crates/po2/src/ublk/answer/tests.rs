@@ -122,7 +122,7 @@ fn a_report_of_too_few_zones_is_an_error() {
 
 /// A failing disk below a view caused errors of the block device, without any message in the log.
 #[test]
-fn what_fails_is_logged_with_the_reason() {
+fn failed_requests_are_logged_with_the_reason() {
     let served = Served::new();
     served.below.set_zone_state(1, ZoneState::Offline);
     let lines = Lines::default();
@@ -181,7 +181,7 @@ fn zones_are_changed_one_by_one_and_all_at_once() {
 
 /// The error number tells programs why a zone was not opened.
 #[test]
-fn limits_are_told_by_their_errors() {
+fn limits_are_reported_by_their_errors() {
     let served = Served::new();
     for zone in 0..2 {
         assert_eq!(served.ask(operation::ZONE_OPEN, zone * 4, 4).result, 0);

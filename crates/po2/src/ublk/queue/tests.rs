@@ -48,7 +48,7 @@ fn a_tag_that_the_kernel_refuses_ends_the_server() {
 }
 
 #[test]
-fn tags_that_come_back_at_the_end_are_no_error() {
+fn tags_returned_at_the_end_are_no_error() {
     let (mut queue, _finished, _asked) = queue();
     (0..DEPTH).for_each(|tag| queue.fetched(tag, END).unwrap());
     queue.run().unwrap();

@@ -32,7 +32,7 @@ fn only_devices_of_ublk_are_stopped() {
 /// A program that had a device open was not detected on older kernels: an exclusive open fails only if the device is
 /// claimed.
 #[test]
-fn whoever_has_a_device_open_uses_it() {
+fn a_device_is_in_use_while_a_process_has_it_open() {
     let device = Path::new("/dev/full");
     let is_user = || users(device).contains(&std::process::id());
     assert!(!is_user());
@@ -45,7 +45,7 @@ fn whoever_has_a_device_open_uses_it() {
 
 /// The check on kernels that cannot stop only unused devices.
 #[test]
-fn a_device_that_is_used_is_not_held() {
+fn a_device_in_use_is_not_claimed() {
     let Some(device) = std::env::var_os("POLDER_TEST_BLOCK_DEVICE") else {
         println!("skipped: POLDER_TEST_BLOCK_DEVICE names no block device that nobody uses");
         return;
@@ -80,7 +80,7 @@ fn the_device_of_another_program_is_refused() {
 /// A server that was ended freed its number after another process had done so, and thus removed the next device with
 /// that number. While it has the device open, the number is not reused.
 #[test]
-fn a_number_is_not_given_again_while_its_server_has_it() {
+fn a_number_is_not_reused_while_its_server_has_the_device_open() {
     let Some(control) = driver() else { return };
     let marked = DeviceInfo { server_flags: MARK, ..others() };
     let made = control.add(&marked).unwrap();

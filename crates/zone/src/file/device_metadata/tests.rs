@@ -266,7 +266,7 @@ fn survives(home: &Home, lost: &[MetadataPart], how: Damage) {
 }
 
 #[test]
-fn every_flip_in_a_copy_of_the_header_is_told_and_repaired() {
+fn every_flipped_bit_in_a_copy_of_the_header_is_reported_and_repaired() {
     let home = Home::new(4096);
     for record in &RECORDS[..3] {
         let offset = home.place(*record).0;
@@ -285,7 +285,7 @@ fn every_flip_in_a_copy_of_the_header_is_told_and_repaired() {
 }
 
 #[test]
-fn every_flip_in_a_state_of_a_zone_is_told_and_repaired() {
+fn every_flipped_bit_in_a_state_of_a_zone_is_reported_and_repaired() {
     let home = Home::new(4096);
     for record in &RECORDS[3..] {
         let offset = home.place(*record).0;
@@ -374,7 +374,7 @@ fn is_found_after_cut(home: &Home, mut file: Vec<u8>, length: usize, story: &str
 }
 
 #[test]
-fn a_power_cut_in_any_write_of_a_repair_costs_nothing() {
+fn a_power_loss_in_any_write_of_a_repair_loses_nothing() {
     let mut states = 0;
     for block_size in [512, 4096, 16384] {
         let home = Home::new(block_size);
@@ -402,7 +402,7 @@ fn a_power_cut_in_any_write_of_a_repair_costs_nothing() {
 }
 
 #[test]
-fn a_power_cut_while_the_end_copy_is_added_costs_nothing() {
+fn a_power_loss_while_the_end_copy_is_added_loses_nothing() {
     let mut states = 0;
     for block_size in [512, 4096, 16384] {
         for behind in [0, 1000, bytes_behind(block_size), bytes_behind(block_size) + (1 << 20)] {
@@ -447,7 +447,7 @@ fn a_volume_without_an_end_copy_gets_one_when_it_is_first_opened_for_writing() {
 }
 
 #[test]
-fn an_end_copy_goes_over_nothing_that_is_somebodys() {
+fn an_end_copy_overwrites_no_foreign_data() {
     let home = Home::without_end_copy(4096, bytes_behind(4096));
     let place = end_copy_place(home.sound.len() as u64).unwrap();
     home.put(place + 4000, &[1]);
@@ -469,7 +469,7 @@ fn an_end_copy_goes_over_nothing_that_is_somebodys() {
 }
 
 #[test]
-fn a_disk_without_room_goes_on_without_an_end_copy() {
+fn a_disk_without_space_has_no_end_copy() {
     let home = Home::without_end_copy(4096, bytes_behind(4096) - 1);
     let file = std::fs::File::open(&home.path).unwrap();
     let bytes = home.sound.len() as u64;
@@ -485,7 +485,7 @@ fn a_disk_without_room_goes_on_without_an_end_copy() {
 
 /// A file is made longer: the copy stays where it is, and the zones lead to it when it is the only one.
 #[test]
-fn a_file_that_became_longer_keeps_its_end_copy() {
+fn an_extended_file_keeps_its_end_copy() {
     let home = Home::new(4096);
     let file = std::fs::OpenOptions::new().write(true).open(&home.path).unwrap();
     file.set_len(size(4096) + (3 << 20)).unwrap();
@@ -500,7 +500,7 @@ fn a_file_that_became_longer_keeps_its_end_copy() {
 
 /// A file was cut, but not into its zones.
 #[test]
-fn a_file_that_lost_its_end_gets_the_end_copy_back() {
+fn a_truncated_file_gets_its_end_copy_back() {
     let home = Home::new(4096);
     for bytes in [home.layout.file_bytes(), home.layout.end_copy.unwrap() + 100, size(4096) - 1] {
         home.restore();
@@ -513,7 +513,7 @@ fn a_file_that_lost_its_end_gets_the_end_copy_back() {
 
 /// Somebody has made a partition table: a mount that wrote the header over it would take away what is wanted now.
 #[test]
-fn a_start_that_shows_something_else_is_overwritten_by_a_forced_repair_only() {
+fn an_overwritten_start_is_repaired_only_with_force() {
     let home = Home::new(4096);
     let marks: [(u64, &[u8], &str); 3] =
         [(510, &[0x55, 0xaa], "a partition table"), (512, b"EFI PART", "GPT"), (1080, &[0x53, 0xef], "ext4")];
@@ -535,7 +535,7 @@ fn a_start_that_shows_something_else_is_overwritten_by_a_forced_repair_only() {
 
 /// What another program left behind the headers, before the volume was made, stays there until the log comes to it.
 #[test]
-fn a_mark_within_the_first_zone_counts_only_where_no_header_is_left_at_the_start() {
+fn a_signature_in_the_first_zone_counts_only_if_no_header_is_left_at_the_start() {
     let home = Home::new(4096);
     let raid_place = (home.sound.len() as u64 - (8 << 10)) / 4096 * 4096;
     let marks: [(u64, &[u8], &str); 4] = [
@@ -561,7 +561,7 @@ fn a_mark_within_the_first_zone_counts_only_where_no_header_is_left_at_the_start
 
 /// What a later release keeps in the header stays there.
 #[test]
-fn adding_the_end_copy_keeps_what_is_not_known() {
+fn adding_the_end_copy_keeps_unknown_fields() {
     let home = Home::without_end_copy(4096, 0);
     let mut header = encode_header(FS_ID, &home.layout);
     (header[33], header[HEADER_BYTES - 1]) = (0x80, 7);

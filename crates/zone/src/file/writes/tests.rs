@@ -16,7 +16,7 @@ fn writes_may_complete_in_any_order() {
 }
 
 #[test]
-fn those_behind_a_failed_write_fail_with_it() {
+fn writes_behind_a_failed_write_fail_too() {
     let mut writes = Writes::up_to(2);
     (0..3).for_each(|_| writes.begin());
     assert_eq!(writes.end(4, 2, false), ended(false, None));
@@ -27,7 +27,7 @@ fn those_behind_a_failed_write_fail_with_it() {
 }
 
 #[test]
-fn the_pointer_never_goes_behind_what_was_reported_as_done() {
+fn the_pointer_is_never_before_the_end_of_a_completed_write() {
     let mut writes = Writes::default();
     (0..2).for_each(|_| writes.begin());
     assert_eq!(writes.end(3, 3, true), ended(true, None));

@@ -282,7 +282,7 @@ fn state(device: &ZonedDevice, zone: ZoneId) -> (ZoneState, u32) {
 }
 
 #[test]
-fn a_conventional_zone_is_written_in_order() {
+fn a_conventional_zone_is_written_sequentially() {
     let disk = Disk::new();
     let device = disk.open();
     let zone = NUMBERS[1];
@@ -316,7 +316,7 @@ fn conventional_zones_count_against_the_limits_like_others() {
 }
 
 #[test]
-fn whoever_opens_the_disk_finds_what_was_begun_full_and_the_rest_empty() {
+fn after_reopening_zones_with_data_are_full_and_the_rest_empty() {
     let disk = Disk::new();
     let device = disk.open();
     device.append(NUMBERS[0], &header(&device, NUMBERS[0], 1)).unwrap();
@@ -336,7 +336,7 @@ fn whoever_opens_the_disk_finds_what_was_begun_full_and_the_rest_empty() {
 
 /// A header that has rotted is none, but what it begins can still be read.
 #[test]
-fn a_zone_whose_header_is_damaged_is_not_taken_for_empty() {
+fn a_zone_with_a_damaged_header_is_not_empty() {
     let disk = Disk::new();
     let device = disk.open();
     let mut damaged = header(&device, NUMBERS[2], 3);
@@ -346,7 +346,7 @@ fn a_zone_whose_header_is_damaged_is_not_taken_for_empty() {
 }
 
 #[test]
-fn a_conventional_zone_that_dies_keeps_its_number_and_is_told_as_what_it_is() {
+fn a_failed_conventional_zone_keeps_its_number_and_its_state_is_reported() {
     let disk = Disk::new();
     let device = disk.open();
     device.append(NUMBERS[0], &blocks(2, 1)).unwrap();
@@ -412,7 +412,7 @@ fn every_crash_around_a_reset_leaves_what_the_contract_allows() {
 
 /// As before, by one append of header and data.
 #[test]
-fn a_header_is_durable_before_what_is_appended_with_it() {
+fn a_header_is_durable_before_the_rest_of_its_append() {
     let zone = NUMBERS[0];
     let disk = Disk::new();
     let device = disk.open();
@@ -452,7 +452,7 @@ fn nothing_is_written_to_a_zone_before_its_first_block_is_durable() {
 }
 
 #[test]
-fn a_flush_that_began_before_a_reset_says_nothing_of_it() {
+fn a_flush_that_began_before_a_reset_does_not_make_it_durable() {
     let first_blocks = FirstBlocks::new(Disk::new().open().geometry());
     let early = first_blocks.begin_flush();
     first_blocks.note(0);
@@ -465,7 +465,7 @@ fn a_flush_that_began_before_a_reset_says_nothing_of_it() {
 }
 
 #[test]
-fn a_new_volume_leaves_no_signature_of_another() {
+fn a_new_volume_erases_all_foreign_signatures() {
     let disk = Disk::new();
     let device = disk.open();
     for (at, signature) in [
@@ -498,7 +498,7 @@ fn a_new_volume_leaves_no_signature_of_another() {
 
 /// What a new volume would take away, it may be told to: somebody else's blocks are asked about wherever it would write.
 #[test]
-fn what_a_new_volume_would_erase_is_not_taken_for_nothing() {
+fn data_that_a_new_volume_would_erase_is_detected() {
     let contents = |at: Option<u64>| {
         let disk = Disk::new();
         at.into_iter().for_each(|at| disk.put(at, b"unknown"));
@@ -517,7 +517,7 @@ fn what_a_new_volume_would_erase_is_not_taken_for_nothing() {
 
 /// Between the ends of a large device nobody looks for signatures, and a disk has half a thousand conventional zones.
 #[test]
-fn only_the_ends_of_a_device_are_wiped_widely() {
+fn large_ranges_are_wiped_only_at_the_ends_of_a_device() {
     const MIB: u64 = 1 << 20;
     let erased = |start: u64, length: u64, end: u64| {
         let disk = Wide::default();
@@ -534,7 +534,7 @@ fn only_the_ends_of_a_device_are_wiped_widely() {
 }
 
 #[test]
-fn a_volume_of_an_earlier_release_has_the_zones_that_it_was_made_with() {
+fn a_volume_of_an_earlier_release_keeps_its_zones() {
     let disk = Disk::new();
     // To it this is no zone.
     disk.put(0, b"somebody else's");
@@ -558,7 +558,7 @@ fn a_volume_of_an_earlier_release_has_the_zones_that_it_was_made_with() {
 /// Before the first write to a conventional zone that was reset, the device is flushed. When that failed only the zone was
 /// given up, and the next flush, which succeeded, acknowledged what the device had lost.
 #[test]
-fn after_a_flush_that_failed_nothing_is_written_nor_acknowledged() {
+fn after_a_failed_flush_nothing_is_written_or_acknowledged() {
     let disk = Disk::new();
     let device = disk.open();
     let (acknowledged_next, reset) = (ZoneId(0), NUMBERS[0]);

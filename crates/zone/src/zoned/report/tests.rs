@@ -24,7 +24,7 @@ fn reported(zone: Zone) -> Result<ReportedZone, String> {
 }
 
 #[test]
-fn zones_are_told_in_bytes() {
+fn zones_are_reported_in_bytes() {
     let zone = reported(raw(65536, 65536, 65536 + 24, 2, 2, 49152)).unwrap();
     let open = Some(ZoneState::Open);
     assert_eq!((zone.start, zone.length, zone.capacity), (32 << 20, 32 << 20, 24 << 20));
@@ -32,7 +32,7 @@ fn zones_are_told_in_bytes() {
 }
 
 #[test]
-fn without_the_flag_a_zone_takes_its_length() {
+fn without_the_flag_the_capacity_is_the_length() {
     let zone = report(0, &[raw(0, 8192, 0, 2, 1, 77)]).zones().unwrap()[0];
     assert_eq!(zone.capacity, zone.length);
 }
@@ -53,7 +53,7 @@ fn every_condition_has_a_state() {
 }
 
 #[test]
-fn conventional_zones_have_no_state_of_ours_while_they_take_writes() {
+fn writable_conventional_zones_have_no_state() {
     let read_only = Some(ZoneState::ReadOnly);
     for (condition, state) in
         [(0x0, None), (0x2, None), (0xe, None), (0xd, read_only), (0xf, Some(ZoneState::Offline))]
@@ -64,7 +64,7 @@ fn conventional_zones_have_no_state_of_ours_while_they_take_writes() {
 }
 
 #[test]
-fn nonsense_is_refused() {
+fn inconsistent_reports_are_refused() {
     for (zone, complaint) in [
         (raw(0, 0, 0, 2, 1, 0), "impossible length"),
         (raw(0, 64, 0, 2, 1, 65), "impossible length"),

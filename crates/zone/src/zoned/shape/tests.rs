@@ -36,7 +36,7 @@ fn zones(lengths: &[(u64, Option<ZoneState>)]) -> Vec<ReportedZone> {
 const EMPTY: Option<ZoneState> = Some(ZoneState::Empty);
 
 #[test]
-fn conventional_zones_are_numbered_after_all_others() {
+fn conventional_zones_have_the_last_numbers() {
     let offline = Some(ZoneState::Offline);
     let reported = zones(&[(32, None), (32, None), (32, EMPTY), (32, offline), (32, EMPTY), (20, EMPTY)]);
     let shape = Shape::of(&limits(), &reported).unwrap();
@@ -53,7 +53,7 @@ fn conventional_zones_are_numbered_after_all_others() {
 
 /// Releases that left conventional zones alone have made volumes whose headers count the others.
 #[test]
-fn a_volume_that_was_made_without_conventional_zones_goes_on_without() {
+fn a_volume_created_without_conventional_zones_continues_without_them() {
     let reported = zones(&[(32, None), (32, None), (32, EMPTY), (32, EMPTY), (32, EMPTY)]);
     let without_limit = Limits { max_open: None, max_active: None, ..limits() };
     let shape = || Shape::of(&without_limit, &reported).unwrap();
@@ -71,7 +71,7 @@ fn a_volume_that_was_made_without_conventional_zones_goes_on_without() {
 }
 
 #[test]
-fn zones_of_less_than_half_are_left_out() {
+fn zones_of_less_than_half_the_size_are_not_used() {
     let reported = zones(&[(15, None), (32, EMPTY), (32, EMPTY), (15, EMPTY)]);
     let shape = Shape::of(&limits(), &reported).unwrap();
     assert_eq!((shape.geometry.zones, shape.geometry.conventional), (2, 0));
@@ -81,7 +81,7 @@ fn zones_of_less_than_half_are_left_out() {
 
 /// Of what a zone that can be written anywhere takes, the lowest 32 bits of its blocks were kept: 2^32 were none.
 #[test]
-fn a_zone_of_more_blocks_than_are_counted_takes_as_much_as_others() {
+fn a_zone_with_too_many_blocks_has_the_capacity_of_the_others() {
     let mut reported = zones(&[(32, EMPTY), (32, None)]);
     reported[1].length = 4096 << 32;
     reported[1].capacity = reported[1].length;
@@ -90,7 +90,7 @@ fn a_zone_of_more_blocks_than_are_counted_takes_as_much_as_others() {
 }
 
 #[test]
-fn a_pointer_within_a_block_ends_its_zone() {
+fn a_zone_with_its_pointer_within_a_block_is_full() {
     let mut reported = zones(&[(32, Some(ZoneState::Closed))]);
     let shape = Shape::of(&limits(), &reported).unwrap();
     reported[0].pointer = 8192;
@@ -100,7 +100,7 @@ fn a_pointer_within_a_block_ends_its_zone() {
 }
 
 #[test]
-fn limits_that_are_not_told_are_chosen() {
+fn missing_limits_get_defaults() {
     let many = zones(&[(32, EMPTY); 100]);
     let open = |max_open, max_active, zones: &[ReportedZone]| {
         let shape = Shape::of(&Limits { max_open, max_active, ..limits() }, zones).unwrap();
@@ -114,7 +114,7 @@ fn limits_that_are_not_told_are_chosen() {
 }
 
 #[test]
-fn what_cannot_be_served_is_refused_with_the_reason() {
+fn unsupported_devices_are_refused_with_a_reason() {
     let fine = zones(&[(32, EMPTY); 20]);
     let refusal = |limits: &Limits, zones: &[ReportedZone]| Shape::of(limits, zones).unwrap_err();
     for (found, expected) in [

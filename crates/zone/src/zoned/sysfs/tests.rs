@@ -20,7 +20,7 @@ const NVME: [(&str, &str); 6] = [
 ];
 
 #[test]
-fn limits_are_read() {
+fn limits_are_read_from_sysfs() {
     let limits = limits(folder(&NVME).path()).unwrap();
     let expected = Limits {
         block_size: 4096,
@@ -34,7 +34,7 @@ fn limits_are_read() {
 }
 
 #[test]
-fn a_disk_of_blocks_in_blocks_is_written_in_the_larger() {
+fn physical_blocks_determine_the_block_size() {
     let mut smr = NVME;
     smr[1].1 = "512";
     smr[2].1 = "4096";
@@ -45,13 +45,13 @@ fn a_disk_of_blocks_in_blocks_is_written_in_the_larger() {
 }
 
 #[test]
-fn old_kernels_say_less() {
+fn missing_files_of_old_kernels_are_accepted() {
     let found = limits(folder(&[NVME[0], NVME[3]]).path()).unwrap();
     assert_eq!((found.block_size, found.max_open, found.max_active), (512, None, None));
 }
 
 #[test]
-fn what_is_missing_or_no_number_is_named() {
+fn errors_name_the_missing_or_invalid_file() {
     let error = limits(folder(&NVME[1..]).path()).unwrap_err().to_string();
     assert!(error.contains("logical_block_size"), "{error}");
     let mut odd = NVME;

@@ -23,7 +23,7 @@ fn report(count: u64, state: u8, capacity: u64, start: u64, pointer: u64) -> [u8
 }
 
 #[test]
-fn a_namespace_is_known_by_the_format_that_is_chosen() {
+fn the_selected_format_determines_the_block_size() {
     let (common, zoned) = identified();
     let expected = Namespace { block_size: 4096, zone_blocks: 24576, max_active: Some(10), max_open: None };
     assert_eq!(namespace(&common, &zoned), Ok(expected));
@@ -42,7 +42,7 @@ fn namespaces_that_cannot_be_used_are_refused() {
 }
 
 #[test]
-fn the_smaller_of_two_limits_counts() {
+fn the_smaller_of_two_limits_applies() {
     let with = |largest, append| {
         let (mut common, mut zoned) = identified();
         (common[77], zoned[0]) = (largest, append);
@@ -55,7 +55,7 @@ fn the_smaller_of_two_limits_counts() {
 }
 
 #[test]
-fn zones_are_told_in_bytes() {
+fn zones_are_reported_in_bytes() {
     let (common, zoned) = identified();
     let namespace = namespace(&common, &zoned).unwrap();
     let found = zones(&report(1, 2, 24000, 24576, 24579), &namespace).unwrap();
@@ -74,7 +74,7 @@ fn zones_are_told_in_bytes() {
 }
 
 #[test]
-fn nonsense_is_refused() {
+fn inconsistent_reports_are_refused() {
     let (common, zoned) = identified();
     let namespace = namespace(&common, &zoned).unwrap();
     for (report, complaint) in [

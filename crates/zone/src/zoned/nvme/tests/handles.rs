@@ -32,7 +32,7 @@ fn left(generic: &File) -> [u64; HANDLES] {
 }
 
 #[test]
-fn each_role_and_class_is_written_to_a_handle_of_its_own() {
+fn each_role_and_class_uses_its_own_placement_handle() {
     let Ok(path) = std::env::var(DEVICE) else {
         return println!("skipped: {DEVICE} names no block device with placement handles");
     };
