@@ -49,8 +49,8 @@ fn channels_work_in_parallel_and_share_the_link() {
     assert_eq!(timed.times().of(CommandClass::Write).waited_ns_max, 7 * 15_000);
 }
 
-/// Each does its work in a thread of its own; how long each takes.
-fn side_by_side(timed: &Timed, works: [fn(&Timed); 2]) -> Vec<u64> {
+/// Runs each work in a thread of its own; returns the time of each.
+fn in_parallel(timed: &Timed, works: [fn(&Timed); 2]) -> Vec<u64> {
     let body =
         |work: fn(&Timed)| -> Body<'_, u64> { ("client".to_owned(), Box::new(move || took(timed, work))) };
     schedule::run_in_time(timed.clock(), 1, works.map(body).into()).returned
@@ -81,7 +81,7 @@ fn each_thread_counts_the_times_of_its_own_commands() {
 fn a_reset_delays_only_its_channel() {
     let timed = timed();
     append(&timed, 8, 1);
-    let took = side_by_side(
+    let took = in_parallel(
         &timed,
         [
             |t| t.reset(ZoneId(8)).unwrap(),
@@ -98,7 +98,7 @@ fn a_reset_delays_only_its_channel() {
 fn commands_queue_in_the_order_of_their_times() {
     let timed = timed();
     let transfer = |blocks: u64| blocks * BLOCK as u64 * 10 / 12;
-    let took = side_by_side(
+    let took = in_parallel(
         &timed,
         [
             |t| (0..10).for_each(|_| append(t, 1, 96)),
@@ -108,7 +108,7 @@ fn commands_queue_in_the_order_of_their_times() {
             },
         ],
     );
-    // The link is busy with one command of the other, not with all that it will issue.
+    // The link is busy with one command of the other thread, not with all its later commands.
     assert_eq!(took, [transfer(10 * 96 + 192), transfer(96 + 192)]);
     assert_eq!(timed.times().of(CommandClass::Write).commands, 11);
 }
@@ -121,11 +121,11 @@ fn seeks_take_time() {
     let read =
         |zone: u32, block: Blocks| took(&timed, |t| t.read(ZoneId(zone), block, &mut [0; BLOCK]).unwrap());
     assert_eq!(took(&timed, |t| append(t, 1, 100)), seek + 100 * BLOCK as u64 * 4);
-    assert_eq!(took(&timed, |t| append(t, 1, 1)), least, "it goes on where it was");
+    assert_eq!(took(&timed, |t| append(t, 1, 1)), least, "it continues at the end of the last command");
     assert_eq!(read(1, 0), seek + least);
     assert_eq!(read(1, 1), least);
-    assert_eq!(read(1, 12), 10 * BLOCK as u64 * 4 + least, "no longer than what is passed over");
-    assert_eq!(read(1, 11), seek + least, "it turns one way");
+    assert_eq!(read(1, 12), 10 * BLOCK as u64 * 4 + least, "no longer than reading the gap");
+    assert_eq!(read(1, 11), seek + least, "it cannot go backwards without a seek");
     assert_eq!(took(&timed, |t| append(t, 2, 1)), seek + least);
     assert_eq!(took(&timed, |t| append(t, 1, 1)), seek + least);
 }

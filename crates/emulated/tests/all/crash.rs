@@ -1,4 +1,4 @@
-//! The emulated device when its power goes: one story for each clause of the contract.
+//! Power losses of the emulated device: one test for each clause of the contract.
 
 use std::collections::BTreeSet;
 
@@ -57,7 +57,7 @@ fn a_crash_between_an_append_and_its_flush_may_lose_it() {
     assert_eq!(pointer(&device.image_at(4, &CrashPlan::LoseAll), 1), 2);
     assert_eq!(pointer(&device.image_at(4, &CrashPlan::KeepAll), 1), 9);
     assert_eq!(pointer(&device.image_at(3, &CrashPlan::KeepAll), 1), 5);
-    assert_eq!(pointer(&device, 1), 9, "the device itself does not notice");
+    assert_eq!(pointer(&device, 1), 9, "the device itself does not change");
 }
 
 #[test]
@@ -109,14 +109,14 @@ fn a_reset_may_be_undone_with_all_later_writes() {
     let n = device.commands();
     let image = device.image_at(n, &CrashPlan::UndoResets);
     assert_eq!(tags(&image, 1, 0, pointer(&image, 1)), [10, 11, 20, 21, 22, 30, 31, 32, 33]);
-    assert_eq!(tags(&image, 2, 0, 1), [60], "other zones keep what they have");
+    assert_eq!(tags(&image, 2, 0, 1), [60], "other zones keep their contents");
     let image = device.image_at(n, &CrashPlan::LoseAllUndoResets);
     assert_eq!((pointer(&image, 1), pointer(&image, 2)), (2, 0));
     let image = device.image_at(n, &CrashPlan::LoseAll);
-    assert_eq!(pointer(&image, 1), 0, "a reset may as well be done");
+    assert_eq!(pointer(&image, 1), 0, "a reset may also be kept");
     device.flush().unwrap();
     let image = device.image(&CrashPlan::UndoResets);
-    assert_eq!(tags(&image, 1, 0, pointer(&image, 1)), [50], "after the flush it is done for good");
+    assert_eq!(tags(&image, 1, 0, pointer(&image, 1)), [50], "after the flush it is durable");
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn an_image_can_be_crashed_again() {
     first.record();
     append(&first, 1, 40, 1);
     let second = first.image(&CrashPlan::LoseAll);
-    assert_eq!(pointer(&second, 1), 5, "what the first crash left is durable");
+    assert_eq!(pointer(&second, 1), 5, "the state after the first crash is durable");
     second.record();
     append(&second, 1, 41, 1);
     assert_eq!(tags(&second.image(&CrashPlan::KeepAll), 1, 5, 1), [41]);
@@ -243,7 +243,7 @@ fn every_state_of_a_small_window_is_reached_by_some_seed() {
     assert_eq!(states.len(), 16, "each zone by itself: {states:?}");
 }
 
-/// What a zone is found as: its state, its pointer where that is told, and which blocks hold what was written.
+/// A zone after a power loss: its state, its pointer if it has one, and which blocks contain the written data.
 fn seen(image: &Emulated, zone: u32, written: &[u8]) -> (ZoneState, Option<u32>, Vec<bool>) {
     let info = info(image, zone);
     let pointer = info.state.has_pointer().then_some(info.pointer);
@@ -268,7 +268,7 @@ fn all_states_have_numbers_and_all_numbers_are_states() {
     };
     let all: BTreeSet<String> =
         (0..count).map(|number| format!("{:?}", both(&CrashPlan::State(number)))).collect();
-    assert_eq!(all.len() as u64, count, "each another");
+    assert_eq!(all.len() as u64, count, "all are distinct");
     for plan in device.plans_at(4).into_iter().chain((0..500).map(CrashPlan::Subset)) {
         let found = format!("{:?}", both(&plan));
         assert!(all.contains(&found), "{plan} is one of them: {found}");
@@ -281,7 +281,7 @@ fn an_undone_reset_is_a_separate_state() {
     append(&device, 1, 10, 2);
     device.flush().unwrap();
     device.reset(ZONE).unwrap();
-    assert_eq!(device.states_at(3), Some(2 + 1), "as it was, as it was and full, empty");
+    assert_eq!(device.states_at(3), Some(2 + 1), "unchanged, unchanged and full, empty");
     append(&device, 1, 20, 1);
     assert_eq!(device.states_at(4), Some(2 + 5));
     let found: BTreeSet<String> = (0..7)
@@ -306,10 +306,10 @@ fn the_basic_plans_are_distinct() {
     assert_eq!(words.join(" "), expected);
     device.reset(ZONE).unwrap();
     let words: Vec<String> = device.plans_at(5).iter().map(|plan| plan.to_string()).collect();
-    assert_eq!(words.join(" "), "keep-all undo-resets", "appends that a reset wiped out are not lost again");
+    assert_eq!(words.join(" "), "keep-all undo-resets", "appends before a reset are not lost again");
     let digests: BTreeSet<u64> =
         device.plans_at(4).iter().map(|plan| device.image_at(4, plan).digest()).collect();
-    assert_eq!(digests.len(), device.plans_at(4).len(), "and each gives a state of its own");
+    assert_eq!(digests.len(), device.plans_at(4).len(), "each plan gives a distinct state");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The emulated device while its power is on: batches, faults, zones that change, counters.
+//! The emulated device without power losses: batches, faults, state changes of zones, counters.
 
 use crate::emulated::{CommandKind, Counters, CrashPlan, Effect, Emulated, Fault, Spec};
 use crate::{pattern, tags};
@@ -14,7 +14,7 @@ fn append(device: &Emulated, tag: u8, blocks: u32) -> Result<u32, DeviceError> {
     device.append(ZONE, &pattern(device, tag, blocks))
 }
 
-/// Where eight appends of one batch landed.
+/// The places where eight appends of one batch landed.
 fn places(device: &Emulated) -> Vec<u32> {
     let written: Vec<Vec<u8>> = (0..8).map(|tag| pattern(device, tag, 1)).collect();
     let mut batch: Vec<_> = written.iter().map(|from| Command::Append { zone: ZONE, from }).collect();
@@ -42,7 +42,7 @@ fn a_failed_append_fails_the_later_ones_of_its_batch() {
     batch.push(Command::Append { zone: ZoneId(2), from: &one });
     let outputs = device.run(&mut batch);
     assert_eq!(outputs[..5].iter().filter(|output| output.is_ok()).count(), 1);
-    assert!(outputs[5].is_ok(), "other zones do not suffer");
+    assert!(outputs[5].is_ok(), "other zones are not affected");
     assert_eq!(device.report_zone(ZONE).unwrap().pointer, 1);
 }
 
@@ -119,7 +119,7 @@ fn commands_of_each_kind_can_be_made_to_fail() {
     assert!(io(device.flush()));
     device.reset(ZoneId(2)).unwrap();
     assert!(io(device.reset(ZONE)));
-    assert_eq!(tags(&device, 1, 0, 4), [1, 2, 3, 4], "a reset that failed emptied nothing");
+    assert_eq!(tags(&device, 1, 0, 4), [1, 2, 3, 4], "a failed reset does not empty the zone");
     device.finish(ZoneId(2)).unwrap();
     assert!(io(device.finish(ZONE)));
     device.inject(Fault::nth(CommandKind::Append, 1, Effect::HostFull).forever());
@@ -174,7 +174,7 @@ fn commands_and_bytes_are_counted_by_kind() {
     assert_eq!((counters.of(CommandKind::Read), counters.of(CommandKind::Flush)), (1, 1));
     assert_eq!((counters.bytes_written, counters.bytes_read, counters.failed), (3 * 4096, 3 * 4096, 1));
     assert_eq!(tiny().counters(), Counters::default());
-    assert_eq!(device.commands(), 3, "what was refused and what only reads changes nothing");
+    assert_eq!(device.commands(), 3, "refused commands and reads change nothing");
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn a_drive_that_loses_its_cache_fails_its_flush_and_keeps_flushed_data() {
         let mut block = pattern(&device, 0, 1);
         let is_there = device.read(ZONE, 2, &mut block).is_ok() && block == pattern(&device, 3, 1);
         assert!(!is_there || number % 4 == 3, "{number}: what was not flushed is lost");
-        // What is left is durable, and later flushes are as ever.
+        // The rest is durable, and later flushes succeed.
         let info = device.report_zone(ZONE).unwrap();
         assert_eq!(device.image(&CrashPlan::LoseAll).report_zone(ZONE).unwrap(), info);
         device.flush().unwrap();
@@ -225,7 +225,7 @@ fn a_fault_of_opening_affects_the_append_that_opens_a_zone() {
     append(&device, 1, 1).unwrap();
     device.inject(Fault { times: 2, ..Fault::nth(CommandKind::Open, 1, Effect::HostFull) });
     append(&device, 1, 1).unwrap();
-    assert!(device.has_space_for(1), "nobody knows yet");
+    assert!(device.has_space_for(1), "no command was refused yet");
     let open = || device.append(ZoneId(5), &pattern(&device, 1, 1));
     let refused = open();
     assert!(matches!(refused, Err(DeviceError::HostFull { zone: ZoneId(5) })), "{refused:?}");

@@ -1,4 +1,4 @@
-//! Stories about the emulated device, told through its public interface alone.
+//! Tests of the emulated device through its public interface.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod crash;
@@ -13,7 +13,7 @@ fn pattern(device: &dyn Device, tag: u8, blocks: Blocks) -> Vec<u8> {
     (0..blocks as usize * size).map(|at| tag.wrapping_add((at / size) as u8)).collect()
 }
 
-/// The first byte of each block, which tells the blocks of `pattern` apart.
+/// The first byte of each block, which identifies the blocks of `pattern`.
 fn tags(device: &dyn Device, zone: u32, block: Blocks, blocks: Blocks) -> Vec<u8> {
     let size = device.geometry().block_size as usize;
     let mut bytes = vec![0; blocks as usize * size];

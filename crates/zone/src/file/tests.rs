@@ -1,5 +1,5 @@
-//! What the host may have kept when its power went: every moment of a random history, and of the
-//! writes since the last sync any subset of their sectors.
+//! Power losses of the host at every moment of a random history: any subset of the sectors written since the last
+//! sync may be on the disk.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,29 +12,29 @@ use crate::engine::HostChange;
 const ZONES: u32 = 5;
 const SECTOR: usize = 512;
 
-/// What the device promised about one zone, and what else may be found.
+/// What the device guarantees about one zone, and which other states are allowed.
 #[derive(Clone, Debug, Default)]
 struct Promise {
-    /// The tags of the blocks that the last flush promised.
+    /// The tags of the blocks that the last flush made durable.
     durable: Vec<u8>,
     /// Whether it was reset since.
     is_reset: bool,
-    /// Whether its end was asked for in either life.
+    /// Whether it was finished in either life.
     is_finished: bool,
     /// The tags of all blocks of the present life.
     now: Vec<u8>,
-    /// Most blocks that the life of `durable` had.
+    /// The largest number of blocks in the life of `durable`.
     blocks_max: usize,
-    /// Most blocks that any life since then had.
+    /// The largest number of blocks in any later life.
     new_blocks_max: usize,
 }
 
-/// A device, what it was asked, and what it promised when the host had seen so many changes.
+/// A device, its commands, and its guarantees at each number of changes that the host has seen.
 struct History {
-    /// Always there; taken out while another process takes over.
+    /// `None` only while another process takes over.
     device: Option<FileDevice>,
     path: PathBuf,
-    /// What the host saw of the processes before this one.
+    /// The changes of earlier processes that the host has seen.
     seen: Vec<HostChange>,
     promises: Vec<Promise>,
     marks: Vec<(usize, Vec<Promise>)>,
@@ -71,13 +71,13 @@ impl History {
         self.mark();
     }
 
-    /// A command is over: what is promised is promised from here on.
+    /// Records the guarantees after a command.
     fn mark(&mut self) {
         let seen_count = self.seen.len() + self.device().engine.recorder.seen_count();
         self.marks.push((seen_count, self.promises.clone()));
     }
 
-    /// All that the host saw, and what was promised when.
+    /// All changes that the host has seen, and the guarantees at each time.
     fn end(mut self) -> (Vec<HostChange>, Vec<(usize, Vec<Promise>)>) {
         self.kill();
         (self.seen, self.marks)
@@ -124,10 +124,9 @@ impl History {
         self.promise();
     }
 
-    /// A flush that breaks off between its writes, so that slots are in the file and not durable; and
-    /// the process that saw it is gone.
+    /// A flush that fails between its writes, so that slots are in the file and not durable; then the process ends.
     fn break_flush(&mut self, successes: u32) {
-        // Writes of a batch reach the file also where they are made to fail, and nobody would have seen them.
+        // Writes of a batch reach the file even if they are made to fail, and would not be recorded.
         self.device().engine.forbid_rings();
         self.device().engine.recorder.fail_after(Some(successes));
         if self.device().flush().is_ok() {
@@ -147,7 +146,7 @@ impl History {
         }
     }
 
-    /// Another process takes over; the host keeps running and has everything that it was given.
+    /// Another process takes over; the host keeps running and has all data written to it.
     fn kill(&mut self) {
         self.seen.extend(self.device().engine.recorder.seen());
         self.device = None;
@@ -181,7 +180,7 @@ fn bytes(tags: &[u8]) -> Vec<u8> {
     tags.iter().flat_map(|&tag| [tag; 4096]).collect()
 }
 
-/// The tags of the first blocks of a zone; 0 for a block that was not written as a whole.
+/// The tags of the first blocks of a zone; 0 for a block that was not written completely.
 fn read_tags(device: &FileDevice, zone: ZoneId, count: usize) -> Vec<u8> {
     let mut found = vec![0; count * 4096];
     if count > 0 {
@@ -191,7 +190,7 @@ fn read_tags(device: &FileDevice, zone: ZoneId, count: usize) -> Vec<u8> {
     found.chunks(4096).map(tag).collect()
 }
 
-/// How much of what was not yet synced the host has kept.
+/// Which sectors that were not yet synced the host has kept.
 #[derive(Clone, Copy, Debug)]
 enum Kept {
     All,
@@ -201,7 +200,7 @@ enum Kept {
     AnySectors,
 }
 
-/// Lets the host carry out a change, as far as it keeps each sector.
+/// Applies a change to the host for the sectors that it keeps.
 fn apply(file: &mut [u8], change: &HostChange, mut keeps: impl FnMut(u64) -> bool) {
     let (offset, bytes) = match change {
         HostChange::Sync => return,
@@ -216,8 +215,7 @@ fn apply(file: &mut [u8], change: &HostChange, mut keeps: impl FnMut(u64) -> boo
     }
 }
 
-/// Files that the host may have when it had synced this much and was asked for
-/// these changes since.
+/// The files that the host may have after this synced state and these later changes.
 fn files_after(synced: &[u8], window: &[HostChange], zones_offset: u64, rng: &mut Rng) -> Vec<Vec<u8>> {
     let mut files = Vec::new();
     for kept in [Kept::All, Kept::Nothing, Kept::OnlySlots, Kept::OnlyZones, Kept::AnySectors] {
@@ -239,8 +237,7 @@ fn files_after(synced: &[u8], window: &[HostChange], zones_offset: u64, rng: &mu
     files
 }
 
-/// Whether a zone is one that these promises allow; `next` is what they become by the command that
-/// was under way.
+/// Checks a zone against these guarantees; `next` are the guarantees after the command in progress.
 fn check(device: &FileDevice, zone: ZoneId, promise: &Promise, next: &Promise) {
     let info = device.report_zone(zone).unwrap();
     let story = format!("{zone:?} {info:?}, promised {promise:?}, then {next:?}");
@@ -261,7 +258,7 @@ fn check(device: &FileDevice, zone: ZoneId, promise: &Promise, next: &Promise) {
     );
 }
 
-/// Makes a file that holds `now` hold `wanted`; only what differs is written.
+/// Changes a file with the contents `now` to `wanted`; writes only the differences.
 fn change_file(path: &Path, now: &mut Vec<u8>, wanted: Vec<u8>) {
     use std::os::unix::fs::FileExt;
     let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
@@ -273,9 +270,9 @@ fn change_file(path: &Path, now: &mut Vec<u8>, wanted: Vec<u8>) {
     *now = wanted;
 }
 
-/// Lives through a history, then through every power cut in it. The number of files checked.
+/// Runs a history, and checks every power loss in it. Returns the number of files checked.
 fn power_cuts(live: impl FnOnce(&mut History)) -> usize {
-    // In memory where that is possible: nothing here needs a disk, and thousands of files are read.
+    // In memory if possible: this needs no disk, and thousands of files are read.
     let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let path = directory.path().join("volume");
     let mut rng = Rng::with_seed(1);
@@ -323,8 +320,8 @@ fn a_power_loss_at_any_moment_keeps_flushed_data() {
 
 #[test]
 fn a_reset_of_a_killed_process_is_durable_before_the_next_write() {
-    // The slot that says so is in the file, and a power cut may still take it back: the old pointer
-    // would then stand over the first blocks of the next life.
+    // The slot is in the file, and a power loss may still undo it: then the old pointer would cover the first blocks
+    // of the next life.
     let files = power_cuts(|history| {
         history.append(0, 5);
         history.mark();
@@ -344,7 +341,7 @@ fn a_reset_of_a_killed_process_is_durable_before_the_next_write() {
 
 #[test]
 fn a_zone_reset_by_a_killed_process_is_not_discarded_before_that_is_durable() {
-    // A power cut may still take the reset back, and the blocks that were promised would be holes.
+    // A power loss may still undo the reset, and blocks that must be durable would be holes.
     let files = power_cuts(|history| {
         history.append(0, 5);
         history.mark();
@@ -363,7 +360,7 @@ fn a_zone_reset_by_a_killed_process_is_not_discarded_before_that_is_durable() {
     assert!(files > 5, "{files}");
 }
 
-/// The zones that the host was told to take back, in order.
+/// The zones whose host blocks were freed, in order.
 fn discarded(device: &FileDevice) -> Vec<u64> {
     let punched = |change: HostChange| match change {
         HostChange::Punch { offset, .. } => Some(offset),
@@ -374,21 +371,21 @@ fn discarded(device: &FileDevice) -> Vec<u64> {
 
 #[test]
 fn a_flush_discards_nothing_and_each_zone_is_discarded_once() {
-    // A file of 400 zones had been deleted: the next flush gave all of them back, one after the other, and whoever
-    // called fsync waited for seconds. And each mount gave back all that was empty, 16 zones in each of its flushes.
+    // A file of 400 zones had been deleted. The next flush freed all of them, one after the other, and the caller of
+    // fsync waited for seconds. And each mount freed all empty zones, 16 of them in each of its flushes.
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("volume");
     let options = FileOptions { size: Some(5 << 20), ..FileOptions::default() };
     let device = FileDevice::create(&path, &options).unwrap();
     device.flush().unwrap();
-    assert!(!device.discard_one_zone(), "a file that was just made holds nothing");
+    assert!(!device.discard_one_zone(), "a new file has no blocks");
     let zones: Vec<_> = (0..ZONES).map(ZoneId).collect();
     zones.iter().for_each(|&zone| assert_eq!(device.append(zone, &bytes(&[1])).unwrap(), 0));
     device.flush().unwrap();
     zones.iter().for_each(|&zone| device.reset(zone).unwrap());
     device.flush().unwrap();
     assert_eq!(discarded(&device), [], "a flush makes durable and does nothing else");
-    // Who writes to a zone meanwhile keeps what it has.
+    // A zone that is written meanwhile keeps its blocks.
     device.append(zones[1], &bytes(&[2])).unwrap();
     while device.discard_one_zone() {}
     let others = [0, 2, 3, 4].map(|zone| device.layout.offset(ZoneId(zone), 0));
@@ -400,7 +397,7 @@ fn a_flush_discards_nothing_and_each_zone_is_discarded_once() {
     let device = FileDevice::open(&path, OpenMode::ReadWrite).unwrap();
     device.flush().unwrap();
     while device.discard_one_zone() {}
-    assert_eq!(discarded(&device), [], "what is empty was given back before");
+    assert_eq!(discarded(&device), [], "the empty zones were discarded before");
     device.reset(zones[2]).unwrap();
     device.flush().unwrap();
     while device.discard_one_zone() {}
@@ -409,7 +406,7 @@ fn a_flush_discards_nothing_and_each_zone_is_discarded_once() {
 
 #[test]
 fn after_a_failed_flush_the_file_is_not_written() {
-    // The host may have dropped what it could not write and call the next flush a success.
+    // The host may have dropped data that it could not write, and may report success for the next flush.
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("volume");
     for successes in [0, 1] {
@@ -421,7 +418,7 @@ fn after_a_failed_flush_the_file_is_not_written() {
         device.engine.recorder.fail_after(None);
         assert!(matches!(device.flush(), Err(DeviceError::Unusable(_))));
         assert!(matches!(device.append(ZoneId(0), &bytes(&[3])), Err(DeviceError::Unusable(_))));
-        device.read(ZoneId(0), 0, &mut [0; 4096]).expect("what can be read is read");
+        device.read(ZoneId(0), 0, &mut [0; 4096]).expect("reads are still possible");
     }
 }
 

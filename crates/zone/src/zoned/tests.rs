@@ -12,10 +12,10 @@ use crate::format::{Role, ZoneIdentity, encode_header};
 const BLOCK: u64 = 4096;
 const LENGTH: u64 = 64 * BLOCK;
 
-/// What somebody else does to a zone, or what is wrong with it.
+/// What other programs do to a zone, and its faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
-    /// Writes are refused until the zone was reported.
+    /// Writes are refused until the zone is reported.
     NeedsReport,
     /// Writes are refused.
     Broken,
@@ -26,16 +26,16 @@ enum Trouble {
 struct State {
     zones: Vec<ReportedZone>,
     trouble: Option<Trouble>,
-    /// The next write there is refused until the zone was reported.
+    /// The next write there is refused until the zone is reported.
     trouble_at: Option<u64>,
-    /// Writes that reached the device, by place and length.
+    /// The writes that reached the device, by place and length.
     writes: Vec<(u64, usize)>,
-    /// What stands at some places.
+    /// The contents of some places.
     contents: Vec<(u64, Vec<u8>)>,
     acts: Vec<(u64, Action)>,
-    /// How many of them were done at each flush.
+    /// The number of changes before each flush.
     flushed: Vec<usize>,
-    /// How many commands there were at once.
+    /// The number of commands in each batch.
     rounds: Vec<usize>,
 }
 
@@ -114,7 +114,7 @@ impl Port for Fake {
         if state.trouble == Some(Trouble::NeedsReport) {
             state.trouble = None;
         }
-        // As many as one command of a small kernel tells of.
+        // As many as one command of a small kernel reports.
         Ok(state.zones.iter().filter(|zone| zone.start >= from).take(most.min(7)).copied().collect())
     }
 
@@ -212,8 +212,8 @@ fn large_appends_are_split_into_pieces_at_the_pointer() {
     assert_eq!(fake.state.lock().writes, expected);
 }
 
-/// The kernel keeps a pointer of its own; what another door (the generic device of NVMe) did to a zone it
-/// learns from a report. A volume that was made through that door took no write at first.
+/// The kernel has its own copy of the pointer. It learns of changes through another device node (the generic device
+/// of NVMe) only from a report. At first, a volume that was created through that node accepted no writes.
 #[test]
 fn a_write_that_the_kernel_refuses_for_an_outdated_pointer_is_repeated() {
     let fake = Fake::new();
@@ -290,9 +290,9 @@ fn appends_return_the_place_that_the_device_reports() {
     let device = fake.device();
     assert_eq!(device.append(ZoneId(0), &blocks(2)).unwrap(), 0);
     assert_eq!(device.append(ZoneId(0), &blocks(1)).unwrap(), 2);
-    // Too large for one append, so it is written.
+    // Too large for one append, so it is a write.
     assert_eq!(device.append(ZoneId(0), &blocks(5)).unwrap(), 3);
-    // What fills the zone waits for the others: its slot is given back only when the device gives it back.
+    // The append that fills the zone waits for the others: its slot is freed only when the device frees it.
     for _ in 0..28 {
         device.append(ZoneId(0), &blocks(2)).unwrap();
     }
@@ -321,7 +321,7 @@ fn zones_left_open_by_a_killed_process_are_closed_or_finished() {
     fake.turn_zone(1, ZoneState::Closed, 3 * BLOCK);
     fake.turn_zone(2, ZoneState::Open, 0);
     fake.turn_zone(3, ZoneState::Closed, 0);
-    // A power cut within a block of ours, on a device with smaller ones.
+    // A power loss within a block of the volume, on a device with smaller blocks.
     fake.turn_zone(4, ZoneState::Open, 3 * BLOCK + 512);
     fake.turn_zone(5, ZoneState::Closed, 512);
     fake.turn_zone(6, ZoneState::Full, 0);
@@ -337,8 +337,9 @@ fn zones_left_open_by_a_killed_process_are_closed_or_finished() {
     assert_eq!(fake.state.lock().acts, expected);
 }
 
-/// Resets that are not flushed may be undone. A volume was made over an old one, and the power went: the old log was
-/// there, what it named was not. Or an older zone of the log was there alone, and was the newest.
+/// Resets that are not flushed may be undone. After a power loss during the creation of a volume over an old one, the
+/// old log was present without the data it refers to. Or an older log zone was present alone, and was taken for the
+/// newest.
 #[test]
 fn the_old_log_is_durably_erased_before_the_data_it_refers_to() {
     let fake = Fake::new();
@@ -352,7 +353,7 @@ fn the_old_log_is_durably_erased_before_the_data_it_refers_to() {
     assert_eq!(state.flushed, [3, 4, 20]);
 }
 
-/// What is found on a device, in words.
+/// The contents of a device, in words.
 fn contents(fake: &Fake) -> String {
     match fake.found().contents(Path::new("device")).unwrap() {
         Contents::Blank => "blank".to_owned(),
@@ -383,12 +384,12 @@ fn a_volume_is_found_by_the_headers_of_its_first_zones() {
     assert_eq!(contents(&fake), "volume 7");
 }
 
-/// A device that told of the same zones whatever it was asked for was asked without end, and memory taken for each.
+/// A device that reported the same zones for every request was asked without end, and memory was allocated for each.
 #[test]
 fn a_device_with_zones_out_of_order_is_refused() {
     let fake = Fake::new();
     assert_eq!(report_all(&fake).unwrap().len(), 20);
-    // Zone 7 is the first of the second report, and then one that was told of in the first.
+    // Zone 7 is the first of the second report, and then one of the first report follows.
     for wrong in [3 * LENGTH, 7 * LENGTH + 4096] {
         let mut reported = fake.report(7 * LENGTH, 7).unwrap();
         reported[0].start = wrong;
@@ -419,15 +420,15 @@ fn an_append_outside_the_expected_blocks_ends_the_zone() {
     fake.limits.append_bytes = Some(8192);
     let device = fake.device();
     device.append(ZoneId(0), &blocks(2)).unwrap();
-    // Somebody else appended.
+    // Another program has appended.
     fake.turn_zone(0, ZoneState::Open, 5 * BLOCK);
     let error = device.append(ZoneId(0), &blocks(1)).unwrap_err();
     assert!(matches!(error, DeviceError::Io { .. }) && error.ends_zone(), "{error}");
     assert_eq!(device.report_zone(ZoneId(0)).unwrap().pointer, 6);
 }
 
-/// Whoever emptied the zone in which the log was open made the next batch land at its beginning, where no mount looks
-/// for one, and that was told as durable.
+/// If another program emptied the open zone of the log, the next batch landed at its beginning, where no mount looks
+/// for one, and was acknowledged as durable.
 #[test]
 fn an_append_to_a_zone_that_another_program_emptied_fails() {
     let mut fake = Fake::new();
@@ -440,19 +441,20 @@ fn an_append_to_a_zone_that_another_program_emptied_fails() {
     }
     let error = device.append(ZoneId(0), &blocks(1)).unwrap_err();
     assert!(matches!(error, DeviceError::Io { .. }) && error.ends_zone(), "{error}");
-    // Who was waiting for his turn meanwhile thinks of what was there; and so does who finds it out by reading.
+    // A writer that waited for the lock meanwhile assumes the old contents, and so does a reader that detects the
+    // reset.
     assert!(device.append(ZoneId(0), &blocks(1)).is_err());
     assert!(device.append(ZoneId(0), &blocks(9)).is_err());
     assert_eq!(device.report_zone(ZoneId(1)).unwrap().pointer, 0);
     assert!(device.append(ZoneId(1), &blocks(1)).is_err());
     assert_eq!(fake.state.lock().zones[0].pointer, BLOCK);
-    // Whoever empties it himself goes on from the beginning.
+    // After a reset here, writes continue at the beginning.
     device.reset(ZoneId(1)).unwrap();
     assert_eq!(device.append(ZoneId(1), &blocks(1)).unwrap(), 0);
 }
 
-/// What garbage collection moves, what a writer brings with it and what is read next took turns where they could be under
-/// way together.
+/// Writes of garbage collection, user writes and reads were executed one after the other although they could be in
+/// flight together.
 #[test]
 fn a_batch_writes_to_all_its_zones_at_once() {
     let fake = Fake::new();
@@ -468,7 +470,7 @@ fn a_batch_writes_to_all_its_zones_at_once() {
     ];
     let landed: Vec<Blocks> = device.run(&mut batch).into_iter().map(Result::unwrap).collect();
     assert_eq!(landed, [0, 0, 0, 1]);
-    // Two blocks at once: 5 in three pieces; 1, then 5 behind it.
+    // Two blocks per command: 5 in three pieces; 1, then 5 behind it.
     assert_eq!(fake.state.lock().rounds, [3, 2, 2, 1]);
 }
 
@@ -491,7 +493,7 @@ fn a_failed_append_fails_the_later_ones_of_its_zone_only() {
     assert!(matches!(done[5], Err(DeviceError::Invalid { .. })), "{done:?}");
 }
 
-/// A read that fails has its zone reported, for which the batch must have given its turns back.
+/// The zone of a failed read is reported, for which the batch must have released its locks.
 #[test]
 fn a_batch_may_read_and_write_the_same_failing_zone() {
     let fake = Fake::new();
@@ -509,7 +511,7 @@ fn a_batch_may_read_and_write_the_same_failing_zone() {
     assert!(matches!(done[2], Ok(1)), "{done:?}");
 }
 
-/// It was complete, and was told as failed: the pointer that the report had brought was not where it had begun.
+/// The write was complete and was reported as failed: the pointer in the report was not where the write had begun.
 #[test]
 fn a_write_with_a_repeated_piece_is_complete() {
     let fake = Fake::new();

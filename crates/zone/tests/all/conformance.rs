@@ -1,4 +1,4 @@
-//! What every device does, whatever it is made of.
+//! The behaviour of every device.
 
 use crate::zone::file::{FileDevice, FileOptions, OpenMode};
 use crate::zone::{Blocks, Command, Device, DeviceError, Geometry, Output, ZoneId, ZoneInfo, ZoneState};
@@ -40,8 +40,8 @@ fn the_file_device_conforms_in_every_shape() {
     }
 }
 
-/// Takes an empty device through everything that the contract promises; leaves it empty. Conventional zones are the last,
-/// and tests begin with the first: so once more the other way round where there are some.
+/// Tests every clause of the contract on an empty device, and leaves it empty. Conventional zones are the last, and
+/// tests begin with the first. So if there are some, the tests run again with the opposite order.
 pub(crate) fn conforms(device: &dyn Device) {
     all_hold(device);
     if device.geometry().conventional > 0 {
@@ -68,7 +68,7 @@ struct Backwards<'d>(&'d dyn Device);
 
 impl Backwards<'_> {
     fn other(&self, zone: ZoneId) -> ZoneId {
-        // Beyond the last one stays beyond it.
+        // A number beyond the last zone stays beyond it.
         ZoneId((self.0.geometry().zones - 1).wrapping_sub(zone.0))
     }
 
@@ -254,7 +254,7 @@ fn limits_hold(device: &dyn Device) {
     let next = ZoneId(geometry.max_open);
     assert!(matches!(device.append(next, &one), Err(DeviceError::TooManyOpen { .. })));
     device.finish(ZoneId(1)).unwrap();
-    device.append(next, &one).expect("a finished zone gives its slots back");
+    device.append(next, &one).expect("a finished zone frees its slots");
     device.reset(next).unwrap();
     device.append(next, &one).expect("and so does a reset one");
     for zone in 0..=geometry.max_open {

@@ -1,6 +1,5 @@
-//! Zones kept by software on a block device without zones: what is reset is discarded, and blocks are no smaller than the
-//! device's. On loop devices, which root can
-//! make; their statistics say what the device was asked for.
+//! Zones in software on a block device without zones: reset zones are discarded, and blocks are no smaller than those
+//! of the device. The tests use loop devices, which root can make; their statistics count the requests to the device.
 
 use std::fs::{File, read_to_string, write};
 use std::path::PathBuf;
@@ -21,7 +20,7 @@ struct Loop {
     _backing: tempfile::NamedTempFile,
 }
 
-/// Sectors since the device was made.
+/// Sectors since the device was created.
 #[derive(Clone, Copy, Debug)]
 struct Counted {
     written: u64,
@@ -73,18 +72,18 @@ fn create(disk: &Loop) -> FileDevice {
     FileDevice::create(&disk.path, &options).unwrap()
 }
 
-/// Makes all durable and gives back all that is empty.
-fn settle(device: &FileDevice) {
+/// Makes everything durable and discards all empty zones.
+fn flush_and_discard(device: &FileDevice) {
     device.flush().unwrap();
     while device.discard_one_zone() {}
     device.flush().unwrap();
 }
 
-/// Fills two zones, empties one of them, and looks at what is there then and after another opening. What the device was
-/// asked for in between, in sectors.
+/// Fills two zones, empties one of them, and checks the contents then and after reopening. Returns the requests to
+/// the device in between, in sectors.
 fn fill_and_empty(disk: &Loop) -> Counted {
     let device = create(disk);
-    settle(&device);
+    flush_and_discard(&device);
     let payload = vec![0x5a; ZONE_BYTES as usize / 4];
     for zone in [ZONE, OTHER] {
         for block in (0..4).map(|piece| piece * (ZONE_BYTES / 4 / 4096) as u32) {
@@ -96,7 +95,7 @@ fn fill_and_empty(disk: &Loop) -> Counted {
     device.reset(ZONE).unwrap();
     while device.discard_one_zone() {}
     assert_eq!(disk.counted().discarded, before.discarded, "the reset may still be undone");
-    settle(&device);
+    flush_and_discard(&device);
     let after = disk.counted();
     drop(device);
 
@@ -107,9 +106,9 @@ fn fill_and_empty(disk: &Loop) -> Counted {
     assert!(matches!(refused, Err(DeviceError::Unwritten { zone: ZONE, block: 0 })), "{refused:?}");
     device.read(OTHER, 0, &mut found).unwrap();
     assert_eq!(found, payload);
-    // Its next life begins like the first, and nothing discards what is written now.
+    // Its next life begins like the first, and no discard affects the data written now.
     device.append(ZONE, &payload).unwrap();
-    settle(&device);
+    flush_and_discard(&device);
     device.read(ZONE, 0, &mut found).unwrap();
     assert_eq!(found, payload);
     Counted { written: after.written - before.written, discarded: after.discarded - before.discarded }
@@ -126,7 +125,7 @@ fn a_reset_zone_is_discarded_after_the_reset_is_durable() {
     };
     let asked = fill_and_empty(&disk);
     assert_eq!(asked.discarded * SECTOR, ZONE_BYTES, "{asked:?}");
-    // The old contents are gone from the device, as it happens with this kind.
+    // This kind of device loses the old contents.
     assert!(asked.written * SECTOR < ZONE_BYTES / 8, "nothing but states is written: {asked:?}");
 }
 
@@ -145,8 +144,8 @@ fn a_device_that_cannot_discard_is_not_filled_with_zeros() {
     assert!(asked.written * SECTOR < ZONE_BYTES / 8, "nothing but states is written: {asked:?}");
 }
 
-/// With blocks of 512 bytes on a disk that writes 4 KiB as a whole, a loss of power could take the neighbours of a block
-/// that was written, and the contract says that one block is atomic.
+/// With blocks of 512 bytes on a disk that writes 4 KiB atomically, a power loss could damage the neighbours of a
+/// written block, and the contract says that one block is atomic.
 #[test]
 fn blocks_smaller_than_those_of_the_disk_are_refused() {
     let disk = match Loop::of_sectors(4096) {
@@ -160,7 +159,7 @@ fn blocks_smaller_than_those_of_the_disk_are_refused() {
         assert!(refused.to_string().contains("--getpbsz"), "{refused}");
     }
     FileDevice::draft(&disk.path, &options(4096)).unwrap();
-    // Where nothing is asked, it is what the disk has.
+    // The default is the block size of the disk.
     let options = VolumeOptions { zone_bytes: Some(ZONE_BYTES), ..VolumeOptions::default() };
     let made = Medium::draft(&disk.path, &options).unwrap().make(&mut |_, _| {}).unwrap();
     assert_eq!(made.kind(), MediumKind::Disk { discards: disk.can_discard(), streams: 0 });

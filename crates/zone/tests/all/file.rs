@@ -1,4 +1,4 @@
-//! Zones in a file: what is found again after a crash, and what the host sees.
+//! Zones in a file: their states after a crash, and the effects on the host.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -9,7 +9,7 @@ use crate::zone::{Command, Device, DeviceError, FsId, ZoneId, ZoneInfo, ZoneStat
 use crate::{pattern, tags};
 
 const ZONE: ZoneId = ZoneId(1);
-/// Where the tables of slots of a volume of [`options`] are, and how long a slot is.
+/// The places of the tables of slots of a volume with [`options`], and the length of a slot.
 const TABLES: [u64; 2] = [8192, 12288];
 const SLOT: u64 = 32;
 
@@ -43,7 +43,7 @@ impl Home {
         OpenOptions::new().read(true).write(true).open(&self.path).unwrap()
     }
 
-    /// Bytes of the host that the file takes.
+    /// The host's bytes for the file.
     fn host_bytes(&self) -> u64 {
         std::fs::metadata(&self.path).unwrap().blocks() * 512
     }
@@ -67,7 +67,7 @@ fn info(device: &FileDevice) -> ZoneInfo {
     device.report_zone(ZONE).unwrap()
 }
 
-/// Two blocks that are flushed and three that are not, then the process is gone.
+/// Two blocks that are flushed and three that are not; then the process ends.
 fn killed() -> Home {
     let home = Home::new();
     let device = home.create(&options());
@@ -84,7 +84,7 @@ fn after_a_crash_the_pointer_is_the_recorded_one() {
     assert_eq!((info(&device).state, info(&device).pointer), (ZoneState::Closed, 2));
     assert_eq!(tags(&device, 1, 0, 2), [10, 11]);
     assert!(matches!(device.read(ZONE, 2, &mut pattern(&device, 0, 1)), Err(DeviceError::Unwritten { .. })));
-    assert_eq!(append(&device, 30, 1), 2, "the zone goes on where it was");
+    assert_eq!(append(&device, 30, 1), 2, "the zone continues at its pointer");
     device.flush().unwrap();
     drop(device);
     assert_eq!(tags(&home.open(), 1, 0, 3), [10, 11, 30]);
@@ -120,8 +120,8 @@ fn a_reset_that_was_not_flushed_is_undone_with_the_old_contents() {
 
 #[test]
 fn a_write_after_a_reset_makes_the_reset_durable_first() {
-    // Without that, the crash would bring back the old pointer over the new block: the reader of
-    // the old life would be given bytes of the next one.
+    // Otherwise the crash would restore the old pointer over the new block: a reader of the old life would get bytes
+    // of the next one.
     let home = killed();
     let device = home.open();
     device.reset(ZONE).unwrap();
@@ -139,7 +139,7 @@ fn the_host_blocks_of_a_reset_zone_are_freed_after_the_flush() {
     append(&device, 1, 2);
     let taken = home.host_bytes();
     let zone_bytes = u64::from(device.geometry().zone_blocks) * 4096;
-    assert!(taken >= empty + zone_bytes, "all of a zone is taken when it is opened: {empty} {taken}");
+    assert!(taken >= empty + zone_bytes, "a zone is allocated completely when it is opened: {empty} {taken}");
     device.flush().unwrap();
     device.reset(ZONE).unwrap();
     assert!(
@@ -169,7 +169,7 @@ fn a_preallocated_file_keeps_its_blocks() {
     assert!(home.host_bytes() >= 24 << 20);
 }
 
-/// Whoever waits for the host to give all its blocks is told how far it is.
+/// A user who waits for the allocation of all blocks sees its progress.
 #[test]
 fn allocating_blocks_reports_its_progress() {
     let home = Home::new();
@@ -184,8 +184,8 @@ fn allocating_blocks_reports_its_progress() {
 
 #[test]
 fn a_zone_with_a_damaged_slot_is_full_and_keeps_its_data() {
-    // The damaged slot may have been the newer one: a pointer from the other would hide blocks that
-    // were promised. `Full` hides none.
+    // The damaged slot may have been the newer one: a pointer from the other would hide durable blocks. `Full` hides
+    // none.
     for table in [0, 1] {
         let home = killed();
         home.flip(TABLES[table] + SLOT + 16);
@@ -199,7 +199,7 @@ fn a_zone_with_a_damaged_slot_is_full_and_keeps_its_data() {
         append(&device, 1, 1);
         device.flush().unwrap();
         drop(device);
-        assert_eq!(info(&home.open()).state, ZoneState::Closed, "two states later both slots are whole");
+        assert_eq!(info(&home.open()).state, ZoneState::Closed, "two states later both slots are intact");
     }
 }
 
@@ -215,7 +215,7 @@ fn a_torn_table_has_the_effect_of_damaged_slots() {
 
 #[test]
 fn the_slots_of_a_flush_may_be_missing_after_a_power_cut() {
-    // The host writes slots and data in any order: an older slot means the state at the flush before.
+    // The host writes slots and data in any order: an older slot is the state at the previous flush.
     let home = killed();
     let before = home.bytes();
     let device = home.open();
@@ -340,7 +340,7 @@ fn flushes_and_appends_of_many_threads_do_not_disturb_each_other() {
 
 #[test]
 fn a_host_without_space_refuses_the_zone_and_the_volume_continues() {
-    // A memory file system refuses at once what is larger than itself.
+    // A memory file system immediately refuses a file that is larger than itself.
     let host = std::path::Path::new("/dev/shm");
     let Some(room) = memory_file_system_bytes(host) else {
         println!("skipped: {} is no memory file system", host.display());
@@ -355,7 +355,7 @@ fn a_host_without_space_refuses_the_zone_and_the_volume_continues() {
     for _ in 0..2 {
         let error = device.append(ZONE, &pattern(&device, 1, 1)).unwrap_err();
         assert!(matches!(error, DeviceError::HostFull { zone: ZONE }) && !error.ends_zone(), "{error}");
-        assert_eq!(info(&device).state, ZoneState::Empty, "it takes no slot either");
+        assert_eq!(info(&device).state, ZoneState::Empty, "it occupies no slot either");
     }
     device.flush().unwrap();
     drop(device);
@@ -364,13 +364,13 @@ fn a_host_without_space_refuses_the_zone_and_the_volume_continues() {
     assert!(error.to_string().contains("has no room"), "{error}");
 }
 
-/// The last zone of this volume is a part of one, and its end lies within what the others leave unused.
+/// The last zone of this volume is shorter, and its end lies within the range that the others leave unused.
 #[test]
 fn zones_with_less_capacity_keep_their_size() {
     let home = Home::new();
     let wanted = FileOptions { zone_bytes: Some(1 << 20), zone_capacity: Some(768 << 10), ..options() };
     let device = home.create(&wanted);
-    assert_eq!(device.geometry().zone_blocks, 192, "what the largest takes");
+    assert_eq!(device.geometry().zone_blocks, 192, "the largest capacity");
     let zones = device.geometry().zones;
     for zone in [0, 1, zones - 1].map(ZoneId) {
         let info = device.report_zone(zone).unwrap();
@@ -392,7 +392,7 @@ fn zones_with_less_capacity_keep_their_size() {
     }
 }
 
-/// The size of a memory file system, if that is what is mounted there.
+/// The size of the memory file system that is mounted there, if it is one.
 fn memory_file_system_bytes(path: &std::path::Path) -> Option<u64> {
     const MEMORY: i64 = 0x0102_1994;
     let found = rustix::fs::statfs(path).ok()?;

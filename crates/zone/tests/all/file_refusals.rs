@@ -1,4 +1,4 @@
-//! Files that are not made or not opened, and what the user is told.
+//! Files that are not created or not opened, and the messages for the user.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -20,13 +20,13 @@ fn with_volume(story: impl FnOnce(&Path)) {
     story(&path);
 }
 
-/// Where the copies of the header are.
+/// The places of the copies of the header.
 fn copies(path: &Path) -> [u64; 3] {
     let bytes = std::fs::metadata(path).unwrap().len();
     [0, HEADER_BYTES as u64, (bytes / 65536 - 2) * 65536]
 }
 
-/// Lets `change` work on the header's copies and makes their checksums right again.
+/// Applies `change` to the header's copies and corrects their checksums.
 fn rewrite_header(path: &Path, change: impl Fn(&mut [u8])) {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
     for offset in copies(path) {
@@ -44,14 +44,14 @@ fn put(path: &Path, offset: u64, bytes: &[u8]) {
     OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, offset).unwrap();
 }
 
-/// What one is told when the volume is opened, in one line.
+/// The error of opening the volume, in one line.
 fn refusal(path: &Path) -> String {
     let error = FileDevice::open(path, OpenMode::ReadWrite).err().expect("it cannot be opened").to_string();
     assert!(!error.contains('\n') && error.contains(path.to_str().unwrap()), "{error}");
     error
 }
 
-/// A file of a mebibyte with these bytes somewhere.
+/// A file of 1 MiB with these bytes at this offset.
 fn file_with(directory: &Path, offset: u64, bytes: &[u8]) -> PathBuf {
     let path = directory.join("file");
     std::fs::write(&path, vec![0; 1 << 20]).unwrap();
@@ -66,7 +66,7 @@ fn the_default_shape_follows_from_the_size() {
         let device = FileDevice::create(&directory.path().join("volume"), &options(size)).unwrap();
         let geometry = device.geometry().clone();
         let bytes: u64 = device.report().unwrap().iter().map(|zone| u64::from(zone.capacity) * 4096).sum();
-        // Less than half a zone, and the copy of the header near the end.
+        // Less than half a zone, and the end copy of the header.
         let unused_most = (u64::from(geometry.zone_blocks) * 2048).max(256 << 10) + (192 << 10);
         assert!(bytes <= size && size - bytes <= unused_most + 65536, "{size}: {bytes}");
         assert_eq!((geometry.block_size, geometry.max_open, geometry.max_active), (4096, 14, 14));
@@ -91,7 +91,7 @@ fn too_small_a_volume_is_refused_with_the_smallest_size() {
         else {
             panic!("a mebibyte is too small")
         };
-        assert!(!path.exists(), "what could not be made leaves nothing behind");
+        assert!(!path.exists(), "a failed creation leaves no file");
         assert!(matches!(
             FileDevice::create(&path, &options(smallest - 1)),
             Err(FileError::TooSmall { smallest: again, .. }) if again == smallest
@@ -163,7 +163,7 @@ fn a_later_format_is_refused() {
         assert!(refusal(path).contains(wanted), "{}", refusal(path));
     });
     with_volume(|path| {
-        // What stands there may be anything.
+        // The bytes there may be arbitrary.
         for release in [b"\0\0", b"\n0", b"\xff\xff"] {
             rewrite_header(path, |copy| {
                 copy[48] = 0x10;
@@ -202,7 +202,7 @@ fn one_copy_of_the_header_is_enough_and_none_is_an_error() {
     });
 }
 
-/// In zones of a few blocks there is no log to speak of: an ordinary change is longer than its longest record.
+/// Zones of a few blocks cannot contain a log: an ordinary transaction is longer than its longest record.
 #[test]
 fn a_header_with_zones_below_the_minimum_size_is_refused() {
     for (zone_blocks, is_refused) in [(63_u32, true), (64, false)] {
@@ -229,7 +229,7 @@ fn no_bytes_in_the_header_make_it_panic() {
                 .map(|_| (rng.usize(56..88), *rng.choice([0, 1, 0x10, 0x80, 0xff].iter()).unwrap()))
                 .collect();
             rewrite_header(path, |copy| changes.iter().for_each(|&(at, byte)| copy[at] = byte));
-            // Any outcome but a panic: some of these numbers are a possible shape.
+            // Any result except a panic: some of these numbers are a possible shape.
             let _ = FileDevice::open(path, OpenMode::ReadOnly);
             let _ = FileDevice::probe(path);
             put(path, 0, &whole);
@@ -273,7 +273,7 @@ fn contents_of_a_file_are_not_overwritten_without_force() {
     }
 }
 
-/// Its superblock lies up to 128 KiB before the end, and all else may be zeros: the device was taken for blank.
+/// Its superblock is up to 128 KiB before the end, and everything else may be zeros: the device was taken for blank.
 #[test]
 fn a_member_of_a_raid_of_version_0_90_is_not_blank() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What is written in `docs/format.md` is what the structs are.
+//! The tables in `docs/format.md` agree with the structs.
 
 use std::mem::offset_of;
 

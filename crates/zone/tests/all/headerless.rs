@@ -1,4 +1,4 @@
-//! Volumes in files of which no copy of the header is left: what their zones tell, and when they tell too little.
+//! Volumes in files without any copy of the header: which shapes their zones determine, and when they are not enough.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -13,13 +13,13 @@ const FS_ID: FsId = FsId([9; 16]);
 const OTHER: FsId = FsId([8; 16]);
 const SIZE: u64 = 40 << 20;
 
-/// A volume, what of its zones is written, and how the shape of it was.
+/// A volume, its written zones, and its shape.
 struct Home {
     _directory: tempfile::TempDir,
     path: PathBuf,
     geometry: Geometry,
     capacities: Vec<u32>,
-    /// Where zones begin.
+    /// The offset of the first zone.
     first: u64,
     zone_bytes: u64,
 }
@@ -50,8 +50,8 @@ impl Home {
         Home { _directory: directory, path, geometry, capacities, first, zone_bytes }
     }
 
-    /// Makes a volume where this one is, as on a disk that discards nothing: of this one all stays that the other does
-    /// not write.
+    /// Creates the other volume over this one, as on a disk without discards: the parts of this volume that the other
+    /// does not write stay.
     fn put_over(&self, other: &Home) {
         let bytes = std::fs::read(&other.path).unwrap();
         let file = OpenOptions::new().write(true).open(&self.path).unwrap();
@@ -63,18 +63,18 @@ impl Home {
         }
     }
 
-    /// Where a zone begins.
+    /// The offset of a zone.
     fn offset(&self, zone: u32) -> u64 {
         self.first + u64::from(zone) * self.zone_bytes
     }
 
-    /// No header is left, nor anything else before the zones.
+    /// Erases the headers and everything else before the zones.
     fn lose_headers(&self) {
         put(&self.path, 0, &vec![0xa5; self.first as usize]);
         put(&self.path, SIZE / 65536 * 65536 - 131_072, &[0xa5; 4096]);
     }
 
-    /// Puts the header of a zone of some volume where a zone of this one begins.
+    /// Writes the header of a zone of some volume at the place of a zone of this one.
     fn put_header(&self, fs_id: FsId, zone: u32, role: Role) {
         let identity = ZoneIdentity { fs_id, zone: ZoneId(zone), life: Life(1), role };
         put(&self.path, self.offset(zone), &encode_header(&identity, &self.geometry));
@@ -122,7 +122,7 @@ fn the_shape_of_every_volume_is_found_from_its_zones() {
     }
 }
 
-/// The last zone is a short one, and is in use: how far it reaches stands in its own header.
+/// The last zone is shorter and in use: its own header contains its capacity.
 #[test]
 fn the_header_of_the_last_zone_determines_its_capacity() {
     let last = Home::new(&options(), &USUAL).geometry.zones - 1;
@@ -134,7 +134,7 @@ fn the_header_of_the_last_zone_determines_its_capacity() {
     assert_eq!(device.report().unwrap()[last as usize].capacity, home.capacities[last as usize]);
 }
 
-/// Nothing is at the start that tells of zones: their headers are found further on, whatever their size.
+/// The start has no information about zones: their headers are found further on, whatever their size is.
 #[test]
 fn zones_are_found_behind_megabytes_of_other_data() {
     for zone_bytes in [None, Some(1_081_344)] {
@@ -163,7 +163,7 @@ fn no_header_is_restored_without_a_log_zone() {
     assert!(home.refusal().contains("log's zones"));
 }
 
-/// A disk on which a volume was made over another: its zones hold what the old one had, until they are used.
+/// A disk with a volume created over another one: its zones have the contents of the old volume until they are used.
 #[test]
 fn the_log_distinguishes_a_volume_from_its_predecessor() {
     let home = Home::new(&options(), &USUAL);
@@ -185,7 +185,7 @@ fn two_volumes_with_a_log_are_reported_and_not_changed() {
     );
 }
 
-/// The volume holds an image of another volume, whose zones have headers like its own.
+/// The volume contains an image of another volume, whose zones have headers like its own.
 #[test]
 fn the_image_of_a_volume_in_a_volume_is_ignored() {
     let small = Home::new(&FileOptions { size: Some(6 << 20), fs_id: OTHER, ..options() }, &USUAL);
@@ -200,8 +200,8 @@ fn the_image_of_a_volume_in_a_volume_is_ignored() {
     assert_eq!((device.geometry(), device.fs_id()), (&home.geometry, FS_ID));
 }
 
-/// The shapes that volumes have in the tests of several: the bytes of zones and of blocks. The first zones of some begin at
-/// the same place, and of others not.
+/// The shapes of the volumes in tests with several: the sizes of zones and of blocks. The first zones of some begin
+/// at the same place.
 const SHAPES: [(Option<u64>, u32); 7] = [
     (None, 4096),
     (Some(256 << 10), 4096),
@@ -212,7 +212,7 @@ const SHAPES: [(Option<u64>, u32); 7] = [
     (Some(2 << 20), 16384),
 ];
 
-/// Two volumes of different shapes, one made over the other: all zones of the older one that fit have headers.
+/// Two volumes of different shapes, one created over the other: all zones of the older one that fit have headers.
 fn one_over_another(
     older: (Option<u64>, u32),
     newer: (Option<u64>, u32),
@@ -230,12 +230,12 @@ fn one_over_another(
     [older, newer]
 }
 
-/// What making a volume on a disk leaves, and what was written since then.
+/// The result of creating a volume on a disk, and of later writes.
 const ON_DISK: [(u32, Role); 6] =
     [(0, Role::Log), (1, Role::Log), (2, Role::Log), (3, Role::Log), (4, Role::Metadata), (6, Role::Data)];
 
-/// `check --repair` wrote the headers of the volume that had been on the disk before, and `salvage` saved its files: the
-/// first shape that two headers agreed on was taken.
+/// `check --repair` restored the headers of the previous volume of the disk, and `salvage` saved its files: the first
+/// shape that two headers agreed on was used.
 #[test]
 fn the_newer_of_two_volumes_of_different_shapes_is_found() {
     let pairs = SHAPES.iter().flat_map(|older| SHAPES.iter().map(move |newer| (*older, *newer)));
@@ -249,7 +249,8 @@ fn the_newer_of_two_volumes_of_different_shapes_is_found() {
             put(&disk.path, 0, &vec![0; damage_end as usize]);
             put(&disk.path, SIZE / 65536 * 65536 - 131_072, &[0; 4096]);
             let opened = FileDevice::open_by_zones(&disk.path, None, &mut |_, _| ());
-            // Without the tables it is not certain where the first zone of the older one was before that of the newer.
+            // Without the tables it is not certain that the first zone of the older volume was before that of the
+            // newer.
             let may_be_uncertain = damage_end > 8192 && disk.first < present.first || older.1 != newer.1;
             if may_be_uncertain && matches!(opened, Err(FileError::Several { .. })) {
                 assert!(disk.refusal().contains("several Polder volumes"), "{story}");
@@ -268,8 +269,8 @@ fn the_newer_of_two_volumes_of_different_shapes_is_found() {
     assert!(told >= 60, "{told}");
 }
 
-/// With the first zones of both gone the other zones may tell: one of the newer volume may begin where one of the log of
-/// the older one did. Where none does, each volume may lie within the other.
+/// If the first zones of both volumes are lost, the other zones may decide: a zone of the newer volume may begin at
+/// the place of a log zone of the older one. If none does, each volume may lie within the other.
 #[test]
 fn without_first_zones_other_zones_distinguish_two_shapes_or_none_do() {
     let lose = |disk: &Home| {
@@ -293,7 +294,7 @@ fn without_first_zones_other_zones_distinguish_two_shapes_or_none_do() {
                 && said.contains("08080808-"),
             "{newer:?} over {older:?}: {said}"
         );
-        // To read, the user says which one.
+        // For reading, the user chooses a volume.
         let said = FileDevice::open_by_zones(&disk.path, None, &mut |_, _| ()).err().unwrap().to_string();
         assert!(
             said.contains("09090909-") && said.contains("08080808-") && said.contains("--volume"),
@@ -309,8 +310,8 @@ fn without_first_zones_other_zones_distinguish_two_shapes_or_none_do() {
     }
 }
 
-/// Of the present volume the first zone is all that is left. It does not tell how far zones are apart, but that the other
-/// volume is older.
+/// Only the first zone of the present volume is left. It does not determine the distance of zones, but it shows that
+/// the other volume is older.
 #[test]
 fn a_first_zone_of_an_unknown_shape_keeps_an_older_volume_from_being_restored() {
     for (older, newer) in [(SHAPES[2], SHAPES[0]), (SHAPES[0], SHAPES[2])] {
@@ -322,8 +323,8 @@ fn a_first_zone_of_an_unknown_shape_keeps_an_older_volume_from_being_restored() 
     }
 }
 
-/// The device has become longer since the volume was made, so that neither its end nor its zones are where they would be
-/// in a volume of that length.
+/// The device was extended since the volume was created, so that neither its end nor its zones are where they would
+/// be in a volume of that length.
 #[test]
 fn a_volume_without_its_start_is_damaged_on_an_extended_device() {
     let large = |zone_bytes| FileOptions { size: Some(16 << 30), zone_bytes, ..options() };
@@ -335,19 +336,19 @@ fn a_volume_without_its_start_is_damaged_on_an_extended_device() {
             grow(&home, 20 << 30);
             is_a_damaged_volume(&home, lost);
         }
-        // Its log is in its first zone, which is lost, and all that is left is another one.
+        // Its log is in its first zone, which is lost, and only one other zone is left.
         let home = Home::new(&large(zone_bytes), &[(4, Role::Metadata)]);
         put(&home.path, (16 << 30) - 131_072, &[0; 4096]);
         grow(&home, (20 << 30) + 12345);
         is_a_damaged_volume(&home, 1 << 20);
-        // Nothing but the copy near the end as it was.
+        // Only the old end copy.
         let home = Home::new(&large(zone_bytes), &[]);
         grow(&home, 20 << 30);
         is_a_damaged_volume(&home, 8192);
     }
 }
 
-/// Zones of a size that nobody would guess, of which the second begins far behind the start, and a log that fills the first.
+/// Zones of an unusual size, of which the second begins far behind the start, and a log that fills the first.
 #[test]
 fn a_first_zone_in_place_is_a_trace_of_a_volume() {
     for zone_bytes in [80 << 20, 100 << 20] {
@@ -361,7 +362,7 @@ fn a_first_zone_in_place_is_a_trace_of_a_volume() {
     }
 }
 
-/// Every command says so, and none advises to make a volume there or makes one unasked.
+/// Every command reports it, and none suggests or creates a new volume.
 fn is_a_damaged_volume(home: &Home, lost: usize) {
     let story = format!("{:?}, {lost} bytes lost", home.geometry);
     put(&home.path, 0, &vec![0; lost]);
@@ -373,7 +374,7 @@ fn is_a_damaged_volume(home: &Home, lost: usize) {
     assert!(said.contains("already holds a damaged Polder volume"), "{story}: {said}");
 }
 
-/// A disk is named instead of its partition: each header there makes another guess, and all are of one volume.
+/// The disk is given instead of its partition: each header there makes another guess, and all are of one volume.
 #[test]
 fn a_volume_in_a_partition_is_found_once() {
     let home = Home::new(&FileOptions { zone_bytes: Some(1 << 20), ..options() }, &USUAL);
@@ -421,7 +422,7 @@ fn other_data_is_no_volume() {
     }
 }
 
-/// No bytes where a header of a zone is expected make the search fail.
+/// The search handles any bytes at the place of a zone header.
 #[test]
 fn arbitrary_bytes_at_the_start_of_zones_are_handled() {
     let mut rng = fastrand::Rng::with_seed(1);

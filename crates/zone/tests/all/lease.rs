@@ -1,4 +1,4 @@
-//! The right to write: limits, promises of room, going on after a crash.
+//! Leases: limits, admission of blocks, and resuming after a crash.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ fn data_never_uses_the_leases_reserved_for_log_metadata_and_gc() {
     assert!(matches!(take(8, Role::Gc), Err(DeviceError::TooManyOpen { limit: 6, .. })));
     assert_eq!((leases.in_use(Role::Data), leases.in_use(Role::Log)), (2, 2));
     data.into_iter().for_each(|lease| lease.finish().unwrap());
-    assert_eq!(leases.in_use(Role::Data), 0, "a lease that is given back frees its place");
+    assert_eq!(leases.in_use(Role::Data), 0, "a dropped lease no longer counts");
     take(9, Role::Data).unwrap();
     drop(kept);
 }
@@ -104,7 +104,10 @@ fn a_resumed_zone_continues_at_the_pointer_after_the_crash() {
         assert_eq!(tags(&*after, 2, 1, 3), [10, 11, 12]);
     }
     let (_, leases) = leases_on(device.image(&CrashPlan::KeepAll.full_active()));
-    assert!(leases.resume(ZoneId(2), Life(4), Role::Data).is_err(), "a full zone has no pointer to go on at");
+    assert!(
+        leases.resume(ZoneId(2), Life(4), Role::Data).is_err(),
+        "a full zone has no pointer at which to continue"
+    );
 }
 
 #[test]

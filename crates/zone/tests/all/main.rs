@@ -1,4 +1,4 @@
-//! Stories about devices and leases, told through the public interface alone.
+//! Tests of devices and leases through the public interface.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod conformance;
@@ -13,13 +13,13 @@ mod medium;
 use polder_zone as zone;
 use zone::{Blocks, Device, ZoneId};
 
-/// Blocks that nobody else writes: block `n` of them is filled with `tag + n`.
+/// Blocks with distinct contents: block `n` of them is filled with `tag + n`.
 fn pattern(device: &dyn Device, tag: u8, blocks: Blocks) -> Vec<u8> {
     let size = device.geometry().block_size as usize;
     (0..blocks as usize * size).map(|at| tag.wrapping_add((at / size) as u8)).collect()
 }
 
-/// The first byte of each block, which tells the blocks of `pattern` apart.
+/// The first byte of each block, which identifies the blocks of `pattern`.
 fn tags(device: &dyn Device, zone: u32, block: Blocks, blocks: Blocks) -> Vec<u8> {
     let size = device.geometry().block_size as usize;
     let mut bytes = vec![0; blocks as usize * size];

@@ -1,7 +1,7 @@
-//! Whatever a volume can be on, found by its path.
+//! Every medium of a volume, opened by its path.
 //!
-//! Devices with zones of their own are rare, so a guest of `cargo xtask vm` has them: it runs these tests with
-//! `POLDER_TEST_DEVICE` naming one. Where nothing is named it is a file.
+//! Devices with zones are rare, so a guest of `cargo system vm` emulates them: it runs these tests with
+//! `POLDER_TEST_DEVICE` set to one. If it is not set, a file is used.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::zone::{Cause, DeviceError, Leases, Life, Traffic, ZoneId, ZoneState};
 
 const FS_ID: FsId = FsId([9; 16]);
 
-/// What is tested, and what keeps it there.
-fn named() -> (PathBuf, VolumeOptions, Option<tempfile::TempDir>) {
+/// The path under test, its options, and the directory that contains it.
+fn medium_under_test() -> (PathBuf, VolumeOptions, Option<tempfile::TempDir>) {
     if let Some(path) = std::env::var_os("POLDER_TEST_DEVICE") {
         return (path.into(), VolumeOptions { fs_id: FS_ID, force: true, ..VolumeOptions::default() }, None);
     }
@@ -28,7 +28,7 @@ fn named() -> (PathBuf, VolumeOptions, Option<tempfile::TempDir>) {
 
 #[test]
 fn the_medium_follows_the_contract() {
-    let (path, options, _folder) = named();
+    let (path, options, _folder) = medium_under_test();
     let made = Medium::draft(&path, &options).unwrap().make(&mut |_, _| {}).unwrap();
     let device = made.into_device();
     println!("{}: {:?}", path.display(), device.geometry());
@@ -37,7 +37,7 @@ fn the_medium_follows_the_contract() {
 
 #[test]
 fn the_medium_has_its_contents_after_reopening() {
-    let (path, options, _folder) = named();
+    let (path, options, _folder) = medium_under_test();
     let made = Medium::draft(&path, &options).unwrap().make(&mut |_, _| {}).unwrap();
     let device = made.into_device();
     let leases = Leases::new(Arc::clone(&device), FS_ID, Arc::new(Traffic::default()));

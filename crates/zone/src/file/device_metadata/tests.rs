@@ -1,5 +1,5 @@
-//! Every copy of the header and of the tables damaged, in all combinations; every moment of the writes that repair
-//! them; and volumes that have no end copy yet.
+//! Damage to every copy of the header and of the tables, in all combinations; every moment of the writes that repair
+//! them; and volumes without an end copy.
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::format::{Role, ZoneIdentity, checksum};
 use crate::{Device, FsId, Leases, Life, Traffic, ZoneId, ZoneState};
 
 const FS_ID: FsId = FsId([9; 16]);
-/// Zones that are written, and for what. The first must be there for a header to be made up.
+/// The zones that are written, and their roles. The first must be written so that the header can be derived.
 const WRITTEN: [(u32, Role); 3] = [(0, Role::Log), (4, Role::Metadata), (5, Role::Data)];
 const SECTOR: usize = 512;
 const RECORDS: [MetadataPart; 5] = [
@@ -29,11 +29,11 @@ const RECORDS: [MetadataPart; 5] = [
 enum Damage {
     Zeros,
     Noise,
-    /// One bit, which of a table is one in the state of one zone.
+    /// One bit; in a table, one in the state of one zone.
     Flip,
 }
 
-/// A volume in a file, and what it was like when it was sound.
+/// A volume in a file, and its undamaged contents.
 struct Home {
     _directory: tempfile::TempDir,
     path: PathBuf,
@@ -41,7 +41,7 @@ struct Home {
     layout: Layout,
 }
 
-/// Bytes of the smallest volumes, and a little more.
+/// The size of the smallest volumes and a little more.
 fn size(block_size: u32) -> u64 {
     16 * (u64::from(block_size) * 64).max(256 << 10) + (1 << 20)
 }
@@ -58,7 +58,7 @@ impl Home {
         Home::filled(directory, path, device)
     }
 
-    /// A volume as releases made it that knew of no end copy. With `behind` bytes behind its last zone.
+    /// A volume of a release without end copies. With `behind` bytes behind its last zone.
     fn without_end_copy(block_size: u32, behind: u64) -> Home {
         let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let path = directory.path().join("volume");
@@ -70,7 +70,7 @@ impl Home {
         }
         let header = encode_header(FS_ID, &layout);
         START_COPIES.iter().for_each(|&offset| file.write_all_at(&header, offset).unwrap());
-        // Zones are written without opening it for writing, which would add the copy.
+        // The zones are written without opening the volume for writing, which would add the copy.
         for (zone, role) in WRITTEN {
             let zone = ZoneId(zone);
             let identity = ZoneIdentity { fs_id: FS_ID, zone, life: Life(1), role };
@@ -141,7 +141,7 @@ impl Home {
     }
 }
 
-/// Makes a file that holds this, with holes where zeros are.
+/// Creates a file with these contents, with holes for zeros.
 fn write_sparse(path: &Path, bytes: &[u8]) {
     let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
     file.set_len(0).unwrap();
@@ -162,7 +162,7 @@ fn damaged(device: &FileDevice) -> Vec<MetadataPart> {
     copies.iter().filter(|copy| copy.damage().is_some()).map(|copy| copy.record).collect()
 }
 
-/// The volume is the one that was made, and what was written can be read.
+/// Checks that the volume has its id and that its data can be read.
 fn holds_what_was_written(device: &FileDevice, layout: &Layout) {
     assert_eq!(device.fs_id(), FS_ID);
     assert_eq!(device.geometry(), &layout.geometry);
@@ -178,7 +178,7 @@ fn holds_what_was_written(device: &FileDevice, layout: &Layout) {
     }
 }
 
-/// Opens it for writing, as a mount does, and finds everything sound afterwards.
+/// Opens it for writing, as a mount does, and checks that everything is intact afterwards.
 fn is_repaired(home: &Home, story: &str) {
     let device = home.open(OpenMode::ReadWrite).unwrap_or_else(|error| panic!("{story}: {error}"));
     holds_what_was_written(&device, &home.layout);
@@ -197,8 +197,8 @@ fn is_repaired(home: &Home, story: &str) {
     assert!(device.device_metadata_copies().iter().all(|copy| copy.state == CopyState::Whole), "{story}");
 }
 
-/// Eight KiB at the start of a volume were all that named it. A partition table by mistake, and every file was out of
-/// reach of mount, check and salvage alike.
+/// The only headers were in 8 KiB at the start of a volume. After an accidental partition table, neither mount nor
+/// check nor salvage could access any file.
 #[test]
 fn any_copies_may_be_lost_in_any_combination() {
     for block_size in [4096, 16384] {
@@ -238,7 +238,7 @@ fn survives(home: &Home, lost: &[MetadataPart], how: Damage) {
             holds_what_was_written(&device, &home.layout);
         }
     }
-    assert!(home.bytes() == before, "{story}: whoever only looks changes nothing");
+    assert!(home.bytes() == before, "{story}: reading changes nothing");
     let has_states = has(MetadataPart::FirstTable) || has(MetadataPart::SecondTable) || how == Damage::Flip;
     let may_be_mounted = has_start || (has_header && has_states);
     if !may_be_mounted {
@@ -253,7 +253,7 @@ fn survives(home: &Home, lost: &[MetadataPart], how: Damage) {
     }
     is_repaired(home, &story);
     if !has_header && how == Damage::Noise {
-        // Nobody knows any more that the noise near the end stands where Polder may write.
+        // It is not known any more that Polder may overwrite the noise near the end.
         return;
     }
     let (now, place) = (home.bytes(), home.layout.end_copy.unwrap() as usize);
@@ -298,7 +298,7 @@ fn every_flipped_bit_in_a_state_of_a_zone_is_reported_and_repaired() {
     }
 }
 
-/// What a process that opens the volume writes, and how long the file is then.
+/// The writes of a process that opens the volume, and the length of the file afterwards.
 fn writes_of_opening(home: &Home) -> (Vec<HostChange>, usize) {
     let device = home.open(OpenMode::ReadWrite).unwrap();
     device.engine.forbid_rings();
@@ -308,8 +308,8 @@ fn writes_of_opening(home: &Home) -> (Vec<HostChange>, usize) {
     (seen, home.bytes().len())
 }
 
-/// The power goes at every moment of an opening that repairs, and in every write of it: behind each sector, and with
-/// each one missing. At each the volume is the one that it was, and the next opening ends the work.
+/// Power losses at every moment of an open that repairs, and in every write of it: behind each sector, and with each
+/// sector missing. The volume is always the same, and the next open completes the repair.
 fn power_cuts(home: &Home, before: &[u8], story: &str) -> usize {
     let (seen, length) = writes_of_opening(home);
     let mut synced = before.to_vec();
@@ -333,7 +333,7 @@ fn power_cuts(home: &Home, before: &[u8], story: &str) -> usize {
     states
 }
 
-/// The writes since the last sync reach the disk up to a sector, or all of them but one sector of each.
+/// The writes since the last sync reach the disk up to a sector, or all of them except one sector of each.
 fn cut_at(
     home: &Home,
     synced: &[u8],
@@ -343,7 +343,7 @@ fn cut_at(
     story: &str,
 ) -> usize {
     let keeps: [&dyn Fn(usize) -> bool; 2] = [&|sector| sector < cut, &|sector| sector != cut];
-    // Of those with one sector missing a few are enough.
+    // A few cases with one missing sector are enough.
     let keeps = &keeps[..if cut < 2 { 2 } else { 1 }];
     for keeps in keeps {
         let mut file = synced.to_vec();
@@ -363,7 +363,7 @@ fn apply(file: &mut Vec<u8>, offset: u64, bytes: &[u8], keeps: impl Fn(usize) ->
     }
 }
 
-/// Of a file that was made longer, the new length may be there or not.
+/// The new length of an extended file may be durable or not.
 fn is_found_after_cut(home: &Home, mut file: Vec<u8>, length: usize, story: &str) {
     file.resize(file.len().max(length), 0);
     write_sparse(&home.path, &file);
@@ -385,8 +385,8 @@ fn a_power_loss_in_any_write_of_a_repair_loses_nothing() {
                 continue;
             }
             let is_opened = chosen & 3 != 3 || chosen & 7 == 3 && chosen & 24 != 24;
-            // In the large block that has both copies at the start, a good one is written over with itself: with no other
-            // copy that is as good as the block is written as a whole, as a device does.
+            // In the large block with both copies at the start, a good copy is overwritten with itself. If no other
+            // copy is good, the block is written atomically, as a device does.
             let is_alone = block_size > 4096 && chosen & 4 == 4 && chosen & 3 != 0;
             if !is_opened || is_alone {
                 continue;
@@ -415,7 +415,7 @@ fn a_power_loss_while_the_end_copy_is_added_loses_nothing() {
     assert!(states > 200, "{states}");
 }
 
-/// So many bytes behind the last zone are enough.
+/// This number of bytes behind the last zone is enough.
 fn bytes_behind(block_size: u32) -> u64 {
     let layout = options(block_size).layout_without_end_copy(size(block_size)).unwrap();
     bytes_with_end_copy(layout.file_bytes()) - layout.file_bytes()
@@ -433,10 +433,10 @@ fn a_volume_without_an_end_copy_gets_one_when_it_is_first_opened_for_writing() {
         assert!(home.bytes() == home.sound);
         is_repaired(&home, "added");
         let (now, enough) = (home.bytes(), behind >= bytes_behind(4096));
-        assert_eq!(now.len() == home.sound.len(), enough, "only a file without room becomes longer");
+        assert_eq!(now.len() == home.sound.len(), enough, "only a file without space is extended");
         let place = end_copy_place(now.len() as u64).unwrap();
         let (fs_id, layout, _) = decode_header(&now[place as usize..][..HEADER_BYTES]).unwrap();
-        assert_eq!((fs_id, layout.end_copy), (FS_ID, Some(place)), "it is where nobody has to be told");
+        assert_eq!((fs_id, layout.end_copy), (FS_ID, Some(place)), "its place follows from the length");
         assert!(now.len() as u64 - place >= 2 * END_COPY_UNIT, "and not at the very end");
         let (seen, _) = writes_of_opening(&home);
         assert!(
@@ -457,11 +457,11 @@ fn an_end_copy_overwrites_no_foreign_data() {
     assert!(
         matches!(headers.place_end_copy(&file, bytes, false), EndPlace::Nowhere(why) if why.contains("not Polder's"))
     );
-    // A file becomes longer.
+    // A file is extended.
     is_repaired(&home, "behind what is there");
     let now = home.bytes();
     assert!(now.len() > before.len() && now[8192..before.len()] == before[8192..]);
-    // An old copy of a header of Polder is nobody's.
+    // An old copy of a header of Polder may be overwritten.
     home.restore();
     home.put(place, &encode_header(FsId([1; 16]), &home.layout));
     is_repaired(&home, "over an old copy");
@@ -483,7 +483,7 @@ fn a_disk_without_space_has_no_end_copy() {
     assert_eq!(headers.place_end_copy(&file, bytes + 1, false), EndPlace::At(place));
 }
 
-/// A file is made longer: the copy stays where it is, and the zones lead to it when it is the only one.
+/// A file is extended: the copy stays at its place, and the zones lead to it if it is the only one.
 #[test]
 fn an_extended_file_keeps_its_end_copy() {
     let home = Home::new(4096);
@@ -498,7 +498,7 @@ fn an_extended_file_keeps_its_end_copy() {
     is_repaired(&home, "longer, and without its start");
 }
 
-/// A file was cut, but not into its zones.
+/// A file was truncated behind its zones.
 #[test]
 fn a_truncated_file_gets_its_end_copy_back() {
     let home = Home::new(4096);
@@ -511,7 +511,7 @@ fn a_truncated_file_gets_its_end_copy_back() {
     }
 }
 
-/// Somebody has made a partition table: a mount that wrote the header over it would take away what is wanted now.
+/// A partition table was created: a mount that wrote the header over it would destroy data that is wanted now.
 #[test]
 fn an_overwritten_start_is_repaired_only_with_force() {
     let home = Home::new(4096);
@@ -526,14 +526,15 @@ fn an_overwritten_start_is_repaired_only_with_force() {
         holds_what_was_written(&home.open(OpenMode::ReadOnly).unwrap(), &home.layout);
         let said = FileDevice::restore_header(&home.path, false, &mut |_, _| ()).unwrap_err().to_string();
         assert!(said.contains(name) && said.contains("check --repair --force"), "{said}");
-        assert!(home.bytes() == before, "whoever repairs may have named the wrong device");
+        assert!(home.bytes() == before, "a repair may be for the wrong device");
         let restored = FileDevice::restore_header(&home.path, true, &mut |_, _| ()).unwrap().unwrap();
         assert_eq!((restored.repaired.len(), restored.overwritten.is_some()), (1, true));
         assert!(home.bytes() == home.sound, "{name}");
     }
 }
 
-/// What another program left behind the headers, before the volume was made, stays there until the log comes to it.
+/// Data of another program behind the headers, from the time before the volume, stays there until the log overwrites
+/// it.
 #[test]
 fn a_signature_in_the_first_zone_counts_only_if_no_header_is_left_at_the_start() {
     let home = Home::new(4096);
@@ -559,7 +560,7 @@ fn a_signature_in_the_first_zone_counts_only_if_no_header_is_left_at_the_start()
     }
 }
 
-/// What a later release keeps in the header stays there.
+/// Fields of a later release in the header stay.
 #[test]
 fn adding_the_end_copy_keeps_unknown_fields() {
     let home = Home::without_end_copy(4096, 0);

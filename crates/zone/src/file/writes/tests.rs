@@ -9,7 +9,7 @@ fn writes_may_complete_in_any_order() {
     let mut writes = Writes::default();
     (0..3).for_each(|_| writes.begin());
     assert_eq!(writes.end(4, 4, true), ended(true, None));
-    assert_eq!(writes.done, 8, "what was reported as done is covered, whatever is missing before it");
+    assert_eq!(writes.done, 8, "completed writes are covered, even if earlier ones are missing");
     assert_eq!(writes.end(0, 4, true), ended(true, None));
     assert_eq!(writes.end(8, 2, true), ended(true, None));
     assert_eq!((writes.done, writes.are_in_flight()), (10, false));
@@ -23,7 +23,7 @@ fn writes_behind_a_failed_write_fail_too() {
     assert!(writes.are_failing());
     assert_eq!(writes.end(6, 2, true), ended(false, None));
     assert_eq!(writes.end(2, 2, true), ended(true, Some(4)));
-    assert!(!writes.are_failing(), "the zone goes on where the failed one began");
+    assert!(!writes.are_failing(), "the zone continues where the failed write began");
 }
 
 #[test]

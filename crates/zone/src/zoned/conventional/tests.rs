@@ -12,7 +12,7 @@ use crate::{Device, DeviceError, FsId, Life};
 const BLOCK: u64 = 512;
 const BLOCKS: u64 = 16;
 const LENGTH: u64 = BLOCKS * BLOCK;
-/// Two conventional zones lie before the others and one behind; a runt that is written in order is the last.
+/// Two conventional zones are before the others and one behind; the last zone is sequential and smaller.
 const CONVENTIONAL: [u64; 3] = [0, 1, 10];
 const RUNT: u64 = 11;
 /// Their numbers in a volume.
@@ -23,18 +23,18 @@ type Block = Vec<u8>;
 #[derive(Clone, Default)]
 struct State {
     zones: Vec<ReportedZone>,
-    /// Blocks that are not zeros, by place, as they are durable.
+    /// The durable blocks that are not zeros, by place.
     durable: BTreeMap<u64, Block>,
-    /// Writes since then, block by block.
+    /// Later writes, block by block.
     unflushed: Vec<(u64, Block)>,
     acts: Vec<(u64, Action)>,
     reads_at_once: Vec<usize>,
     flushes: u32,
-    /// The next flush fails, and what was written since the last one is lost.
+    /// The next flush fails, and the writes since the last one are lost.
     fails: bool,
 }
 
-/// A disk with a cache that is lost with its power: conventional zones with contents, others with pointers alone.
+/// A disk with a volatile cache: conventional zones with contents, others with pointers only.
 #[derive(Clone)]
 struct Disk {
     limits: Limits,
@@ -78,7 +78,7 @@ impl Disk {
         }
     }
 
-    /// As a volume of so many zones is opened.
+    /// Opens it as a volume with `zones` zones.
     fn open_with(&self, zones: u32) -> ZonedDevice {
         let path = Path::new("disk");
         let found = self.found().of_volume(path, zones).unwrap();
@@ -89,7 +89,7 @@ impl Disk {
         self.open_with(11)
     }
 
-    /// All disks that may be found when the power goes now: any subset of what was not flushed.
+    /// All disks that may result from a power loss now: any subset of the unflushed writes.
     fn after_power_losses(&self) -> Vec<Disk> {
         let state = self.state.lock();
         let writes = state.unflushed.len();
@@ -106,7 +106,7 @@ impl Disk {
         (0..1 << writes).map(found).collect()
     }
 
-    /// What is read at a place now.
+    /// The present contents of a place.
     fn block(&self, at: u64) -> Block {
         let state = self.state.lock();
         let newest = state.unflushed.iter().rev().find(|(place, _)| *place == at).map(|(_, block)| block);
@@ -208,7 +208,7 @@ impl Port for Disk {
     fn prepare_buffers(&self, _count: usize, _bytes: usize) {}
 }
 
-/// Notes the ranges that are written.
+/// Records the ranges that are written.
 #[derive(Default)]
 struct Wide(Mutex<Vec<(u64, u64)>>);
 
@@ -300,7 +300,7 @@ fn a_conventional_zone_is_written_sequentially() {
     device.reset(zone).unwrap();
     assert_eq!(state(&device, zone), (ZoneState::Empty, 0));
     assert_eq!(device.report().unwrap()[9].state, ZoneState::Empty);
-    assert_eq!(disk.state.lock().acts, [], "the disk knows of no state of these");
+    assert_eq!(disk.state.lock().acts, [], "the disk has no states of these zones");
 }
 
 #[test]
@@ -334,7 +334,7 @@ fn after_reopening_zones_with_data_are_full_and_the_rest_empty() {
     assert_eq!(state(&disk.open(), NUMBERS[0]), (ZoneState::Empty, 0));
 }
 
-/// A header that has rotted is none, but what it begins can still be read.
+/// A damaged header is invalid, but the zone behind it can still be read.
 #[test]
 fn a_zone_with_a_damaged_header_is_not_empty() {
     let disk = Disk::new();
@@ -361,8 +361,8 @@ fn a_failed_conventional_zone_keeps_its_number_and_its_state_is_reported() {
     }
 }
 
-/// What a crash leaves of zone 8 of which life 1 was durable, then reset, then begun anew: life 1 as a whole, nothing, or
-/// life 2 with what was flushed of it. Life 1 in front of data of life 2 would be none of these.
+/// The states of zone 8 after a crash, when life 1 was durable, then reset, then life 2 begun: all of life 1,
+/// nothing, or the flushed part of life 2. The header of life 1 before data of life 2 must not occur.
 #[test]
 fn every_crash_around_a_reset_leaves_what_the_contract_allows() {
     let zone = NUMBERS[0];
@@ -410,7 +410,7 @@ fn every_crash_around_a_reset_leaves_what_the_contract_allows() {
     assert!(tried > 30, "{tried} states");
 }
 
-/// As before, by one append of header and data.
+/// The same with one append of header and data.
 #[test]
 fn a_header_is_durable_before_the_rest_of_its_append() {
     let zone = NUMBERS[0];
@@ -425,14 +425,14 @@ fn a_header_is_durable_before_the_rest_of_its_append() {
     assert_eq!(disk.block(4 * BLOCK), blocks(1, 1));
 }
 
-/// The zeros of a process that was killed may be in the disk's cache only.
+/// The zeros of a killed process may be only in the disk's cache.
 #[test]
 fn nothing_is_written_to_a_zone_before_its_first_block_is_durable() {
     let disk = Disk::new();
     let device = disk.open();
     let flushes = || disk.state.lock().flushes;
     device.append(NUMBERS[0], &blocks(1, 1)).unwrap();
-    assert_eq!(flushes(), 1, "nobody knows who has reset it, and when");
+    assert_eq!(flushes(), 1, "its reset may not be durable");
     device.append(NUMBERS[1], &blocks(1, 1)).unwrap();
     device.append(ZoneId(0), &blocks(1, 1)).unwrap();
     assert_eq!(flushes(), 1, "all was durable already, or is the disk's business");
@@ -472,7 +472,7 @@ fn a_new_volume_erases_all_foreign_signatures() {
         (1024, &b"\x10\x20\xf5\xf2"[..]),
         (0, b"XFSB"),
         (LENGTH + 0x38, b"btrfs"),
-        // At the end, as of a member of an array.
+        // At the end, as for a member of an array.
         (11 * LENGTH - 256, b"\xfc\x4e\x2b\xa9"),
         (10 * LENGTH, &header(&device, NUMBERS[2], 1)),
     ] {
@@ -493,10 +493,10 @@ fn a_new_volume_erases_all_foreign_signatures() {
     let state = disk.state.lock();
     assert!(state.unflushed.is_empty() && state.durable.values().all(|block| *block == blocks(1, 0)));
     let reset: Vec<u64> = state.acts.iter().map(|(zone, _)| *zone).collect();
-    assert_eq!(reset, [2, 3, 5, 6, 7, 8, 9, 11], "what nobody uses takes no slot either");
+    assert_eq!(reset, [2, 3, 5, 6, 7, 8, 9, 11], "unused zones occupy no slot either");
 }
 
-/// What a new volume would take away, it may be told to: somebody else's blocks are asked about wherever it would write.
+/// A new volume may overwrite data only on request: all blocks that it would write are examined first.
 #[test]
 fn data_that_a_new_volume_would_erase_is_detected() {
     let contents = |at: Option<u64>| {
@@ -515,7 +515,8 @@ fn data_that_a_new_volume_would_erase_is_detected() {
     }
 }
 
-/// Between the ends of a large device nobody looks for signatures, and a disk has half a thousand conventional zones.
+/// No program searches for signatures between the ends of a large device, and a disk has five hundred conventional
+/// zones.
 #[test]
 fn large_ranges_are_wiped_only_at_the_ends_of_a_device() {
     const MIB: u64 = 1 << 20;
@@ -536,7 +537,7 @@ fn large_ranges_are_wiped_only_at_the_ends_of_a_device() {
 #[test]
 fn a_volume_of_an_earlier_release_keeps_its_zones() {
     let disk = Disk::new();
-    // To it this is no zone.
+    // The volume does not use this zone.
     disk.put(0, b"somebody else's");
     let device = disk.open_with(8);
     assert_eq!((device.geometry().zones, device.report().unwrap().len()), (8, 8));
@@ -544,7 +545,7 @@ fn a_volume_of_an_earlier_release_keeps_its_zones() {
     device.append(ZoneId(7), &blocks(1, 1)).unwrap();
     device.flush().unwrap();
     assert!(disk.block(0).starts_with(b"somebody else's"));
-    // Its header says so.
+    // Its header contains the number of zones.
     let mut state = disk.state.lock();
     state.zones[2].state = Some(ZoneState::Closed);
     state.zones[2].pointer = BLOCK;
@@ -555,8 +556,8 @@ fn a_volume_of_an_earlier_release_keeps_its_zones() {
     assert!(matches!(contents, Contents::Volume { zones: 8, .. }), "{contents:?}");
 }
 
-/// Before the first write to a conventional zone that was reset, the device is flushed. When that failed only the zone was
-/// given up, and the next flush, which succeeded, acknowledged what the device had lost.
+/// Before the first write to a reset conventional zone, the device is flushed. When that flush failed, only the zone
+/// was given up, and the next flush succeeded and acknowledged data that the device had lost.
 #[test]
 fn after_a_failed_flush_nothing_is_written_or_acknowledged() {
     let disk = Disk::new();
@@ -573,5 +574,5 @@ fn after_a_failed_flush_nothing_is_written_or_acknowledged() {
     for error in refused {
         assert!(matches!(error, Err(DeviceError::Unusable(_))), "{error:?}");
     }
-    assert_eq!(read(&device, acknowledged_next, 0).len(), BLOCK as usize, "what is there can be read");
+    assert_eq!(read(&device, acknowledged_next, 0).len(), BLOCK as usize, "existing data can be read");
 }

@@ -2,8 +2,8 @@ mod handles;
 
 use super::*;
 
-/// A namespace without a block device takes 255 sectors, which is 31 blocks of 4 KiB. Halving found 16 of them, so that
-/// everything took twice as many commands as on another namespace of the same controller.
+/// A namespace without a block device accepts commands of 255 sectors, which is 31 blocks of 4 KiB. Halving found 16
+/// of them, so that everything needed twice as many commands as on another namespace of the same controller.
 #[test]
 fn the_largest_command_is_found_to_the_block() {
     for most in 1..70 {

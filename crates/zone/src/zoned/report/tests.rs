@@ -44,7 +44,7 @@ fn every_condition_has_a_state() {
         [(1, Empty), (2, Open), (3, Open), (4, Closed), (0xd, ReadOnly), (0xe, Full), (0xf, Offline)];
     for (condition, state) in states {
         for kind in [2, 3] {
-            // Where there is no pointer the kernel's is anything.
+            // Without a pointer, the kernel's value is arbitrary.
             let pointer = if state.has_pointer() { 64 } else { u64::MAX };
             let zone = reported(raw(64, 64, pointer, kind, condition, 64)).unwrap();
             assert_eq!((zone.state, zone.pointer, zone.is_conventional), (Some(state), 0, false));
@@ -69,11 +69,11 @@ fn inconsistent_reports_are_refused() {
         (raw(0, 0, 0, 2, 1, 0), "impossible length"),
         (raw(0, 64, 0, 2, 1, 65), "impossible length"),
         (raw(u64::MAX, 64, 0, 2, 1, 64), "impossible length"),
-        // Its place can be counted in sectors and not in bytes.
+        // Its place fits into 64 bits in sectors and not in bytes.
         (raw(u64::MAX / SECTOR, 64, 0, 2, 1, 64), "impossible length"),
         (raw(64, 64, 63, 2, 2, 64), "pointer outside"),
         (raw(64, 64, 129, 2, 2, 64), "pointer outside"),
-        // Something is in it, or it is not empty: who writes at its beginning would find out.
+        // It has data, or it is not empty: a write at its beginning would fail.
         (raw(64, 64, 65, 2, 1, 64), "pointer outside"),
         (raw(64, 64, 64, 2, 7, 64), "not known (0x7)"),
         (raw(64, 64, 64, 2, 0, 64), "not known (0x0)"),

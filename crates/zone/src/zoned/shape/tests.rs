@@ -14,7 +14,7 @@ fn limits() -> Limits {
     }
 }
 
-/// Zones of so many MiB one after the other, each with its kind.
+/// Consecutive zones with these sizes in MiB, each with its kind.
 fn zones(lengths: &[(u64, Option<ZoneState>)]) -> Vec<ReportedZone> {
     let mut start = 0;
     let mut reported = Vec::new();
@@ -47,11 +47,11 @@ fn conventional_zones_have_the_last_numbers() {
     assert_eq!(starts, [64, 96, 128, 160, 0, 32]);
     assert_eq!(shape.unused_zones, UnusedZones::default());
     assert!(!geometry.is_conventional(ZoneId(3)) && geometry.is_conventional(ZoneId(4)));
-    // No zone takes more than the largest that is written in order.
+    // No capacity is above that of the largest sequential zone.
     assert_eq!(shape.info(&ReportedZone { capacity: 32 * MIB, ..reported[0] }).capacity, 24 * 256);
 }
 
-/// Releases that left conventional zones alone have made volumes whose headers count the others.
+/// Releases that did not use conventional zones have created volumes whose headers count only the others.
 #[test]
 fn a_volume_created_without_conventional_zones_continues_without_them() {
     let reported = zones(&[(32, None), (32, None), (32, EMPTY), (32, EMPTY), (32, EMPTY)]);
@@ -64,7 +64,7 @@ fn a_volume_created_without_conventional_zones_continues_without_them() {
         old.unused_zones,
         UnusedZones { conventional: 2, conventional_bytes: 64 * MIB, small_bytes: 0 }
     );
-    // Of another device, or of one that has grown: that is for whoever reads its headers to say.
+    // The volume is of another device, or the device has grown: the reader of the headers decides that.
     for zones in [4, 5, 6] {
         assert_eq!(shape().of_volume(&without_limit, zones).unwrap(), shape());
     }
@@ -79,7 +79,7 @@ fn zones_of_less_than_half_the_size_are_not_used() {
     assert_eq!(shape.unused_zones, expected);
 }
 
-/// Of what a zone that can be written anywhere takes, the lowest 32 bits of its blocks were kept: 2^32 were none.
+/// The capacity of a conventional zone was truncated to the lowest 32 bits of its blocks: 2^32 became 0.
 #[test]
 fn a_zone_with_too_many_blocks_has_the_capacity_of_the_others() {
     let mut reported = zones(&[(32, EMPTY), (32, None)]);

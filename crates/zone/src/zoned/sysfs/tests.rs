@@ -1,6 +1,6 @@
 use super::*;
 
-/// A device's folder with these files in its queue.
+/// A device's directory with these files in its queue.
 fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("queue")).unwrap();

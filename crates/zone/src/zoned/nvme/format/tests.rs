@@ -1,6 +1,6 @@
 use super::*;
 
-/// What identifies a namespace of blocks of 4 KiB and zones of 96 MiB.
+/// The structures of a namespace with blocks of 4 KiB and zones of 96 MiB.
 fn identified() -> ([u8; IDENTIFY_BYTES], [u8; IDENTIFY_BYTES]) {
     let (mut common, mut zoned) = ([0; IDENTIFY_BYTES], [0; IDENTIFY_BYTES]);
     common[26] = 4;

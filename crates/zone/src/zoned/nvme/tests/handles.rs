@@ -1,4 +1,4 @@
-//! On a namespace with placement handles: which of them the writes of each role end in, as the device says.
+//! On a namespace with placement handles: the handle for the writes of each role, as the device reports it.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -7,17 +7,17 @@ use crate::file::{FileDevice, FileOptions};
 use crate::zoned::nvme::command::{Data, Queue, Words, namespace_of, run};
 use crate::{Cause, Device, FsId, Lease, Leases, Life, Role, Traffic, ZoneId};
 
-/// What is to be tested on; it is overwritten.
+/// The device under test; it is overwritten.
 const DEVICE: &str = "POLDER_TEST_HANDLES";
 
 const IO_MANAGEMENT_RECEIVE: u8 = 0x12;
-/// The statuses of handles, of which there is room for eight.
+/// The statuses of handles, with space for eight.
 const STATUS: u32 = 1;
 const HEAD_BYTES: usize = 16;
 const STATUS_BYTES: usize = 32;
 const HANDLES: usize = 8;
 
-/// How many blocks the unit of each handle still takes.
+/// The number of free blocks in the reclaim unit of each handle.
 fn left(generic: &File) -> [u64; HANDLES] {
     let mut found = [0; HEAD_BYTES + HANDLES * STATUS_BYTES];
     let words = [STATUS, found.len() as u32 / 4 - 1, 0, 0, 0, 0];
@@ -42,14 +42,14 @@ fn each_role_and_class_uses_its_own_placement_handle() {
     device.flush().unwrap();
     let shared: Arc<dyn Device> = Arc::clone(&device) as _;
     let leases = Leases::new(shared, FsId::default(), Arc::new(Traffic::default()));
-    // Data that nothing is known of, what has no class, and data of which it is known.
+    // Data of unknown lifetime, roles without a class, and data of known lifetime.
     let data = |class| (Role::Data, class);
     let streams = [data(0), (Role::Gc, 0), (Role::Log, 0), (Role::Metadata, 0), data(3), data(2), data(4)];
     let before = left(&generic);
     for (number, (role, class)) in (0..).zip(streams) {
         let lease: Lease = leases.begin(ZoneId(number), Life(1), role).unwrap();
         lease.set_lifetime_class(class);
-        // A block for the header, and (number + 1) times ten.
+        // One block for the header, and (number + 1) times ten.
         for _ in 0..=number {
             assert!(lease.admit(10, 0));
             lease.append(Cause::Data, &[number as u8; 10 * 4096]).unwrap();
@@ -59,8 +59,7 @@ fn each_role_and_class_uses_its_own_placement_handle() {
     let after = left(&generic);
     let written: Vec<u64> = before.iter().zip(after).map(|(before, after)| before - after).collect();
     println!("blocks written by handle: {written:?}");
-    // What goes to no handle, as the states of zones do, goes to the first.
-    // The header of a zone is written before its class is known, beside what nothing is known of.
+    // Writes without a handle, such as the states of zones, use the first one.
     assert!(written[0] >= 11 + 3, "{written:?}");
     assert_eq!(written[1..], [21, 31, 41, 50, 60, 70, 0]);
 }
