@@ -3,11 +3,11 @@
 //! Each method states what a medium may do, and the crate `emulated` does all of it:
 //!
 //! * One logical block is atomic; nothing larger is.
-//! * After a loss of power, each append since the last [`Device::flush`] may be present, lost, or torn at a block
+//! * After a power loss, each append since the last [`Device::flush`] may be present, lost, or torn at a block
 //!   boundary, independently of the others, with the write pointer beyond it.
 //! * A reset is durable only after a flush; until then the old contents may come back.
 //! * In a `Full` or `ReadOnly` zone the write pointer has no meaning.
-//! * After a loss of power an active zone may come back `Full`.
+//! * After a power loss an active zone may come back `Full`.
 //! * The capacity of a zone may change when it is reset.
 //! * A zone may become `ReadOnly` or `Offline` at any time.
 //! * After a process was killed, the data that the next process reads need not be durable: it must flush first.
@@ -58,7 +58,7 @@ impl Geometry {
     }
 }
 
-/// What a zone can do at the moment.
+/// The state of a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZoneState {
     /// Nothing written.
@@ -136,7 +136,8 @@ pub struct HostSpace {
 }
 
 impl HostSpace {
-    /// A lower bound of the data that can be written to all zones with the present space of the host.
+    /// An upper bound of the data that fits into all zones with the present space of the host; `u64::MAX` if the host
+    /// has space for all of them.
     pub fn capacity(&self) -> u64 {
         match self.available < self.unallocated {
             true => self.allocated + self.available.saturating_sub(self.reserve),

@@ -270,7 +270,7 @@ impl Engine {
         }
     }
 
-    /// Makes durable what was written before.
+    /// Makes all completed writes durable.
     pub(crate) fn sync(&self) -> std::io::Result<()> {
         match &self.write_cache {
             Some(write_cache) => write_cache.sync()?,
@@ -355,22 +355,22 @@ impl Engine {
 /// Submits every transfer and waits until all have completed. Returns the kernel's result of each.
 fn submit_all(ring: &mut IoUring, fd: types::Fd, prepared: &mut [Prepared<'_, '_>]) -> Vec<i32> {
     let mut moved = vec![0; prepared.len()];
-    let (mut next, mut under_way) = (0, 0);
-    while next < prepared.len() || under_way > 0 {
-        while next < prepared.len() && under_way < DEPTH {
+    let (mut next, mut in_flight) = (0, 0);
+    while next < prepared.len() || in_flight > 0 {
+        while next < prepared.len() && in_flight < DEPTH {
             let entry = prepared[next].entry(fd).user_data(next as u64);
             // SAFETY: the memory that the entry refers to is owned or exclusively borrowed by `prepared[next]`, which
             // is not accessed again before this function returns; and it returns (or unwinds) only after every
             // completion was seen.
             let pushed = unsafe { ring.submission().push(&entry) };
-            pushed.expect("the ring has DEPTH places and fewer commands are under way");
+            pushed.expect("the ring has DEPTH places and fewer commands are in flight");
             next += 1;
-            under_way += 1;
+            in_flight += 1;
         }
         wait(ring);
         for completion in ring.completion() {
             moved[completion.user_data() as usize] = completion.result();
-            under_way -= 1;
+            in_flight -= 1;
         }
     }
     moved
@@ -382,7 +382,7 @@ pub(crate) fn wait<S: squeue::EntryMarker, C: cqueue::EntryMarker>(ring: &mut Io
     if let Err(error) = ring.submit_and_wait(1) {
         let again = [Errno::INTR, Errno::AGAIN, Errno::BUSY].map(|errno| Some(errno.raw_os_error()));
         if !again.contains(&error.raw_os_error()) {
-            eprintln!("polder: io_uring failed with commands under way: {error}");
+            eprintln!("polder: io_uring failed with commands in flight: {error}");
             std::process::abort();
         }
     }

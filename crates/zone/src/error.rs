@@ -9,7 +9,7 @@ pub type Result<T> = std::result::Result<T, DeviceError>;
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum DeviceError {
     /// The write is larger than the rest of the zone's capacity.
-    #[error("zone {} has no room for {blocks} more blocks", zone.0)]
+    #[error("zone {} has no space for {blocks} more blocks", zone.0)]
     ZoneFull {
         /// The zone.
         zone: ZoneId,

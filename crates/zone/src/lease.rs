@@ -148,7 +148,7 @@ impl Lease {
         self.identity.life
     }
 
-    /// What the zone is used for.
+    /// The role of the zone.
     pub fn role(&self) -> Role {
         self.identity.role
     }

@@ -279,7 +279,7 @@ pub(super) fn after_power_loss(durable: Medium, window: &[Change], plan: &CrashP
 
 /// The contents of the device after the window without a power loss.
 pub(super) fn with_power_on(mut medium: Medium, window: &[Change]) -> Medium {
-    let possible = "what was recorded had been possible";
+    let possible = "recorded commands are possible";
     let block_size = medium.machine.geometry().block_size as usize;
     for change in window {
         match change {

@@ -126,7 +126,7 @@ impl<'a> States<'a> {
     ) {
         for (number, life) in lives.iter().enumerate() {
             if number > 0 {
-                medium.machine.reset(zone, life.capacity).expect("only what can be written was ever reset");
+                medium.machine.reset(zone, life.capacity).expect("only a writable zone was reset");
                 medium.contents_mut(zone).reset();
             }
             let count = life.count().expect("a state has a number only where all states have one");

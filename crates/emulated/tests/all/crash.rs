@@ -240,7 +240,7 @@ fn every_state_of_a_small_window_is_reached_by_some_seed() {
         };
         states.insert((seen(1, 10), seen(2, 20)));
     }
-    assert_eq!(states.len(), 16, "each zone by itself: {states:?}");
+    assert_eq!(states.len(), 16, "the zones are independent: {states:?}");
 }
 
 /// A zone after a power loss: its state, its pointer if it has one, and which blocks contain the written data.

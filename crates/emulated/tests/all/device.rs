@@ -211,7 +211,7 @@ fn a_drive_that_loses_its_cache_fails_its_flush_and_keeps_flushed_data() {
         assert_eq!(tags(&device, 1, 0, 2), [1, 2]);
         let mut block = pattern(&device, 0, 1);
         let is_there = device.read(ZONE, 2, &mut block).is_ok() && block == pattern(&device, 3, 1);
-        assert!(!is_there || number % 4 == 3, "{number}: what was not flushed is lost");
+        assert!(!is_there || number % 4 == 3, "{number}: unflushed data is lost");
         // The rest is durable, and later flushes succeed.
         let info = device.report_zone(ZONE).unwrap();
         assert_eq!(device.image(&CrashPlan::LoseAll).report_zone(ZONE).unwrap(), info);

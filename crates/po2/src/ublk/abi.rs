@@ -114,7 +114,7 @@ pub(super) struct Parameters {
     pub(super) physical_block_shift: u8,
     pub(super) io_best_shift: u8,
     pub(super) io_least_shift: u8,
-    /// Of one request.
+    /// The largest request in sectors.
     pub(super) sectors_max: u32,
     /// The zone size.
     pub(super) zone_sectors: u32,

@@ -15,7 +15,7 @@ use super::ring::wait;
 
 pub(super) const PATH: &str = "/dev/ublk-control";
 
-/// A ring whose entries have room for a command.
+/// A ring whose entries are large enough for a command.
 type Ring = IoUring<squeue::Entry128, cqueue::Entry>;
 
 /// The driver. Each command has a ring of its own: there are few, and some take long.

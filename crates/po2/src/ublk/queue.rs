@@ -83,7 +83,7 @@ pub(super) struct Queue {
     /// The number of tags with workers or with answers that are not yet returned.
     in_service: u16,
     /// The last answer to the kernel, by tag.
-    told: [Answer; DEPTH as usize],
+    last_answers: [Answer; DEPTH as usize],
 }
 
 /// The answer to a request whose own answer the kernel refused.
@@ -110,8 +110,8 @@ impl Queue {
     fn idle(device: Arc<File>, finished: Arc<Finished>, jobs: Sender<Job>) -> io::Result<Queue> {
         let ring = IoUring::new(ENTRIES)?;
         let descriptors = Descriptors::map(&device)?;
-        let told = [REFUSED; DEPTH as usize];
-        Ok(Queue { ring, device, descriptors, finished, jobs, waiting: 0, in_service: 0, told })
+        let last_answers = [REFUSED; DEPTH as usize];
+        Ok(Queue { ring, device, descriptors, finished, jobs, waiting: 0, in_service: 0, last_answers })
     }
 
     /// Serves until the device is stopped.
@@ -142,10 +142,10 @@ impl Queue {
         }
         match Errno::from_raw_os_error(-result) {
             Errno::NODEV => Ok(()),
-            errno if self.told[usize::from(tag)] == REFUSED => Err(Error::from(errno)),
+            errno if self.last_answers[usize::from(tag)] == REFUSED => Err(Error::from(errno)),
             errno => {
-                let told = self.told[usize::from(tag)].result;
-                tracing::error!(tag, told, error = %Error::from(errno), "the kernel refuses an answer; it is an error now");
+                let result = self.last_answers[usize::from(tag)].result;
+                tracing::error!(tag, result, error = %Error::from(errno), "the kernel refuses an answer; it is replaced by an error");
                 self.commit(tag, REFUSED);
                 Ok(())
             }
@@ -162,7 +162,7 @@ impl Queue {
     }
 
     fn commit(&mut self, tag: u16, answer: Answer) {
-        self.told[usize::from(tag)] = answer;
+        self.last_answers[usize::from(tag)] = answer;
         let command = RequestCommand { queue: 0, tag, result: answer.result, place: answer.place };
         self.push(fetch::COMMIT_AND_FETCH, command);
     }

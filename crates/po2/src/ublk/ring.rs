@@ -11,7 +11,7 @@ pub(super) fn wait<S: squeue::EntryMarker, C: cqueue::EntryMarker>(ring: &mut Io
     if let Err(error) = ring.submit_and_wait(1) {
         let again = [Errno::INTR, Errno::AGAIN, Errno::BUSY].map(|errno| Some(errno.raw_os_error()));
         if !again.contains(&error.raw_os_error()) {
-            eprintln!("polder: io_uring failed with commands under way: {error}");
+            eprintln!("polder: io_uring failed with commands in flight: {error}");
             std::process::abort();
         }
     }

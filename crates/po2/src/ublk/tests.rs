@@ -16,11 +16,11 @@ fn shape() -> Po2Shape {
 
 #[test]
 fn the_kernel_receives_the_shape_in_sectors() {
-    let told = parameters(&shape()).unwrap();
-    assert_eq!((told.zone_sectors, told.sectors), (1 << 18, 1 << 22));
-    assert_eq!((told.sectors_max, told.append_sectors_max), (1024, 256));
-    assert_eq!((told.open_zones_max, told.active_zones_max), (8, 0));
-    assert_eq!((told.logical_block_shift, told.length), (12, 112));
+    let parameters = parameters(&shape()).unwrap();
+    assert_eq!((parameters.zone_sectors, parameters.sectors), (1 << 18, 1 << 22));
+    assert_eq!((parameters.sectors_max, parameters.append_sectors_max), (1024, 256));
+    assert_eq!((parameters.open_zones_max, parameters.active_zones_max), (8, 0));
+    assert_eq!((parameters.logical_block_shift, parameters.length), (12, 112));
 }
 
 /// Of 2,500 zones the kernel took those from the 1,024th on for conventional, because a report of all of them did not
@@ -28,9 +28,9 @@ fn the_kernel_receives_the_shape_in_sectors() {
 #[test]
 fn all_zones_are_reported_in_one_request() {
     for zones in [1, 16, 2500, 8192, 8193, 43_690, 1 << 19] {
-        let told = parameters(&Po2Shape { zones, ..shape() }).unwrap();
-        assert!(u64::from(told.sectors_max) * SECTOR >= u64::from(zones) * 64, "{zones} zones");
-        assert!(u64::from(told.sectors_max) * SECTOR <= 1 << 25, "{zones} zones");
+        let parameters = parameters(&Po2Shape { zones, ..shape() }).unwrap();
+        assert!(u64::from(parameters.sectors_max) * SECTOR >= u64::from(zones) * 64, "{zones} zones");
+        assert!(u64::from(parameters.sectors_max) * SECTOR <= 1 << 25, "{zones} zones");
     }
 }
 

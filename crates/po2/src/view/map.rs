@@ -37,12 +37,12 @@ pub enum Po2Error {
     NotNeeded(u64),
     /// Some zones are conventional.
     #[error(
-        "it has conventional zones, which cannot be shown as larger than they are; the view is for devices without"
+        "it has conventional zones, which cannot be made larger in a view; the view is for devices without"
     )]
     Conventional,
     /// Zones differ in their size or capacity.
     #[error(
-        "zone {0} is not like those before it; the view is for devices whose zones are alike, but for a shorter last one"
+        "zone {0} differs from those before it; the view is for devices with equal zones, except for a smaller last one"
     )]
     Unlike(usize),
     /// It has no zones, or its size overflows.

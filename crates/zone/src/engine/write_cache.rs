@@ -1,4 +1,4 @@
-//! A volatile write cache that is lost in a power loss, for the crash tests of `cargo system`.
+//! A volatile write cache that is lost in a power loss, for `cargo system crash`.
 //!
 //! It exists only in a build with the feature `knife`, which no other feature enables, and only in a process that
 //! finds the name of a pipe in `POLDER_KNIFE_PIPE`. There, data written since the last sync is only in the memory of

@@ -43,7 +43,7 @@ pub enum FileError {
     #[error("{}: permission denied; run this as a user who may use it, or change its permissions", .0.display())]
     NoAccess(PathBuf),
     /// No user has access here, not even root.
-    #[error("{}: the system lets nobody have it here, root neither: {why}", path.display())]
+    #[error("{}: no user has access to it here, not even root: {why}", path.display())]
     Forbidden {
         /// What was named.
         path: PathBuf,
@@ -144,7 +144,7 @@ pub enum FileError {
     },
     /// The zones belong to several volumes.
     #[error(
-        "{}: no header is left, there are zones of several Polder volumes, and which one is the newest cannot be told: \
+        "{}: no header is left, there are zones of several Polder volumes, and which one is the newest cannot be determined: \
          {volumes}; say whose files are to be saved (`polder salvage --volume ID`)",
         path.display()
     )]
@@ -193,7 +193,7 @@ pub enum FileError {
         option: &'static str,
     },
     /// The host file system has no space for it.
-    #[error("{}: the file system that holds it has no room for {size} bytes; free some or make it smaller", path.display())]
+    #[error("{}: the file system that holds it has no space for {size} bytes; free some or make it smaller", path.display())]
     HostFull {
         /// The file.
         path: PathBuf,
@@ -238,7 +238,7 @@ impl FileError {
                 return FileError::read_only(path);
             }
             _ => {
-                "a mount with nodev, a file server that takes root for nobody, or a security module (see `dmesg`); \
+                "a mount with nodev, a file server that maps root to another user, or a security module (see `dmesg`); \
                  change that, or name another place"
             }
         };
@@ -280,12 +280,12 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let message = |errno: Errno| FileError::denied(file.path(), &errno.into()).to_string();
         assert!(
-            message(Errno::PERM).contains("root neither: the file may not be changed"),
+            message(Errno::PERM).contains("not even root: the file may not be changed"),
             "{}",
             message(Errno::PERM)
         );
         let is_root = rustix::process::geteuid().is_root();
         assert_eq!(message(Errno::ACCESS).contains("as a user who may use it"), !is_root);
-        assert_eq!(message(Errno::ACCESS).contains("root neither: a mount with nodev"), is_root);
+        assert_eq!(message(Errno::ACCESS).contains("not even root: a mount with nodev"), is_root);
     }
 }

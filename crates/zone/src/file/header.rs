@@ -23,8 +23,8 @@ use crate::device_metadata::{CopyState, MetadataPart};
 pub(super) const START_COPIES: [u64; 2] = [0, HEADER_BYTES as u64];
 
 const ADDED_LATER: &str = "the next mount for writing adds it";
-const NO_ROOM: &str = "there is no room for it behind the last zone";
-const NOT_FREE: &str = "where it would go, behind the last zone, is something that is not Polder's";
+const NO_SPACE: &str = "there is no space for it behind the last zone";
+const NOT_FREE: &str = "its place behind the last zone has data that is not Polder's";
 const LENGTH_LIMITED: &str = "the file may not become longer (ulimit -f)";
 
 /// The header of a volume, and the state of each copy.
@@ -133,7 +133,7 @@ impl Headers {
         match at_end {
             Some(place) if is_free(file, place, unit) => return EndPlace::At(place),
             Some(_) if !is_file => return EndPlace::Nowhere(NOT_FREE),
-            None if !is_file => return EndPlace::Nowhere(NO_ROOM),
+            None if !is_file => return EndPlace::Nowhere(NO_SPACE),
             // Behind all existing bytes, whatever they are.
             Some(_) | None => {}
         }
@@ -171,7 +171,7 @@ pub(super) fn judge(counts: &[u8], copy: &io::Result<Vec<u8>>) -> CopyState {
             Err(NoHeader::Newer { .. }) => "is of a later release",
             Err(NoHeader::Foreign) if copy.is_empty() => "is not there: the device is too short",
             Err(NoHeader::Foreign) if copy.iter().all(|&byte| byte == 0) => "is gone: zeros stand there",
-            Err(NoHeader::Foreign) => "is gone: something else stands there",
+            Err(NoHeader::Foreign) => "is gone: there is other data",
             Ok(_) => "differs from the one that counts",
         }
         .to_owned(),

@@ -223,8 +223,8 @@ fn state_of(layout: &Layout, slots: Slots, loaded: Loaded) -> State {
     state
 }
 
-/// The physical block size of a disk: a power of two up to 64 KiB; 1 if it is not a disk or the size is not known.
-/// The stripe size of an array of disks is not considered.
+/// The physical block size of a disk, rounded up to a power of two; 1 if it is not a disk or the size is not known. A
+/// larger size than 64 KiB, for example of an array of disks, counts as 64 KiB.
 pub(crate) fn whole_block(path: &Path) -> u32 {
     // If it cannot be opened, a later step reports the reason.
     let is_disk = std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());

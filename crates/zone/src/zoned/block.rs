@@ -78,8 +78,8 @@ impl Port for BlockPort {
 
     fn report(&self, from: u64, most: usize) -> Result<Vec<ReportedZone>> {
         let mut report = Report::new(from / SECTOR, most);
-        // SAFETY: the command reads the head of a report and writes as many zones behind it as its count
-        // says, which is no more than there is room for.
+        // SAFETY: the command reads the head of a report and writes at most as many zones behind it as its count
+        // says, for which there is space.
         let updater = unsafe { Updater::<REPORT, Report>::new(&mut report) };
         // SAFETY: `updater` is this command's, as made above.
         match unsafe { ioctl(self.engine.file(), updater) } {

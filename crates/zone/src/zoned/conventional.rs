@@ -216,7 +216,7 @@ fn signature_ranges(port: &dyn Port, zone: &ReportedZone, end: u64) -> [Range<u6
     [start..from_start, before_end..after]
 }
 
-/// Writes zeros over so many bytes, which are whole blocks.
+/// Overwrites `bytes` bytes, which are whole blocks, with zeros.
 fn erase(port: &dyn Port, from: u64, bytes: u64) -> io::Result<()> {
     let limits = port.limits();
     let zeros = vec![0; limits.transfer_bytes.min(usize::try_from(bytes).unwrap_or(usize::MAX))];

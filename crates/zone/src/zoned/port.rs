@@ -68,7 +68,7 @@ impl Action {
 
 /// A zoned device of the system. All places are offsets in bytes from the beginning of the device.
 pub trait Port: Send + Sync {
-    /// What the system says of the device besides its zones.
+    /// The properties of the device beside its zones.
     fn limits(&self) -> &Limits;
 
     /// Reports zones from the one at `from` on, at most `most` of them and at most as many as one command reports;

@@ -262,7 +262,7 @@ fn zones_changed_by_others_are_reported_with_their_new_state() {
     assert!(failed(2).ends_zone() && failed(3).ends_zone());
     let states: Vec<ZoneState> = device.report().unwrap()[..4].iter().map(|zone| zone.state).collect();
     assert_eq!(states, [ZoneState::ReadOnly, ZoneState::Offline, ZoneState::Full, ZoneState::Empty]);
-    device.read(ZoneId(0), 0, &mut blocks(2)).expect("what is read-only can be read");
+    device.read(ZoneId(0), 0, &mut blocks(2)).expect("a read-only zone can be read");
     let lost = device.read(ZoneId(3), 0, &mut blocks(1)).unwrap_err();
     assert!(matches!(lost, DeviceError::Unwritten { .. }), "{lost}");
 }

@@ -119,7 +119,7 @@ fn a_reset_zone_is_discarded_after_the_reset_is_durable() {
     let disk = match Loop::new() {
         Ok(disk) if disk.can_discard() => disk,
         Ok(_) => {
-            return eprintln!("skipped: a loop device over the folder for temporary files cannot discard");
+            return eprintln!("skipped: a loop device in the directory for temporary files cannot discard");
         }
         Err(reason) => return eprintln!("skipped: {reason}"),
     };
@@ -136,7 +136,7 @@ fn a_device_that_cannot_discard_is_not_filled_with_zeros() {
         Err(reason) => return eprintln!("skipped: {reason}"),
     };
     if let Err(error) = write(disk.about("queue/discard_max_bytes"), "0") {
-        return eprintln!("skipped: the device cannot be told to do without discards: {error}");
+        return eprintln!("skipped: discards of the device cannot be disabled: {error}");
     }
     assert!(!disk.can_discard() && File::open(&disk.path).is_ok());
     let asked = fill_and_empty(&disk);

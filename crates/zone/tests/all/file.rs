@@ -361,7 +361,7 @@ fn a_host_without_space_refuses_the_zone_and_the_volume_continues() {
     drop(device);
     let options = FileOptions { size, preallocate: true, force: true, ..options() };
     let error = FileDevice::create(&path, &options).err().unwrap();
-    assert!(error.to_string().contains("has no room"), "{error}");
+    assert!(error.to_string().contains("has no space"), "{error}");
 }
 
 /// The last zone of this volume is shorter, and its end lies within the range that the others leave unused.

@@ -182,7 +182,7 @@ fn a_later_format_is_refused() {
     });
     with_volume(|path| {
         rewrite_header(path, |copy| copy[32] |= 2);
-        FileDevice::open(path, OpenMode::ReadWrite).expect("a compatible feature stops nobody");
+        FileDevice::open(path, OpenMode::ReadWrite).expect("a compatible feature does not prevent an open");
     });
 }
 

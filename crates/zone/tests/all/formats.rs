@@ -21,7 +21,7 @@ fn rows(heading: &str) -> Vec<(usize, usize, &'static str)> {
 fn agree(heading: &str, fields: &[(usize, &str)], size: usize) {
     let mut end = 0;
     for (offset, length, name) in rows(heading) {
-        assert_eq!(offset, end, "{heading}: {name} follows what is before it");
+        assert_eq!(offset, end, "{heading}: {name} follows the previous field");
         end = offset + length;
     }
     assert_eq!(end, size, "{heading}: the table is as long as the struct");

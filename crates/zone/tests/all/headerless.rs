@@ -239,7 +239,7 @@ const ON_DISK: [(u32, Role); 6] =
 #[test]
 fn the_newer_of_two_volumes_of_different_shapes_is_found() {
     let pairs = SHAPES.iter().flat_map(|older| SHAPES.iter().map(move |newer| (*older, *newer)));
-    let mut told = 0;
+    let mut found = 0;
     for (older, newer) in pairs.filter(|(older, newer)| older != newer) {
         let story = format!("{newer:?} over {older:?}");
         let [disk, present] = one_over_another(older, newer, &ON_DISK);
@@ -262,11 +262,11 @@ fn the_newer_of_two_volumes_of_different_shapes_is_found() {
             assert_eq!(disk.restore().expect(&story), FS_ID, "{story}");
             let device = FileDevice::open(&disk.path, OpenMode::ReadWrite).unwrap();
             assert_eq!((device.fs_id(), device.geometry()), (FS_ID, &present.geometry), "{story}");
-            told += 1;
+            found += 1;
         }
     }
-    println!("{told} of 84");
-    assert!(told >= 60, "{told}");
+    println!("{found} of 84");
+    assert!(found >= 60, "{found}");
 }
 
 /// If the first zones of both volumes are lost, the other zones may decide: a zone of the newer volume may begin at

@@ -71,7 +71,7 @@ fn concurrent_admissions_do_not_exceed_the_capacity() {
         for _ in 0..4 {
             scope.spawn(|| {
                 while lease.admit(2, 5) {
-                    lease.append(Cause::Data, &pattern(&*device, 1, 2)).expect("what is admitted fits");
+                    lease.append(Cause::Data, &pattern(&*device, 1, 2)).expect("admitted blocks fit");
                 }
             });
         }

@@ -73,9 +73,13 @@ fn bytes_are_transferred_and_counted() {
     assert_eq!(served.put(operation::ZONE_APPEND, 4, &two), Answer { result: 512, place: 6 });
     assert_eq!(served.ask(operation::READ, 4, 4), Answer { result: 2048, place: 0 });
     assert!(*served.kernel.0.lock() == [&one[..], &two, &[0; 512]].concat());
-    assert_eq!(served.put(operation::WRITE, 7, &two), failure(Errno::IO), "beyond what the zone takes");
+    assert_eq!(served.put(operation::WRITE, 7, &two), failure(Errno::IO), "beyond the capacity of the zone");
     assert_eq!(served.put(operation::WRITE, 1, &two), failure(Errno::IO), "not at the pointer");
-    assert_eq!(served.ask(operation::READ, 0, 1 << 22), failure(Errno::INVAL), "more than can be told");
+    assert_eq!(
+        served.ask(operation::READ, 0, 1 << 22),
+        failure(Errno::INVAL),
+        "more than the answer can count"
+    );
     assert_eq!(served.put(operation::ZONE_APPEND, 0, &[1; 3 * 512]), failure(Errno::INVAL), "not in pieces");
     assert_eq!(served.ask(operation::READ, u64::MAX, 1), failure(Errno::INVAL));
     assert_eq!(served.ask(operation::READ, 12, 1), failure(Errno::IO), "beyond the end");
@@ -179,7 +183,7 @@ fn zones_are_changed_one_by_one_and_all_at_once() {
     }
 }
 
-/// The error number tells programs why a zone was not opened.
+/// The error number shows why a zone was not opened.
 #[test]
 fn limits_are_reported_by_their_errors() {
     let served = Served::new();

@@ -29,7 +29,7 @@ fn an_answer_that_is_refused_becomes_an_error() {
     queue.hand_back();
     assert_eq!((queue.waiting, queue.in_service), (DEPTH, 0));
     queue.fetched(5, REFUSAL).unwrap();
-    assert_eq!((queue.waiting, queue.told[5]), (DEPTH, REFUSED), "the request is answered after all");
+    assert_eq!((queue.waiting, queue.last_answers[5]), (DEPTH, REFUSED), "the request is answered after all");
     queue.fetched(5, 0).unwrap();
     assert_eq!(asked.try_recv().unwrap().tag, 5, "the tag is used again");
 }

@@ -47,7 +47,7 @@ fn a_device_is_in_use_while_a_process_has_it_open() {
 #[test]
 fn a_device_in_use_is_not_claimed() {
     let Some(device) = std::env::var_os("POLDER_TEST_BLOCK_DEVICE") else {
-        println!("skipped: POLDER_TEST_BLOCK_DEVICE names no block device that nobody uses");
+        println!("skipped: POLDER_TEST_BLOCK_DEVICE names no unused block device");
         return;
     };
     let is_held = || match hold(Path::new(&device)) {

@@ -327,7 +327,7 @@ fn power_cuts(home: &Home, before: &[u8], story: &str) -> usize {
                     states += cut_at(home, &synced, &window, cut, length, story);
                 }
             }
-            HostChange::Punch { .. } => panic!("nothing is given back here"),
+            HostChange::Punch { .. } => panic!("nothing is discarded here"),
         }
     }
     states
@@ -458,7 +458,7 @@ fn an_end_copy_overwrites_no_foreign_data() {
         matches!(headers.place_end_copy(&file, bytes, false), EndPlace::Nowhere(why) if why.contains("not Polder's"))
     );
     // A file is extended.
-    is_repaired(&home, "behind what is there");
+    is_repaired(&home, "behind the foreign data");
     let now = home.bytes();
     assert!(now.len() > before.len() && now[8192..before.len()] == before[8192..]);
     // An old copy of a header of Polder may be overwritten.
@@ -475,9 +475,9 @@ fn a_disk_without_space_has_no_end_copy() {
     let bytes = home.sound.len() as u64;
     let mut headers = Headers::read(&file, bytes).unwrap();
     assert!(
-        matches!(headers.place_end_copy(&file, bytes, false), EndPlace::Nowhere(why) if why.contains("no room"))
+        matches!(headers.place_end_copy(&file, bytes, false), EndPlace::Nowhere(why) if why.contains("no space"))
     );
-    assert!(matches!(headers.end, CopyState::Absent(why) if why.contains("no room")));
+    assert!(matches!(headers.end, CopyState::Absent(why) if why.contains("no space")));
     let place = end_copy_place(bytes + 1).unwrap();
     home.put(bytes, &[0]);
     assert_eq!(headers.place_end_copy(&file, bytes + 1, false), EndPlace::At(place));

@@ -37,7 +37,7 @@ impl FoundVolume {
         let uncertain = |why| Err(FileError::Uncertain { path: path.to_owned(), why });
         if let Some(volumes) = self.volumes() {
             return uncertain(format!(
-                "there are zones of several Polder volumes, and which one is the newest cannot be told: {volumes}"
+                "there are zones of several Polder volumes, and which one is the newest cannot be determined: {volumes}"
             ));
         }
         if (self.agreeing as usize) < AGREEING_MIN {

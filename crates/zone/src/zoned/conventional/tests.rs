@@ -328,7 +328,9 @@ fn after_reopening_zones_with_data_are_full_and_the_rest_empty() {
     let found: Vec<ZoneState> = device.report().unwrap()[8..].iter().map(|zone| zone.state).collect();
     assert_eq!(found, [ZoneState::Full, ZoneState::Empty, ZoneState::Empty]);
     assert_eq!(read(&device, NUMBERS[0], 2), blocks(1, 5));
-    device.read(NUMBERS[0], 15, &mut blocks(1, 0)).expect("beyond what was written it reads as anything");
+    device
+        .read(NUMBERS[0], 15, &mut blocks(1, 0))
+        .expect("a read beyond the written blocks returns anything");
     device.reset(NUMBERS[0]).unwrap();
     drop(device);
     assert_eq!(state(&disk.open(), NUMBERS[0]), (ZoneState::Empty, 0));
@@ -379,7 +381,7 @@ fn every_crash_around_a_reset_leaves_what_the_contract_allows() {
             let device = after.open();
             match state(&device, zone).0 {
                 ZoneState::Empty => {
-                    assert_eq!(flushed, 0, "what is durable is not lost");
+                    assert_eq!(flushed, 0, "durable data is not lost");
                     let of_two =
                         (1..BLOCKS).filter(|block| after.block(block * BLOCK) == blocks(1, 2)).count();
                     assert_eq!(of_two, 0, "when life 2 begins once more it must not meet blocks of its own");
@@ -392,7 +394,7 @@ fn every_crash_around_a_reset_leaves_what_the_contract_allows() {
                     assert_eq!(read(&device, zone, 0), two);
                     (1..flushed).for_each(|block| assert_eq!(read(&device, zone, block), blocks(1, 2)));
                 }
-                state => panic!("{state:?} has a pointer that nobody keeps"),
+                state => panic!("{state:?} has a pointer that is not stored"),
             }
         }
     };
@@ -538,13 +540,13 @@ fn large_ranges_are_wiped_only_at_the_ends_of_a_device() {
 fn a_volume_of_an_earlier_release_keeps_its_zones() {
     let disk = Disk::new();
     // The volume does not use this zone.
-    disk.put(0, b"somebody else's");
+    disk.put(0, b"foreign data");
     let device = disk.open_with(8);
     assert_eq!((device.geometry().zones, device.report().unwrap().len()), (8, 8));
     assert_eq!(device.unused_zones().conventional, 3);
     device.append(ZoneId(7), &blocks(1, 1)).unwrap();
     device.flush().unwrap();
-    assert!(disk.block(0).starts_with(b"somebody else's"));
+    assert!(disk.block(0).starts_with(b"foreign data"));
     // Its header contains the number of zones.
     let mut state = disk.state.lock();
     state.zones[2].state = Some(ZoneState::Closed);

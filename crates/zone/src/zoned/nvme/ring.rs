@@ -102,24 +102,24 @@ fn is_refused_by_ring(errno: Errno) -> bool {
 fn submit_all(ring: &mut Ring, device: &File, namespace: u32, moves: &mut [Move<'_>]) -> Vec<Said> {
     let device = types::Fd(device.as_raw_fd());
     let mut said = vec![(0, 0); moves.len()];
-    let (mut next, mut under_way) = (0, 0);
-    while next < moves.len() || under_way > 0 {
-        while next < moves.len() && under_way < DEPTH {
+    let (mut next, mut in_flight) = (0, 0);
+    while next < moves.len() || in_flight > 0 {
+        while next < moves.len() && in_flight < DEPTH {
             let Move { words, data } = &mut moves[next];
             let command = ring_bytes(namespace, *words, data);
             let entry = opcode::UringCmd80::new(device, RING).cmd(command).build().user_data(next as u64);
             // SAFETY: the memory that the entry refers to is borrowed by `moves[next]`, which is not accessed again
             // before this function returns; and it returns only after every completion was seen.
             let pushed = unsafe { ring.submission().push(&entry) };
-            pushed.expect("the ring has DEPTH places and fewer commands are under way");
+            pushed.expect("the ring has DEPTH places and fewer commands are in flight");
             next += 1;
-            under_way += 1;
+            in_flight += 1;
         }
         wait(ring);
         for completion in ring.completion() {
             let [result, _] = *completion.big_cqe();
             said[completion.user_data() as usize] = (completion.result(), result);
-            under_way -= 1;
+            in_flight -= 1;
         }
     }
     said
