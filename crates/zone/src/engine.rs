@@ -219,7 +219,7 @@ impl Engine {
     fn one(&self, transfer: &mut Transfer<'_>) -> std::io::Result<()> {
         self.record_write(transfer)?;
         if let Some(write_cache) = &self.write_cache {
-            return write_cache.carry_out(transfer);
+            return write_cache.execute(transfer);
         }
         let mut prepared = self.prepare(transfer);
         let done = prepared.finish(&self.file, 0);

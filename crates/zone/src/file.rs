@@ -57,12 +57,12 @@ use rt::sync::{Condvar, Mutex, MutexGuard};
 use rustix::io::Errno;
 
 pub use contents::FileContents;
-pub(crate) use contents::known_start;
+pub(crate) use contents::describe_start;
 pub use draft::FileDraft;
 pub use error::FileError;
 pub use options::{FileOptions, ZONES_MIN};
 pub use volume::RestoredHeader;
-pub(crate) use volume::{lock, refusal, whole_block};
+pub(crate) use volume::{lock, physical_block, refusal};
 
 use device_metadata::DeviceMetadata;
 use format::Layout;

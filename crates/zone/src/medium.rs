@@ -117,7 +117,7 @@ impl Medium {
     /// them.
     pub fn draft(path: &Path, options: &VolumeOptions) -> Result<MediumDraft, FileError> {
         if !has_zones(path)? {
-            return FileDevice::draft(path, &options.for_file(file::whole_block(path)))
+            return FileDevice::draft(path, &options.for_file(file::physical_block(path)))
                 .map(MediumDraft::File);
         }
         options.refuse_shape_options(path)?;

@@ -52,7 +52,7 @@ pub use volume::{ZonedDraft, exclusive_port};
 
 use conventional::FirstBlocks;
 use port::{Action, Port};
-use shape::{Place, Shape};
+use shape::{Shape, ZoneRange};
 
 use crate::file::OpenMode;
 use crate::machine::Machine;
@@ -130,13 +130,13 @@ impl ZonedDevice {
         }
     }
 
-    fn place(&self, zone: ZoneId) -> Place {
-        self.shape.places[zone.0 as usize]
+    fn range(&self, zone: ZoneId) -> ZoneRange {
+        self.shape.ranges[zone.0 as usize]
     }
 
     /// The offset of a block on the device.
     fn at(&self, zone: ZoneId, block: Blocks) -> u64 {
-        self.place(zone).start + u64::from(block) * u64::from(self.shape.geometry.block_size)
+        self.range(zone).start + u64::from(block) * u64::from(self.shape.geometry.block_size)
     }
 
     fn landed(&self, zone: ZoneId) -> &AtomicU32 {
@@ -181,7 +181,7 @@ impl ZonedDevice {
 
     /// Reports a zone and sets its known state. The caller holds the zone's lock.
     fn refresh(&self, zone: ZoneId) -> io::Result<ZoneInfo> {
-        let place = self.place(zone);
+        let place = self.range(zone);
         let reported = self.port.report(place.start, 1)?;
         let reported = reported.first().filter(|reported| reported.start == place.start);
         let reported = reported.ok_or_else(|| io::Error::other("the device reports another zone"))?;
@@ -222,7 +222,7 @@ impl ZonedDevice {
             Err(error) => return Some(Err(error)),
         };
         let after = self.landed(zone).load(Ordering::Relaxed);
-        let landed = self.port.append(self.place(zone).start, from);
+        let landed = self.port.append(self.range(zone).start, from);
         let landed = landed.and_then(|at| self.check_landed(zone, at, after, blocks));
         if landed.is_ok() {
             self.landed(zone).fetch_add(blocks, Ordering::Relaxed);
@@ -235,7 +235,7 @@ impl ZonedDevice {
     /// end of the appends that had ended before it.
     fn check_landed(&self, zone: ZoneId, at: u64, after: Blocks, blocks: Blocks) -> io::Result<Blocks> {
         let block_size = u64::from(self.shape.geometry.block_size);
-        let block = at.checked_sub(self.place(zone).start).map(|bytes| bytes / block_size);
+        let block = at.checked_sub(self.range(zone).start).map(|bytes| bytes / block_size);
         let pointer = self.machine.lock().zones()[zone.0 as usize].pointer;
         let room = u64::from(after)..=u64::from(pointer);
         let is_in_room = |&block: &u64| room.contains(&block) && room.contains(&(block + u64::from(blocks)));

@@ -43,7 +43,7 @@ pub(super) fn answer(
         tracing::warn!(operation, sector, count, %error, "a request of the block device fails");
         Answer { result: -errno(&error).raw_os_error(), place: 0 }
     };
-    carry_out(view, request, payload, buffer).unwrap_or_else(refused)
+    execute(view, request, payload, buffer).unwrap_or_else(refused)
 }
 
 /// The name of an operation in the log.
@@ -63,7 +63,7 @@ fn name(operation: u32) -> &'static str {
     }
 }
 
-fn carry_out(
+fn execute(
     view: &Po2View,
     request: &Descriptor,
     payload: &dyn Payload,

@@ -21,7 +21,7 @@ pub(super) struct Map {
 
 /// A run of bytes of the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct ViewRange {
     pub(super) bytes: u64,
     /// Its start on the device; `None` for a range of zeros.
     pub(super) on_device: Option<u64>,
@@ -120,7 +120,7 @@ impl Map {
     }
 
     /// The pieces of a range of the view, in order; `None` if it goes beyond the end.
-    pub(super) fn pieces(&self, at: u64, bytes: u64) -> Option<impl Iterator<Item = Piece>> {
+    pub(super) fn pieces(&self, at: u64, bytes: u64) -> Option<impl Iterator<Item = ViewRange>> {
         let end = at.checked_add(bytes).filter(|&end| end <= self.end())?;
         let map = *self;
         let mut from = at;
@@ -132,11 +132,11 @@ impl Map {
     }
 
     /// The longest run from a place on that is completely on the device or completely zeros.
-    fn piece(&self, at: u64, most: u64) -> Piece {
+    fn piece(&self, at: u64, most: u64) -> ViewRange {
         let (zone, offset) = (at / self.rounded, at % self.rounded);
         match self.capacity(zone).checked_sub(offset).filter(|&left| left > 0) {
-            Some(left) => Piece { bytes: left.min(most), on_device: Some(zone * self.length + offset) },
-            None => Piece { bytes: (self.rounded - offset).min(most), on_device: None },
+            Some(left) => ViewRange { bytes: left.min(most), on_device: Some(zone * self.length + offset) },
+            None => ViewRange { bytes: (self.rounded - offset).min(most), on_device: None },
         }
     }
 }

@@ -14,7 +14,7 @@ const ACTIVE_MAX: u32 = 3;
 
 /// The shape of a device in blocks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Kind {
+pub(crate) struct ZoneLayout {
     pub(crate) zones: u32,
     /// The zone size.
     pub(crate) length: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Kind {
 /// A device in memory with the rules of a strict zoned device.
 #[derive(Clone)]
 pub(crate) struct Memory {
-    kind: Kind,
+    kind: ZoneLayout,
     limits: Limits,
     state: Arc<Mutex<State>>,
 }
@@ -37,7 +37,7 @@ struct State {
 }
 
 impl Memory {
-    pub(crate) fn new(kind: Kind) -> Memory {
+    pub(crate) fn new(kind: ZoneLayout) -> Memory {
         let geometry = Geometry {
             block_size: BLOCK as u32,
             zones: kind.zones,
@@ -196,10 +196,10 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(kind: Kind) -> Pair {
+    fn new(kind: ZoneLayout) -> Pair {
         let below = Memory::new(kind);
         let length = kind.length.next_power_of_two();
-        let plain = Memory::new(Kind { length, ..kind });
+        let plain = Memory::new(ZoneLayout { length, ..kind });
         let view = Po2View::of(Box::new(below.clone())).unwrap().unwrap();
         Pair { plain, below, view, zone_bytes: length * BLOCK, done: 0 }
     }
@@ -297,7 +297,7 @@ fn all(zones: u32, zone_blocks: u64) -> Vec<Do> {
 fn every_short_sequence_behaves_as_on_a_device_with_such_zones() {
     let mut sequences = 0;
     for (capacity, last_capacity) in [(3, 3), (3, 2), (2, 2), (2, 1)] {
-        let kind = Kind { zones: 2, length: 3, capacity, last_capacity };
+        let kind = ZoneLayout { zones: 2, length: 3, capacity, last_capacity };
         let all = all(2, 4);
         for first in &all {
             for second in &all {
@@ -322,7 +322,7 @@ fn long_sequences_behave_as_on_a_device_with_such_zones() {
     for (zones, length, capacity, last_capacity) in
         [(6, 3, 3, 3), (5, 5, 4, 2), (4, 6, 6, 6), (5, 9, 9, 1), (1, 7, 5, 5)]
     {
-        let kind = Kind { zones, length, capacity, last_capacity };
+        let kind = ZoneLayout { zones, length, capacity, last_capacity };
         let all = all(zones, length.next_power_of_two());
         for _ in 0..20 {
             let mut pair = Pair::new(kind);
@@ -341,7 +341,7 @@ fn long_sequences_behave_as_on_a_device_with_such_zones() {
 
 #[test]
 fn partial_blocks_and_places_beyond_the_end_are_refused() {
-    let pair = Pair::new(Kind { zones: 2, length: 3, capacity: 3, last_capacity: 3 });
+    let pair = Pair::new(ZoneLayout { zones: 2, length: 3, capacity: 3, last_capacity: 3 });
     let view = &pair.view;
     let end = 8 * BLOCK;
     for (at, bytes) in [(1, 512), (0, 511), (0, 0)] {
@@ -361,13 +361,13 @@ fn partial_blocks_and_places_beyond_the_end_are_refused() {
 
 #[test]
 fn the_shape_describes_the_view() {
-    let pair = Pair::new(Kind { zones: 3, length: 6, capacity: 5, last_capacity: 4 });
+    let pair = Pair::new(ZoneLayout { zones: 3, length: 6, capacity: 5, last_capacity: 4 });
     let shape = pair.view.shape();
     assert_eq!((shape.zone_bytes, shape.device_zone_bytes, shape.capacity), (4096, 3072, 2560));
     assert_eq!((shape.zones, shape.max_open, shape.max_active), (3, Some(2), None), "three of three are all");
     pair.view.flush().unwrap();
     assert_eq!(pair.below.state.lock().flushes, 1);
-    let even = Memory::new(Kind { zones: 3, length: 8, capacity: 5, last_capacity: 5 });
+    let even = Memory::new(ZoneLayout { zones: 3, length: 8, capacity: 5, last_capacity: 5 });
     let refused = Po2View::of(Box::new(even)).unwrap().err().unwrap();
     assert!(refused.to_string().contains("the view is not needed"), "{refused}");
 }

@@ -34,7 +34,7 @@ impl WriteCache {
         Ok(None)
     }
 
-    pub(super) fn carry_out(&self, _transfer: &mut Transfer<'_>) -> std::io::Result<()> {
+    pub(super) fn execute(&self, _transfer: &mut Transfer<'_>) -> std::io::Result<()> {
         match *self {}
     }
 

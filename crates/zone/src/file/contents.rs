@@ -10,7 +10,7 @@ use super::{FileError, search};
 use crate::{FsId, Geometry};
 
 /// How many bytes of the beginning and of the end of a file are read.
-const LOOK_BYTES: u64 = 64 << 10;
+const PROBE_BYTES: u64 = 64 << 10;
 
 const UNKNOWN: &str = "data of an unknown kind";
 
@@ -97,7 +97,7 @@ pub(super) fn contents_of(file: &File, path: &Path, size: u64) -> Result<FileCon
         let read = file.read_exact_at(&mut found, offset);
         read.map(|()| found).map_err(|error| FileError::io(path, "read it", error))
     };
-    let start = look(0, LOOK_BYTES)?;
+    let start = look(0, PROBE_BYTES)?;
     let header = Headers::read(file, size);
     match header {
         Ok(Headers { fs_id, layout, .. }) => {
@@ -106,20 +106,20 @@ pub(super) fn contents_of(file: &File, path: &Path, size: u64) -> Result<FileCon
         Err(NoHeader::Newer { .. }) => return Ok(other("a volume of a later release of Polder")),
         Err(NoHeader::Damaged | NoHeader::Foreign) => {}
     }
-    let known = known_without_header(file, size);
+    let known = signature_without_header(file, size);
     if matches!(header, Err(NoHeader::Damaged)) || search::has_trace(file, size) {
         return Ok(FileContents::Damaged { what: known.map(str::to_owned) });
     }
     if let Some(name) = known {
         return Ok(other(name));
     }
-    let end = look(size.saturating_sub(LOOK_BYTES), LOOK_BYTES)?;
+    let end = look(size.saturating_sub(PROBE_BYTES), PROBE_BYTES)?;
     let blank = start.iter().chain(&end).all(|&byte| byte == 0);
     Ok(if blank { FileContents::Blank } else { other(UNKNOWN) })
 }
 
 /// The contents of the beginning of a device; `None` if they are zeros.
-pub(crate) fn known_start(start: &[u8]) -> Option<String> {
+pub(crate) fn describe_start(start: &[u8]) -> Option<String> {
     if start.iter().all(|&byte| byte == 0) {
         return None;
     }
@@ -127,11 +127,11 @@ pub(crate) fn known_start(start: &[u8]) -> Option<String> {
 }
 
 /// The known signature of another program, in a file that has no volume header at its start.
-pub(super) fn known_without_header(file: &File, size: u64) -> Option<&'static str> {
-    known_at_start(file).or_else(|| known_at_end(file, size))
+pub(super) fn signature_without_header(file: &File, size: u64) -> Option<&'static str> {
+    signature_at_start(file).or_else(|| signature_at_end(file, size))
 }
 
-fn known_at_start(file: &File) -> Option<&'static str> {
+fn signature_at_start(file: &File) -> Option<&'static str> {
     let is_btrfs = || {
         let mut found = [0; BTRFS.1.len()];
         file.read_exact_at(&mut found, BTRFS.0).is_ok() && found == *BTRFS.1
@@ -141,7 +141,7 @@ fn known_at_start(file: &File) -> Option<&'static str> {
         () if is_in_zfs_pool(file) => Some("a member of a ZFS pool"),
         () => None,
     };
-    known_in(file, LOOK_BYTES as usize).or_else(behind)
+    signature_in_file(file, PROBE_BYTES as usize).or_else(behind)
 }
 
 fn is_in_zfs_pool(file: &File) -> bool {
@@ -152,7 +152,7 @@ fn is_in_zfs_pool(file: &File) -> bool {
 
 /// The signature of an MD RAID of version 1.0 or 0.90 near the end. These versions leave the start to the contents of
 /// the array.
-fn known_at_end(file: &File, size: u64) -> Option<&'static str> {
+fn signature_at_end(file: &File, size: u64) -> Option<&'static str> {
     let places = [
         size.checked_sub(8 << 10).map(|place| place / 4096 * 4096),
         (size / (64 << 10)).checked_sub(1).map(|unit| unit * (64 << 10)),
@@ -166,11 +166,11 @@ fn known_at_end(file: &File, size: u64) -> Option<&'static str> {
 
 /// The same for a file that still has a volume header at its start. A signature behind both headers is older than the
 /// volume, because a volume does not write all of its first zone at once.
-pub(super) fn known_beside_header(file: &File) -> Option<&'static str> {
-    known_in(file, 2 * HEADER_BYTES)
+pub(super) fn signature_behind_headers(file: &File) -> Option<&'static str> {
+    signature_in_file(file, 2 * HEADER_BYTES)
 }
 
-fn known_in(file: &File, bytes: usize) -> Option<&'static str> {
+fn signature_in_file(file: &File, bytes: usize) -> Option<&'static str> {
     let mut start = vec![0; bytes];
     let read = file.read_at(&mut start, 0).ok()?;
     signature_in(&start[..read])

@@ -14,7 +14,7 @@ use std::io;
 
 use super::FileDevice;
 use super::format::{HEADER_BYTES, Layout, with_end_copy};
-use super::header::{EndPlace, Headers, START_COPIES, judge};
+use super::header::{EndPlace, Headers, START_COPIES, compare};
 use super::slots::Slots;
 use crate::device_metadata::{CopyState, MetadataCopy, MetadataPart};
 
@@ -92,7 +92,7 @@ fn page_with(layout: &Layout, copies: &[&[u8]]) -> Vec<u8> {
 }
 
 /// The reason why a copy is damaged or absent.
-fn why(state: &CopyState) -> &str {
+fn reason(state: &CopyState) -> &str {
     match state {
         CopyState::Whole => "is whole",
         CopyState::Damaged(why) => why,
@@ -152,7 +152,7 @@ impl FileDevice {
             tracing::warn!(
                 "{} {}; it is written anew, and zones whose state was lost count as full",
                 table.record.name(),
-                why(&table.state)
+                reason(&table.state)
             );
             self.repaired.push(table.clone());
             table.state = CopyState::Whole;
@@ -210,7 +210,7 @@ impl FileDevice {
             CopyState::Whole => {}
             CopyState::Absent(_) => tracing::info!("{} was added", record.name()),
             state @ CopyState::Damaged(_) => {
-                tracing::warn!("{} {}; it was written anew", record.name(), why(&state));
+                tracing::warn!("{} {}; it was written anew", record.name(), reason(&state));
                 self.repaired.push(MetadataCopy { record, state });
             }
         }
@@ -236,7 +236,7 @@ impl FileDevice {
             else {
                 continue;
             };
-            let found = judge(&metadata.header, &self.header_copy(offset));
+            let found = compare(&metadata.header, &self.header_copy(offset));
             metadata.set(record, found);
         }
         for (table, record) in [MetadataPart::FirstTable, MetadataPart::SecondTable].into_iter().enumerate() {

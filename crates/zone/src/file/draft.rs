@@ -18,7 +18,7 @@ use super::contents::contents_of;
 use super::format::{FILE_MAGIC, HEADER_BYTES, Layout, encode_header, end_copy_place};
 use super::header::Headers;
 use super::slots::Slots;
-use super::volume::{lock, open_file, size_of, whole_block_of};
+use super::volume::{lock, open_file, physical_block_of, size_of};
 use super::{FileContents, FileDevice, FileError, FileOptions, OpenMode};
 use crate::Geometry;
 
@@ -117,7 +117,7 @@ impl FileDraft {
     /// If a block is smaller than the blocks that the disk writes atomically, a power loss may tear it or damage its
     /// neighbours.
     fn check_blocks_are_whole(&self, disk: &File) -> Result<(), FileError> {
-        let whole = whole_block_of(disk).map_err(self.io("ask for its blocks"))?;
+        let whole = physical_block_of(disk).map_err(self.io("ask for its blocks"))?;
         let value = self.layout.geometry.block_size;
         let why = "the disk writes larger blocks as a whole (`blockdev --getpbsz` says which); choose at least that";
         let error = FileError::Option { option: "block size", value: value.into(), why };

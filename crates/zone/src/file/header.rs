@@ -101,10 +101,10 @@ impl Headers {
     ) -> Headers {
         let (fs_id, layout, is_writable) = decode_header(&bytes).expect("it was decoded");
         let end = match layout.end_copy {
-            Some(place) => judge(&bytes, &read_copy(file, place, device_bytes)),
+            Some(place) => compare(&bytes, &read_copy(file, place, device_bytes)),
             None => CopyState::Absent(ADDED_LATER),
         };
-        let [first, second] = starts.each_ref().map(|copy| judge(&bytes, copy));
+        let [first, second] = starts.each_ref().map(|copy| compare(&bytes, copy));
         Headers { fs_id, layout, is_writable, bytes, counts: Some(counts), first, second, end }
     }
 
@@ -159,7 +159,7 @@ pub(super) enum EndPlace {
 }
 
 /// The state of a copy, compared with the valid one.
-pub(super) fn judge(counts: &[u8], copy: &io::Result<Vec<u8>>) -> CopyState {
+pub(super) fn compare(counts: &[u8], copy: &io::Result<Vec<u8>>) -> CopyState {
     let copy = match copy {
         Ok(copy) if copy == counts => return CopyState::Whole,
         Ok(copy) => copy,

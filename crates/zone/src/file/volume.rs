@@ -225,14 +225,14 @@ fn state_of(layout: &Layout, slots: Slots, loaded: Loaded) -> State {
 
 /// The physical block size of a disk, rounded up to a power of two; 1 if it is not a disk or the size is not known. A
 /// larger size than 64 KiB, for example of an array of disks, counts as 64 KiB.
-pub(crate) fn whole_block(path: &Path) -> u32 {
+pub(crate) fn physical_block(path: &Path) -> u32 {
     // If it cannot be opened, a later step reports the reason.
     let is_disk = std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
     let disk = is_disk.then(|| File::open(path).ok()).flatten();
-    disk.map_or(1, |disk| whole_block_of(&disk).unwrap_or(1))
+    disk.map_or(1, |disk| physical_block_of(&disk).unwrap_or(1))
 }
 
-pub(super) fn whole_block_of(disk: &File) -> std::io::Result<u32> {
+pub(super) fn physical_block_of(disk: &File) -> std::io::Result<u32> {
     Ok(rustix::fs::ioctl_blkpbszget(disk)?.clamp(1, BLOCK_BYTES_MAX).next_power_of_two())
 }
 
@@ -373,14 +373,16 @@ fn refuse_foreign_signature(
 /// The signature of another program, beside the rest of the volume.
 fn foreign_signature(file: &File, bytes: u64, headers: &Headers) -> Option<&'static str> {
     match headers.counts {
-        Some(MetadataPart::FirstHeader | MetadataPart::SecondHeader) => contents::known_beside_header(file),
-        _ => contents::known_without_header(file, bytes),
+        Some(MetadataPart::FirstHeader | MetadataPart::SecondHeader) => {
+            contents::signature_behind_headers(file)
+        }
+        _ => contents::signature_without_header(file, bytes),
     }
 }
 
 /// Refuses a device with the signature of another program, whether there are traces of a volume or not.
 fn refuse_foreign(file: &File, path: &Path, bytes: u64) -> Result<(), FileError> {
-    if contents::known_without_header(file, bytes).is_none() {
+    if contents::signature_without_header(file, bytes).is_none() {
         return Ok(());
     }
     Err(no_header(file, path, bytes)?)

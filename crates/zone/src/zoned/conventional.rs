@@ -94,7 +94,7 @@ impl ZonedDevice {
 
     /// Changes a sequential or conventional zone.
     pub(super) fn act(&self, zone: ZoneId, action: Action) -> io::Result<()> {
-        let place = self.place(zone);
+        let place = self.range(zone);
         let Some(index) = self.conventional(zone) else {
             return self.port.act(place.start, place.length, action);
         };
@@ -118,13 +118,13 @@ impl ZonedDevice {
 
     /// The size of the next piece of a write: for a conventional zone, block 0 is a piece of its own.
     pub(super) fn piece_bytes(&self, zone: ZoneId, at: u64) -> usize {
-        let is_first = self.conventional(zone).is_some() && at == self.place(zone).start;
+        let is_first = self.conventional(zone).is_some() && at == self.range(zone).start;
         if is_first { self.shape.geometry.block_size as usize } else { self.port.limits().transfer_bytes }
     }
 
     /// Records a write at this offset.
     pub(super) fn note_written(&self, zone: ZoneId, at: u64) {
-        if let Some(index) = self.conventional(zone).filter(|_| at == self.place(zone).start) {
+        if let Some(index) = self.conventional(zone).filter(|_| at == self.range(zone).start) {
             self.first_blocks.note(index);
         }
     }
@@ -145,7 +145,7 @@ pub(super) fn classify(port: &dyn Port, shape: &Shape, zones: &mut [ZoneInfo]) {
     let first = shape.geometry.sequential() as usize;
     let to_classify: Vec<usize> =
         (first..zones.len()).filter(|&zone| zones[zone].state == ZoneState::Empty).collect();
-    let place = |&zone: &usize| shape.places[zone].start..shape.places[zone].start + block;
+    let place = |&zone: &usize| shape.ranges[zone].start..shape.ranges[zone].start + block;
     let places: Vec<Range<u64>> = to_classify.iter().map(place).collect();
     for (zone, is_blank) in to_classify.into_iter().zip(are_zeros(port, &places)) {
         // A zone that cannot be read is not overwritten.

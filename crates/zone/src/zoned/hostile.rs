@@ -66,7 +66,7 @@ fn take_up(limits: &Limits, mut reported: Vec<ReportedZone>) {
     assert_eq!(check_order(0, &reported), Ok(()), "they were just put in order");
     let Ok(shape) = Shape::of(limits, &reported) else { return };
     let geometry = shape.geometry.clone();
-    assert_eq!(shape.places.len(), geometry.zones as usize, "each zone has a place");
+    assert_eq!(shape.ranges.len(), geometry.zones as usize, "each zone has a place");
     for zone in &reported {
         let ZoneInfo { state, capacity, pointer } = shape.info(zone);
         assert!(pointer <= capacity && capacity <= geometry.zone_blocks, "a possible state");

@@ -17,9 +17,9 @@ const OPEN_UNLIMITED: u32 = 32;
 /// The largest append in bytes, as in a file.
 const APPEND_BYTES: u32 = 1 << 20;
 
-/// The place of a used zone.
+/// The range of a used zone on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ZoneRange {
     pub(crate) start: u64,
     pub(crate) length: u64,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Place {
 pub(crate) struct Shape {
     pub(crate) geometry: Geometry,
     /// By number of the zone.
-    pub(crate) places: Vec<Place>,
+    pub(crate) ranges: Vec<ZoneRange>,
     pub(crate) unused_zones: UnusedZones,
 }
 
@@ -91,9 +91,9 @@ impl Shape {
             conventional: last.len() as u32,
             seek_bytes: if limits.seeks { Geometry::SEEK_BYTES_OF_DISK } else { Geometry::SEEK_BYTES },
         };
-        let place = |zone: &&ReportedZone| Place { start: zone.start, length: zone.length };
-        let places = first.iter().chain(&last).map(place).collect();
-        Ok(Shape { geometry, places, unused_zones: UnusedZones::of(&small) })
+        let place = |zone: &&ReportedZone| ZoneRange { start: zone.start, length: zone.length };
+        let ranges = first.iter().chain(&last).map(place).collect();
+        Ok(Shape { geometry, ranges, unused_zones: UnusedZones::of(&small) })
     }
 
     /// The shape for a volume with `zones` zones: a volume that was created by a release without support for
@@ -103,7 +103,7 @@ impl Shape {
         if zones == self.geometry.zones || zones != sequential {
             return Ok(self);
         }
-        let unused = self.places.split_off(sequential as usize);
+        let unused = self.ranges.split_off(sequential as usize);
         self.unused_zones.conventional += unused.len() as u32;
         self.unused_zones.conventional_bytes += unused.iter().map(|place| place.length).sum::<u64>();
         let (max_open, max_active) = open_limits(limits, zones)?;

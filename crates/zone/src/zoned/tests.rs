@@ -85,9 +85,9 @@ impl Fake {
     }
 
     /// The device before it is opened.
-    fn found(&self) -> volume::Found {
+    fn found(&self) -> volume::ProbedDevice {
         let reported = self.state.lock().zones.clone();
-        volume::Found {
+        volume::ProbedDevice {
             port: Box::new(self.clone()),
             shape: Shape::of(&self.limits, &reported).unwrap(),
             reported,

@@ -23,10 +23,10 @@ use crate::{FsId, Geometry, ZoneId, ZoneInfo, ZoneState};
 /// The number of the first sequential zones that can contain the log.
 const LOG_ZONES: usize = 4;
 /// The number of the first zones whose headers are read to find the volume.
-const LOOK_ZONES: usize = 1024;
+const PROBE_ZONES: usize = 1024;
 const DAMAGED: &str = "a Polder volume whose zones' headers are damaged";
 /// Bytes of the beginning that are read, if it is a conventional zone.
-const LOOK_BYTES: u64 = 64 << 10;
+const PROBE_BYTES: u64 = 64 << 10;
 
 /// Whether the device at a path with this metadata has zones.
 pub(crate) fn is_zoned(path: &Path, known: &Metadata) -> Result<bool, FileError> {
@@ -42,7 +42,7 @@ pub(crate) fn is_zoned(path: &Path, known: &Metadata) -> Result<bool, FileError>
 }
 
 /// A device and its zones as they were reported.
-pub(super) struct Found {
+pub(super) struct ProbedDevice {
     pub(super) port: Box<dyn Port>,
     pub(super) shape: Shape,
     pub(super) reported: Vec<ReportedZone>,
@@ -51,7 +51,7 @@ pub(super) struct Found {
 impl ZonedDevice {
     /// Opens a volume, and locks it until the device is dropped.
     pub fn open(path: &Path, mode: OpenMode) -> Result<ZonedDevice, FileError> {
-        let found = find(path, Some(mode))?;
+        let found = probe_device(path, Some(mode))?;
         let (fs_id, zones) = match found.contents(path)? {
             Contents::Volume { fs_id, zones } => (fs_id, zones),
             Contents::Newer(error) => return Err(error),
@@ -68,7 +68,7 @@ impl ZonedDevice {
 
     /// The contents of a zoned device. Changes nothing and needs no lock.
     pub fn probe(path: &Path) -> Result<FileContents, FileError> {
-        let found = find(path, None)?;
+        let found = probe_device(path, None)?;
         Ok(match found.contents(path)? {
             Contents::Volume { fs_id, zones } => {
                 let geometry = found.of_volume(path, zones)?.shape.geometry;
@@ -83,7 +83,7 @@ impl ZonedDevice {
 
     /// Prepares a volume on a device. Refuses a device with contents unless `force` is set.
     pub fn draft(path: &Path, fs_id: FsId, force: bool) -> Result<ZonedDraft, FileError> {
-        let found = find(path, Some(OpenMode::ReadWrite))?;
+        let found = probe_device(path, Some(OpenMode::ReadWrite))?;
         if !force {
             let what = match found.contents(path)? {
                 Contents::Blank => None,
@@ -103,7 +103,7 @@ impl ZonedDevice {
 /// A volume that can be created as far as its device is concerned. Nothing is written yet; the device is locked.
 pub struct ZonedDraft {
     path: PathBuf,
-    found: Found,
+    found: ProbedDevice,
     fs_id: FsId,
 }
 
@@ -140,14 +140,14 @@ pub(super) enum Contents {
     Other(String),
 }
 
-impl Found {
+impl ProbedDevice {
     /// The used zones, by number.
     fn used(&self) -> Vec<ReportedZone> {
         used(&self.shape, &self.reported).collect()
     }
 
     /// The same device with the zones of a volume with `zones` zones.
-    pub(super) fn of_volume(mut self, path: &Path, zones: u32) -> Result<Found, FileError> {
+    pub(super) fn of_volume(mut self, path: &Path, zones: u32) -> Result<ProbedDevice, FileError> {
         let shape = self.shape.of_volume(self.port.limits(), zones);
         self.shape = shape.map_err(|why| FileError::Unsuitable { path: path.to_owned(), why })?;
         Ok(self)
@@ -198,7 +198,7 @@ impl Found {
         let in_order = self.used().into_iter().filter(|reported| !reported.is_conventional);
         let infos: Vec<ZoneInfo> = in_order.map(|reported| self.shape.info(&reported)).collect();
         let mut damaged = false;
-        for (place, info) in self.shape.places.iter().zip(&infos).take(LOOK_ZONES) {
+        for (place, info) in self.shape.ranges.iter().zip(&infos).take(PROBE_ZONES) {
             if matches!(info.state, ZoneState::Empty | ZoneState::Offline) || info.pointer == 0 {
                 continue;
             }
@@ -240,9 +240,9 @@ impl Found {
         let is_readable =
             |zone: &&ReportedZone| zone.is_conventional && zone.state != Some(ZoneState::Offline);
         let Some(first) = self.reported.first().filter(is_readable) else { return Ok(None) };
-        let mut start = AlignedBuffer::new(LOOK_BYTES.min(first.length) as usize);
+        let mut start = AlignedBuffer::new(PROBE_BYTES.min(first.length) as usize);
         self.port.read(first.start, start.bytes_mut())?;
-        Ok(file::known_start(start.bytes()))
+        Ok(file::describe_start(start.bytes()))
     }
 
     /// The number of conventional zones with data that a new volume would overwrite.
@@ -290,7 +290,7 @@ impl Found {
 pub(super) fn infos(port: &dyn Port, shape: &Shape) -> io::Result<Vec<ZoneInfo>> {
     let reported = report_all(port)?;
     let infos: Vec<ZoneInfo> = used(shape, &reported).map(|reported| shape.info(&reported)).collect();
-    if infos.len() == shape.places.len() {
+    if infos.len() == shape.ranges.len() {
         Ok(infos)
     } else {
         Err(io::Error::other("the device has other zones than before"))
@@ -303,20 +303,20 @@ fn used<'a>(shape: &'a Shape, reported: &'a [ReportedZone]) -> impl Iterator<Ite
     let is_same = |number: usize, reported: &ReportedZone| {
         reported.is_conventional == shape.geometry.is_conventional(ZoneId(number as u32))
     };
-    let places = shape.places.iter().enumerate();
+    let places = shape.ranges.iter().enumerate();
     places.filter_map(move |(number, place)| {
         at(place.start).map(|at| reported[at]).filter(|reported| is_same(number, reported))
     })
 }
 
 /// Opens a device and reports its zones; locks the device if `mode` is given.
-fn find(path: &Path, mode: Option<OpenMode>) -> Result<Found, FileError> {
+fn probe_device(path: &Path, mode: Option<OpenMode>) -> Result<ProbedDevice, FileError> {
     let io = |error| FileError::io(path, "ask for its zones", error);
     let port = open_port(path, mode)?;
     let reported = report_all(&*port).map_err(io)?;
     let shape = Shape::of(port.limits(), &reported);
     let shape = shape.map_err(|why| FileError::Unsuitable { path: path.to_owned(), why })?;
-    Ok(Found { port, shape, reported })
+    Ok(ProbedDevice { port, shape, reported })
 }
 
 /// Opens a device for writing and locks it until the port is dropped. `None` if it has no zones.

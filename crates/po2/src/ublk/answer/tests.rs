@@ -6,10 +6,10 @@ use rt::sync::Mutex;
 use zerocopy::FromBytes;
 
 use super::*;
-use crate::view::tests::{Kind, Memory};
+use crate::view::tests::{Memory, ZoneLayout};
 
 /// Blocks are sectors here; a zone has four of them and a capacity of three.
-const KIND: Kind = Kind { zones: 3, length: 3, capacity: 3, last_capacity: 2 };
+const KIND: ZoneLayout = ZoneLayout { zones: 3, length: 3, capacity: 3, last_capacity: 2 };
 
 /// The bytes of a request.
 #[derive(Default)]

@@ -165,7 +165,7 @@ impl WriteCache {
         WriteCache(Arc::new(Shared { file, lies, state: Mutex::default(), due: Condvar::new() }))
     }
 
-    pub(in crate::engine) fn carry_out(&self, transfer: &mut Transfer<'_>) -> Result<()> {
+    pub(in crate::engine) fn execute(&self, transfer: &mut Transfer<'_>) -> Result<()> {
         match transfer {
             Transfer::Read { offset, into } => self.0.read(*offset, into),
             Transfer::Write { offset, from, .. } => {

@@ -69,9 +69,9 @@ impl Disk {
         Disk { limits, state: Arc::new(Mutex::new(state)) }
     }
 
-    fn found(&self) -> volume::Found {
+    fn found(&self) -> volume::ProbedDevice {
         let reported = self.state.lock().zones.clone();
-        volume::Found {
+        volume::ProbedDevice {
             port: Box::new(self.clone()),
             shape: Shape::of(&self.limits, &reported).unwrap(),
             reported,

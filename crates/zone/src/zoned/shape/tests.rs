@@ -43,7 +43,7 @@ fn conventional_zones_have_the_last_numbers() {
     let geometry = &shape.geometry;
     assert_eq!((geometry.zones, geometry.conventional, geometry.zone_blocks), (6, 2, 24 * 256));
     assert_eq!((geometry.max_open, geometry.max_active, geometry.max_append), (8, 10, 256));
-    let starts: Vec<u64> = shape.places.iter().map(|place| place.start / MIB).collect();
+    let starts: Vec<u64> = shape.ranges.iter().map(|place| place.start / MIB).collect();
     assert_eq!(starts, [64, 96, 128, 160, 0, 32]);
     assert_eq!(shape.unused_zones, UnusedZones::default());
     assert!(!geometry.is_conventional(ZoneId(3)) && geometry.is_conventional(ZoneId(4)));
@@ -59,7 +59,7 @@ fn a_volume_created_without_conventional_zones_continues_without_them() {
     let shape = || Shape::of(&without_limit, &reported).unwrap();
     let as_before = Shape::of(&without_limit, &reported[2..]).unwrap();
     let old = shape().of_volume(&without_limit, 3).unwrap();
-    assert_eq!((&old.geometry, &old.places), (&as_before.geometry, &as_before.places));
+    assert_eq!((&old.geometry, &old.ranges), (&as_before.geometry, &as_before.ranges));
     assert_eq!(
         old.unused_zones,
         UnusedZones { conventional: 2, conventional_bytes: 64 * MIB, small_bytes: 0 }

@@ -16,7 +16,7 @@ fn cache(lies: bool) -> WriteCache {
 
 fn write(cache: &WriteCache, block: usize, tags: &[u8]) {
     let bytes: Vec<u8> = tags.iter().flat_map(|&tag| [tag; UNIT]).collect();
-    cache.carry_out(&mut Transfer::Write { offset: (block * UNIT) as u64, from: &bytes, stream: 0 }).unwrap();
+    cache.execute(&mut Transfer::Write { offset: (block * UNIT) as u64, from: &bytes, stream: 0 }).unwrap();
 }
 
 /// The first byte of each block, which is filled with it.
@@ -31,7 +31,7 @@ fn tags(bytes: &[u8]) -> Vec<u8> {
 /// The blocks that are read through the cache.
 fn read(cache: &WriteCache) -> Vec<u8> {
     let mut bytes = vec![0; BLOCKS * UNIT];
-    cache.carry_out(&mut Transfer::Read { offset: 0, into: &mut bytes }).unwrap();
+    cache.execute(&mut Transfer::Read { offset: 0, into: &mut bytes }).unwrap();
     tags(&bytes)
 }
 
