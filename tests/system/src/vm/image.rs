@@ -72,6 +72,7 @@ impl Program {
             Program::Polder | Program::PolderReleased => "polder",
             Program::ZoneTests => "zone-tests",
             Program::ZoneUnitTests => "zone-unit-tests",
+            Program::Po2UnitTests => "po2-unit-tests",
             Program::Pjdfstest => "pjdfstest",
             Program::Fsx => "fsx",
             Program::Simulator => "polder-sim",
@@ -84,8 +85,9 @@ impl Program {
         match self {
             Program::Polder => built("polder", "polder"),
             Program::PolderReleased => workspace::build_polder(),
-            Program::ZoneTests => tests("--test all"),
-            Program::ZoneUnitTests => tests("--lib"),
+            Program::ZoneTests => tests("polder-zone", "--test all"),
+            Program::ZoneUnitTests => tests("polder-zone", "--lib"),
+            Program::Po2UnitTests => tests("polder-po2", "--lib"),
             Program::Pjdfstest => needs::PJDFSTEST.program(),
             Program::Fsx => needs::FSX.program(),
             Program::Simulator => built("polder-sim", "polder-sim"),
@@ -99,9 +101,9 @@ fn built(package: &str, program: &str) -> Result<PathBuf> {
     Ok(workspace::target_dir()?.join("debug").join(program))
 }
 
-/// A program with tests of the crate `zone`.
-fn tests(which: &str) -> Result<PathBuf> {
-    let line = Line::new("cargo test --locked --package polder-zone --no-run --message-format json");
+/// A program with tests of a package.
+fn tests(package: &str, which: &str) -> Result<PathBuf> {
+    let line = Line::new("cargo test --locked --no-run --message-format json --package").arg(package);
     let said = line.args(which.split(' ')).output()?;
     let mut programs = said.lines().filter_map(|line| {
         let message: Value = serde_json::from_str(line).ok()?;

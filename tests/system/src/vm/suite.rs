@@ -24,8 +24,10 @@ pub(super) enum Program {
     PolderReleased,
     /// The public tests of the crate `zone`.
     ZoneTests,
-    /// Those of its insides.
+    /// The unit tests of the crate `zone`.
     ZoneUnitTests,
+    /// The unit tests of the crate `po2`.
+    Po2UnitTests,
     Pjdfstest,
     Fsx,
     /// The simulator, for what it does to any mounted file system.
@@ -243,7 +245,7 @@ pub(super) const SUITES: [Suite; 19] = [
         about: "zones of 96 MiB offered as zones of 128 MiB, and one volume through both",
         script: include_str!("suites/po2.sh"),
         devices: &BOUGHT,
-        programs: &[Program::Polder, Program::ZoneTests, Program::ZoneUnitTests, Program::Blkzone],
+        programs: &[Program::Polder, Program::ZoneTests, Program::Po2UnitTests, Program::Blkzone],
         peers: false,
         limit: Duration::from_secs(900),
     },

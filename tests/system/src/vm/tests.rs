@@ -41,3 +41,30 @@ fn suites_with_figures_have_a_place_in_the_page() {
         marked::check(marked::PERFORMANCE, &format!("vm {}", suite.name)).unwrap();
     }
 }
+
+/// A filter that names no test runs none: when tests moved to another crate, a suite kept calling those of the old one.
+#[test]
+fn suites_name_modules_of_tests_that_exist() {
+    let folders = [
+        ("zone-tests", "crates/zone/tests/all"),
+        ("zone-unit-tests", "crates/zone/src"),
+        ("po2-unit-tests", "crates/po2/src"),
+    ];
+    let mut calls = 0;
+    for suite in &SUITES {
+        let words: Vec<&str> = suite.script.split_whitespace().collect();
+        for (at, program) in words.iter().enumerate() {
+            let Some((_, folder)) = folders.iter().find(|(name, _)| name == program) else { continue };
+            let filter = words[at + 1..].iter().find(|word| !word.starts_with("--")).expect("a filter");
+            let module = filter.trim_end_matches("::").rsplit("::").next().expect("a name");
+            let found = support::shell::Line::new("find")
+                .arg(support::workspace::root().join(folder))
+                .args(["-name", &format!("{module}.rs")])
+                .output()
+                .unwrap();
+            assert!(!found.trim().is_empty(), "{}: {program} has no module {module}", suite.name);
+            calls += 1;
+        }
+    }
+    assert!(calls > 3, "the calls were found");
+}

@@ -32,7 +32,7 @@ polder po2 --end "$view"
 refused "is no device of ublk" polder po2 --end "$view"
 
 echo "whose device it is"
-POLDER_TEST_BLOCK_DEVICE=$flash zone-unit-tests --test-threads=1 --nocapture ublk::ending > /tmp/said 2>&1 || { cat /tmp/said; exit 1; }
+POLDER_TEST_BLOCK_DEVICE=$flash po2-unit-tests --test-threads=1 --nocapture ublk::removal > /tmp/said 2>&1 || { cat /tmp/said; exit 1; }
 grep '^test result: ok. [1-9][0-9]* passed' /tmp/said
 if grep skipped /tmp/said; then exit 1; fi
 for round in 1 2 3 4 5; do
