@@ -37,8 +37,6 @@ const PAGES_MAX_IN_ZONE: usize = 1024;
 /// The same while zones abound, and nodes at any time.
 const LONG_MAX: usize = 4096;
 const PAGES_MIN: usize = 32;
-/// An epoch may be shorter by this part if the reserve is one zone smaller then.
-const SHORTENED_SHARE: usize = 4;
 /// With no more pages than this an epoch may have twice the share of the volume: tables are a large part of what it writes.
 const PAGES_FEW: usize = 64;
 /// Nodes that may differ from the last checkpoint, however small the cache.
@@ -195,9 +193,8 @@ impl Limits {
         // Below that, what may be dirty and what a transaction pins would be all there is.
         let cache_pages = (cache_bytes as usize / (page_size + page_size / 32 + 256)).max(32);
         let chunks = (cache_pages / 8).max(8);
-        let longest = (volume_pages / 128).max((volume_pages / 64).min(PAGES_FEW)).clamp(PAGES_MIN, most);
+        let epoch_pages = (volume_pages / 128).max((volume_pages / 64).min(PAGES_FEW)).clamp(PAGES_MIN, most);
         let zone_table = zone_table_pages(geometry.zones, page_size);
-        let epoch_pages = in_whole_zones(longest, zone_table, geometry, page_size);
         let its_share = epoch_pages / ZONE_TABLE_SHARE;
         let limits = Limits {
             dirty: (cache_pages / 2).clamp(16, LONG_MAX),
@@ -234,18 +231,6 @@ fn blocks_of_two_epochs(
 fn blocks_of_zone(geometry: &Geometry, page_size: usize) -> u64 {
     let page_blocks = (page_size as u32).div_ceil(geometry.block_size);
     u64::from((geometry.zone_blocks - 1) / page_blocks * page_blocks)
-}
-
-/// The length of an epoch for which the reserve has one zone fewer than for the longest one, if that is not much shorter:
-/// the reserve has room for two epochs in whole zones, and the rest of the last zone would be of no use.
-fn in_whole_zones(longest: usize, zone_table: usize, geometry: &Geometry, page_size: usize) -> usize {
-    let of_zone = blocks_of_zone(geometry, page_size);
-    let zones = |pages: usize| {
-        let beyond = zone_table.saturating_sub(pages / ZONE_TABLE_SHARE);
-        blocks_of_two_epochs(pages, beyond, geometry, page_size).div_ceil(of_zone)
-    };
-    let shortest = (longest - longest / SHORTENED_SHARE).max(PAGES_MIN);
-    (shortest..=longest).rev().find(|&pages| zones(pages) < zones(longest)).unwrap_or(longest)
 }
 
 impl Core {

@@ -94,7 +94,7 @@ fn what_is_replayed_weighs_no_more_than_what_was_changed() {
 /// Pages of an epoch, and free zones that metadata needs. Volumes of few small zones have more for files, and epochs are
 /// longer where one zone has room for two of them.
 #[test]
-fn two_epochs_fill_whole_zones() {
+fn the_reserve_holds_two_epochs_in_whole_pages() {
     let limits = |zones: u32, zone_mib: u32| {
         let geometry = Geometry {
             block_size: 4096,
@@ -111,14 +111,12 @@ fn two_epochs_fill_whole_zones() {
     };
     assert_eq!(limits(4, 4), (32, 2));
     assert_eq!(limits(16, 4), (64, 2));
-    assert_eq!(limits(64, 16), (409, 2));
-    assert_eq!(limits(256, 16), (409, 2));
-    assert_eq!(limits(128, 8), (409, 3));
-    assert_eq!(limits(1024, 4), (510, 6));
-    assert_eq!(limits(1000, 1).1, 20);
-    assert_eq!(limits(256, 1).1, 6);
+    assert_eq!(limits(64, 16), (512, 3));
+    assert_eq!(limits(256, 16), (512, 3));
     assert_eq!(limits(64, 64), (1024, 2));
     assert_eq!(limits(1024, 256), (1024, 2));
+    assert_eq!(limits(1024, 4), (512, 7));
+    assert!(limits(1000, 1).1 > limits(100, 1).1);
 }
 
 /// A checkpoint writes the pages of the table of zones that have changed, and that may be all. From 640,000 zones of a
