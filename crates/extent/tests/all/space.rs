@@ -75,7 +75,7 @@ fn garbage_is_collected_late_and_in_small_parts() {
     let volume = Volume::new(Spec::new(4096, 64, zone));
     let zone = u64::from(zone);
     let size = volume.block_size();
-    let objects = volume.extents.space().available / size / BLOCKS * 4 / 5;
+    let objects = volume.extents.space().available / size / BLOCKS * 81 / 100;
     let write = |object: u64| {
         let before = volume.extents.gc_stats().blocks_moved;
         volume.write(object, 0, &vec![object as u8; (BLOCKS * size) as usize], BLOCKS * size).unwrap();
