@@ -481,7 +481,7 @@ impl Fs {
         }
     }
 
-    /// All bytes are in their place. Removes what is left at old places, then the intent.
+    /// All bytes are in their place. Removes the blocks that remain at old places, then the intent.
     fn end_range_move(
         &self,
         locked: &mut Locked,

@@ -40,7 +40,7 @@ pub const ATTRIBUTES_OF_VIEWS: [&[u8]; 3] = [b"user.polder.state", b"user.polder
 /// The prefix of attributes for root only.
 const TRUSTED: &[u8] = b"trusted.";
 
-/// The capabilities of the program in a file, whoever runs it (`setcap`).
+/// The capabilities of the program in a file (`setcap`). They apply to every user that runs it.
 const CAPABILITIES: &[u8] = b"security.capability";
 
 /// The access list of an inode. Setting it changes the permission bits.
@@ -263,7 +263,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Removes the capabilities of a program when its contents or its owner change, whoever changes them.
+    /// Removes the capabilities of a program when any user changes its contents or its owner.
     pub(crate) fn drop_capabilities(
         &self,
         change: &mut Change,

@@ -152,7 +152,7 @@ fn the_table_of_zones_is_paid_where_it_is_large() {
     }
     for zone_bytes in [MIB, 16 * MIB, 256 * MIB] {
         let [with, without] = offered_with_and_without_table(4_000_000, zone_bytes);
-        // 7,844 chunks and 8 pages of their directory, and of so many pages one more that is dead.
+        // 7,844 chunks, 8 pages of their directory, and one dead page for every eight of these.
         let table = 7852 * 4;
         assert!(
             without - with >= table && without - with < table + table / 8 + 2 * 65536,

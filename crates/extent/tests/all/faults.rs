@@ -45,7 +45,7 @@ fn a_zone_is_closed_when_its_host_is_full() {
     volume.device.inject(Fault::nth(CommandKind::Append, 1, Effect::HostFull).on(zone));
     let written = volume.extents.append(Object(1), Hint::default(), 0, &[6; 4096], 10 * 4096);
     assert!(matches!(written, Err(ExtentError::NoSpace)));
-    assert!(!volume.store.pool().is_open(zone), "it is given back");
+    assert!(!volume.store.pool().is_open(zone), "the lease was returned");
     write(&volume, &mut model, 1, 4096, &[7; 4096]).unwrap();
     volume.verify(&model);
 }

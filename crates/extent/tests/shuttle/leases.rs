@@ -62,7 +62,7 @@ fn there_are_never_more_than_the_device_allows() {
         });
         let clients: Vec<_> = clients.collect();
         clients.into_iter().for_each(|client| counted.add(client.join().unwrap()));
-        assert_eq!(leases.in_use(Role::Data), 0, "all were given back");
+        assert_eq!(leases.in_use(Role::Data), 0, "all leases were returned");
     });
     waited.report("leases that had to wait");
 }

@@ -7,7 +7,7 @@ use crate::tests::volume;
 use crate::{Caller, OpenFlags};
 
 const BLOCK: u64 = 4096;
-/// One piece of work cannot delete so many extents. Two can.
+/// The file has more extents than one piece of work can delete. Two pieces can.
 const EXTENTS: u64 = STEP_EXTENTS as u64 * 3 / 2;
 
 /// While the background had the last piece of work in progress, the queue was empty. A writer that found no space

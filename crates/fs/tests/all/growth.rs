@@ -29,7 +29,7 @@ const RATIO_MAX: f64 = 8.0;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Times below this for 4 N are too short to compare.
 const TIME_NS_MIN: u64 = 1_000_000;
-/// One command for so many of N items may be accidental, like that of a checkpoint.
+/// One command per this number of items may be accidental, like that of a checkpoint.
 const THINGS_PER_COMMAND: u64 = 4;
 
 /// The costs of an operation.
