@@ -152,6 +152,10 @@ fn steps() -> Vec<Step> {
         step("fmt", "cargo fmt --all --check"),
         step("tidy", "cargo xtask tidy"),
         step("clippy", "cargo clippy --workspace --all-targets --locked -- -D warnings"),
+        step(
+            "clippy of Shuttle",
+            "cargo clippy --package polder-extent --features shuttle --all-targets --locked -- -D warnings",
+        ),
         step(BUILD, "cargo system build"),
         Step { name: "tests".to_owned(), repeat: offline(Line::new(TESTS)), work: Work::Test },
         Step::new(

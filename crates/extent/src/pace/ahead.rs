@@ -191,5 +191,6 @@ impl Extents {
     }
 }
 
-#[cfg(all(test, feature = "shuttle"))]
+#[cfg(test)]
+#[cfg(feature = "shuttle")]
 mod shuttled;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use emulated::{Emulated, Spec};
 use tree::Step;
+use zone::Role;
 
 use crate::collection::{BLOCKS, objects};
 use crate::objects::{Volume, Written};
@@ -18,7 +19,7 @@ fn short_of_zones() -> Arc<Emulated> {
         for at in (0..BLOCKS).step_by(8) {
             objects.iter().for_each(|object| object.write(&volume, at, 8));
         }
-        while zones.free_soon() > zones.kept_from_data() {
+        while zones.free_soon() > zones.reserved_from(Role::Data) {
             objects.iter().for_each(|object| object.write(&volume, rng.u64(0..BLOCKS - 2), 2));
         }
         volume.store.close().unwrap();
