@@ -37,7 +37,7 @@ impl Bench {
         let (watched, volume) = watched_volume(Spec::new(4096, 64, 256), 16 << 20);
         let read = volume.file(ROOT, "read");
         volume.write(&read, 0, &pattern(1, READ_BLOCKS * BLOCK));
-        let count = volume.fs.space().available as usize / PIECE * 85 / 100;
+        let count = volume.fs.space().available as usize / PIECE * 81 / 100;
         let file = |number: usize| {
             let handle = volume.file(ROOT, &format!("churned{number}"));
             volume.write(&handle, 0, &[1; PIECE]);
