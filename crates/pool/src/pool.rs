@@ -135,7 +135,7 @@ impl Pool {
         see(self.state.lock().moment())
     }
 
-    /// Whether [`Pool::take`] would find a zone for this role now.
+    /// Whether [`OwnedPool::take`] would find a zone for this role now.
     pub fn may_take(&self, role: Role) -> bool {
         let state = self.state.lock();
         state.free().count() > state.reserved_from(role)
