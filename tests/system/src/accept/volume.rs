@@ -261,11 +261,11 @@ impl Volume {
         }
     }
 
-    /// The daemon's socket is the only one in our folder for sockets.
+    /// The directory has the sockets of the daemon, and those that killed daemons have left.
     fn connect(&self) -> Result<UnixStream> {
-        let entry =
-            std::fs::read_dir(self.run_dir.path())?.next().context("there is no control socket")??;
-        UnixStream::connect(entry.path()).context("nobody answers at the control socket")
+        let entries = std::fs::read_dir(self.run_dir.path())?.collect::<std::io::Result<Vec<_>>>()?;
+        let answers = entries.iter().find_map(|entry| UnixStream::connect(entry.path()).ok());
+        answers.with_context(|| format!("none of {} control sockets answers", entries.len()))
     }
 
     fn ask_command(&self, what: &str) -> Result<Value> {
