@@ -1,35 +1,35 @@
-//! How much of its zones metadata may leave dead: as much as makes cleaning both metadata and data cheapest.
+//! How many dead blocks metadata may leave in its zones, so that GC of metadata and of data together costs least.
 //!
-//! What is cleaned has to be moved, the more of it the less is dead beside what lives. Of a log in which *L* blocks
-//! live and *x* are dead, and whose blocks die at random, about *L* / 2*x* are moved for each that is written. Where
-//! *r* are written, one block more that may be dead saves *r L* / 2*x*². So what can be dead in all is shared best
-//! where that is the same for both: in the proportion of the roots of *r L* (Dayan, Bouganim and Bonnet, "Modelling and
-//! Managing SSD Write-amplification", 2015, have it for partitions of an SSD).
+//! GC moves the live blocks of its victims, and the fewer dead blocks there are, the more it moves. Take a log with
+//! *L* live and *x* dead blocks, whose blocks die at random. GC of it moves about *L* / 2*x* blocks for each block
+//! that is written. At a write rate of *r*, one more dead block saves *r L* / 2*x*². The best division of all dead
+//! blocks makes this saving equal for both, which is in proportion to the square roots of *r L* (Dayan, Bouganim and
+//! Bonnet, "Modelling and Managing SSD Write-amplification", 2015, show it for partitions of an SSD).
 //!
-//! Files that are written as a whole write hardly any metadata, and theirs is little. Single blocks that are written
-//! over at random write as many bytes of metadata as of data, and what lives of it is a fiftieth.
+//! Writes of whole files cause few writes of metadata, and the share of metadata is then small. Random overwrites of
+//! single blocks write as many bytes of metadata as of data, although live metadata is a fiftieth of live data.
 //!
-//! The share is a wish. Data leaves so many free zones to metadata, and whoever finds no zone takes them
-//! ([`pool::Pool::lower_metadata_target`]); nothing that correctness needs is in it.
+//! The share is a soft target. Data leaves this number of free zones to metadata. A role that finds no other free zone
+//! takes them ([`pool::Pool::lower_metadata_target`]). Correctness does not depend on them.
 
-/// Of what was written before, so much counts less with each checkpoint.
+/// The weight of earlier writes falls by this fraction with each checkpoint.
 const FADES: f64 = 1.0 / 32.0;
-/// Metadata has no more of what can be dead than this: its writes come in bursts.
+/// Metadata gets no larger share of all dead blocks than this, because its writes come in bursts.
 const SHARE_MAX: f64 = 0.5;
 
-/// What has been written of late, by whom.
+/// The recent write rates of data and metadata.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Balance {
-    /// Bytes of users' data, and of checkpoints, up to the last look.
+    /// Bytes of user writes and of checkpoints up to the last update.
     seen: [u64; 2],
-    /// The same, what was written long ago less than what was written just now.
+    /// The same with decay: older writes weigh less than recent ones.
     lately: [f64; 2],
-    /// Bytes of data that had been written when the share last grew.
+    /// Bytes of user writes when the share last grew.
     grown_at: u64,
 }
 
 impl Balance {
-    /// So many bytes of data, and of metadata that is not moved, have been written since the mount.
+    /// Updates the rates with the bytes of user data, and of metadata without moves by GC, written since the mount.
     pub(crate) fn look(&mut self, written: [u64; 2]) {
         for ((lately, now), before) in self.lately.iter_mut().zip(written).zip(self.seen) {
             *lately = *lately * (1.0 - FADES) + (now - before) as f64;
@@ -37,18 +37,18 @@ impl Balance {
         self.seen = written;
     }
 
-    /// Whether so many bytes of data have been written since the share last grew: data is to lose a zone at a time.
+    /// Whether `bytes` of data have been written since the share last grew. Data loses one zone at a time.
     pub(crate) fn may_grow(&self, bytes: u64) -> bool {
         self.seen[0] - self.grown_at >= bytes
     }
 
-    /// The share has grown.
+    /// Notes that the share has grown.
     pub(crate) fn has_grown(&mut self) {
         self.grown_at = self.seen[0];
     }
 
-    /// Blocks that may be dead in metadata zones, where so many live of data and of metadata, and so many are dead or
-    /// free of both, but for those that are kept.
+    /// Blocks that may be dead in metadata zones. `live` has the live blocks of data and of metadata, and `others` the
+    /// dead or free blocks of both without the reserve.
     pub(crate) fn for_metadata(&self, live: [u64; 2], others: u64) -> u64 {
         let weight = |index: usize| (self.lately[index] * live[index] as f64).sqrt();
         let all = weight(0) + weight(1);

@@ -1,14 +1,14 @@
-//! Resetting zones that nothing needs any more, opening them for a new life, and cleaning metadata
-//! zones so that there are some.
+//! Resetting zones that hold nothing needed, opening zones for a new life, and garbage collection (GC) of metadata
+//! zones.
 //!
-//! When a zone may be reset is I-ZONE-4; `docs/design.md`, section 6, says what that means for each
-//! role and tells the story of the zone that was reset one batch too early.
+//! I-ZONE-4 says when a zone may be reset. `docs/design.md`, section 6, explains the rule for each role. It also tells
+//! the story of the zone that was reset one batch too early.
 //!
-//! A page that cannot be read (or is not what was written) is passed over by cleaning: mostly it is dead.
-//! Chunks and directories of which memory has all that they say are written anew from there. A node
-//! or a chunk of the MAT that still lives there stays named as it was: its zone keeps counting it, so it is
-//! never reset, and it is not tried again in this mount. Whoever needs that page is told then, and
-//! only that latches the volume; so does a device that answers nothing any more.
+//! GC skips a page that cannot be read or has wrong contents, because most such pages are dead. Memory has all
+//! contents of ZIT chunks and directories, so these are rewritten from memory. A live node or a live chunk of the MAT
+//! in such a page keeps its old address. Its zone still counts it, so the zone is never reset, and GC does not try the
+//! zone again in this mount. The next reader that needs the page gets the error, and only this error shuts the volume
+//! down. A device that answers no request shuts it down too.
 
 mod look;
 
@@ -25,31 +25,31 @@ use crate::mat::{Place, Replaced};
 use crate::scan::read_header;
 use crate::types::{Bytes, Draw, NodeId, Op, Result, StoreError, Tx};
 
-/// Bytes of a metadata zone that are read at once when it is cleaned.
+/// Bytes of a metadata zone that GC reads at once.
 const CLEANED_AT_ONCE: usize = 1 << 20;
-/// Free zones abound when they are more than this fraction of all.
+/// Many zones are free if their number exceeds this fraction of all zones.
 const FREE_ZONES_ABOUND: u32 = 4;
 
-/// With less than so many pages that are dead, cleaning a zone gains no more than the checkpoint after it writes.
+/// If a zone has fewer dead pages than this, GC of the zone gains no more than its checkpoint writes.
 pub const GAIN_PAGES: Blocks = 4;
-/// Pages of directories that a checkpoint writes, about, where there are few.
+/// About how many directory pages a checkpoint writes in a volume that has few of them.
 const DIRECTORY_PAGES: u64 = 4;
-/// Of so many blocks of metadata that live in closed zones, one more is to be dead or free there.
+/// Closed metadata zones should have one dead or free block for this number of live blocks.
 const GARBAGE_SHARE: u64 = 8;
 
-/// How much has to be gained for metadata to be cleaned.
+/// How urgent GC of metadata is. The more urgent it is, the fewer dead blocks a victim needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// There is room.
+    /// There is enough headroom.
     May,
-    /// Somebody asks for it.
+    /// A caller asked for GC.
     Should,
-    /// Somebody waits, and will be refused otherwise.
+    /// A transaction waits, and is refused if GC gains nothing.
     Must,
 }
 
-/// The life that begins when this zone is opened: greater than the ZIT's and than the one its header
-/// shows, which a crash may have left behind.
+/// The life that begins when this zone is opened. It is greater than the life in the ZIT, and greater than the life in
+/// the zone's header, which may be left from before a crash.
 pub(crate) fn next_life(device: &dyn Device, fs_id: FsId, pool: &OwnedPool, zone: ZoneId) -> Result<Life> {
     let known = pool.entry(zone).life;
     if device.report_zone(zone)?.state == ZoneState::Empty {
@@ -60,16 +60,16 @@ pub(crate) fn next_life(device: &dyn Device, fs_id: FsId, pool: &OwnedPool, zone
     Ok(known.max(shown).next())
 }
 
-/// A page of a zone that is cleaned.
+/// A page of a victim.
 struct ReadPage {
     at: Address,
-    /// None when it cannot be read.
+    /// None if the page cannot be read.
     bytes: Option<Vec<u8>>,
-    /// None when it is no page either.
+    /// None if the page has no valid header.
     header: Option<PageHeader>,
 }
 
-/// Reads; false when what is there cannot be read, an error when the device cannot be asked.
+/// Reads a page. Returns false if its contents cannot be read, and an error if the device does not answer.
 fn read_if_there_is(device: &dyn Device, at: Address, into: &mut [u8]) -> Result<bool> {
     match device.read(at.zone(), at.block(), into) {
         Ok(()) => Ok(true),
@@ -78,7 +78,7 @@ fn read_if_there_is(device: &dyn Device, at: Address, into: &mut [u8]) -> Result
     }
 }
 
-/// Tells those who wait for a reset that it is over.
+/// Wakes the threads that wait for a reset when it ends.
 struct ResetOver<'z>(&'z OwnedPool);
 
 impl Drop for ResetOver<'_> {
@@ -88,7 +88,7 @@ impl Drop for ResetOver<'_> {
 }
 
 impl Core {
-    /// Resets a free zone, if it is not empty, and leases it with its header written.
+    /// Resets a free zone if it is not empty, and leases it with its header written.
     pub(crate) fn begin_zone(
         &self,
         zone: ZoneId,
@@ -104,7 +104,7 @@ impl Core {
             self.device.reset(zone)?;
         }
         let lease = self.leases.begin(zone, life, role)?;
-        // A reset may have made it smaller.
+        // A reset may reduce the capacity of the zone.
         if lease.capacity() < smallest_of_use(self.pool.page_blocks()) {
             lease.finish()?;
             return Err(DeviceError::ZoneFull { zone, blocks: self.pool.page_blocks() });
@@ -112,7 +112,7 @@ impl Core {
         Ok(lease)
     }
 
-    /// Opens a zone for data. `None`: none that this role may take is free.
+    /// Opens a zone for data. `None`: this role may take no free zone.
     pub(crate) fn open_data_zone(&self, role: Role) -> Result<Option<Lease>> {
         assert!(role.holds_data(), "the store opens its own zones");
         self.writable()?;
@@ -136,7 +136,7 @@ impl Core {
                     tracing::warn!(zone = zone.0, %error, "a zone cannot be opened");
                     self.pool.set_usage(zone, Usage::Retired);
                 }
-                // A full host is a full device. Other zones than this one may hold what the host lacks.
+                // A full host makes the device full. Other zones may hold the space that the host lacks.
                 Err(DeviceError::HostFull { .. }) => {
                     self.pool.set_usage(zone, Usage::Free { empty: false });
                     if std::mem::replace(&mut has_given_back, true) {
@@ -152,8 +152,8 @@ impl Core {
         }
     }
 
-    /// Resets what is dead, as far as that needs no zone, and has the device give back what empty zones hold of its
-    /// host: it can once their resets are durable.
+    /// Resets dead zones as far as this needs no new zone. Then the device returns the space of empty zones to its
+    /// host, which is possible once their resets are durable.
     pub(crate) fn give_back(&self) -> Result<()> {
         if self.reclaim(false)? == 0 {
             let known = self.log.known_durable();
@@ -184,7 +184,7 @@ impl Core {
         Ok(lease)
     }
 
-    /// Goes on with a partly written data zone after a mount.
+    /// Continues a partly written data zone after a mount.
     pub(crate) fn resume_data_zone(&self, zone: ZoneId) -> Result<Lease> {
         let entry = self.pool.entry(zone);
         assert!(entry.role.holds_data(), "zone {} holds no data", zone.0);
@@ -195,13 +195,13 @@ impl Core {
 
     // ---- dead zones --------------------------------------------------------------------------
 
-    /// Resets dead data zones. With `force`, when none may be reset yet, first makes the log say what is
-    /// durable, or takes a checkpoint for dead metadata zones.
+    /// Resets dead data zones. If none may be reset yet, `force` first makes the log record what is durable, or takes
+    /// a checkpoint for dead metadata zones.
     pub(crate) fn reclaim(&self, force: bool) -> Result<u32> {
         self.reclaim_some(u32::MAX, force)
     }
 
-    /// The same, but no more than so many.
+    /// Like [`Core::reclaim`], but resets at most `most` zones.
     pub(crate) fn reclaim_some(&self, most: u32, force: bool) -> Result<u32> {
         let known = self.log.known_durable();
         let may = |changed: Lsn| changed <= known || rt::is_planted("break-reset-after-known-durable");
@@ -213,7 +213,7 @@ impl Core {
             for (zone, emptied) in ready {
                 freed += u32::from(self.reset_dead(zone, emptied)?);
             }
-            // Of those that others have taken meanwhile, or that cannot be reset, none is found again.
+            // Zones that other threads took meanwhile, and zones that cannot be reset, are not found again.
             if freed == most || found < wanted {
                 break waiting;
             }
@@ -228,8 +228,8 @@ impl Core {
         self.reclaim_some(most, false)
     }
 
-    /// Resets one, or waits for one that somebody else is resetting; false when there is none, and none has ended
-    /// since so many were over: look for a free zone in between.
+    /// Resets one zone, or waits until another thread has reset one. Returns false if there is no such zone and no
+    /// reset has ended since the count was `over`. The caller looks for a free zone before the next call.
     pub(crate) fn reclaim_one(&self, over: u64) -> Result<bool> {
         Ok(self.reclaim_some(1, true)? > 0 || self.pool.wait_for_reset(over))
     }
@@ -239,8 +239,8 @@ impl Core {
         self.latching("the log cannot be written", known)
     }
 
-    /// Resets a zone if it is still dead by this record: others may have reset it since, and whether the end of what they
-    /// wrote there is known to be durable nobody has asked.
+    /// Resets a zone if it is still dead by this record. Another thread may have reset it since then. In that case it
+    /// is unknown whether the end of its later life is durable.
     fn reset_dead(&self, zone: ZoneId, emptied: Lsn) -> Result<bool> {
         if !self.pool.begin_reset(zone, emptied) {
             return Ok(false);
@@ -249,12 +249,12 @@ impl Core {
     }
 
     fn reset_claimed(&self, zone: ZoneId) -> Result<bool> {
-        // Whatever becomes of it: others wait for its end.
+        // Ends the reset on every path, because other threads wait for its end.
         let _over = ResetOver(&self.pool);
         self.reset_zone(zone)
     }
 
-    /// Resets a zone that nobody can enter any more; one that cannot be reset is never used again.
+    /// Resets a zone that no reader or writer can enter any more. A zone that cannot be reset is never used again.
     pub(crate) fn reset_zone(&self, zone: ZoneId) -> Result<bool> {
         match self.device.reset(zone).and_then(|()| self.device.report_zone(zone)) {
             Ok(info) => {
@@ -270,25 +270,26 @@ impl Core {
         }
     }
 
-    /// Resets metadata zones that the newest checkpoint does not name. Under the checkpoint lock.
+    /// Resets metadata zones that the newest checkpoint does not name. The caller holds the checkpoint lock.
     pub(crate) fn free_dead_metadata(&self) -> Result<()> {
         let claimed = self.pool.begin_resets_of_metadata();
-        // Each is settled, whatever becomes of the others.
+        // Every claimed zone must be settled, even if another one fails.
         let settled: Vec<Result<bool>> = claimed.into_iter().map(|zone| self.reset_claimed(zone)).collect();
         settled.into_iter().try_for_each(|settled| settled.map(drop))
     }
 
     // ---- space for metadata ------------------------------------------------------------------
 
-    /// Makes sure that a transaction's nodes can be written: helps cleaning when free zones are short. The
-    /// reserve is what this leaves when it has done all it can, so it is never used up: not by what frees
-    /// space either, which rewrites nodes before it gives any back.
+    /// Makes sure that a transaction's nodes can be written. Helps with GC if free zones are short.
     ///
-    /// Part of the reserve may be used while cleaning gains little: what changes meanwhile leaves nodes dead, which
-    /// makes it cheap. Zones are cleaned as soon as that gains more than it writes beside once what is left is little more
-    /// than an epoch and room to clean into, and whatever they gain with an epoch and a zone.
-    /// While there is more than that, cleaning is left to the background, if it has something to clean, unless
-    /// `at_once`.
+    /// The reserve is what remains when this function has done all it can, so it is never used up. Transactions that
+    /// free space do not use it up either, although they rewrite nodes before they free blocks.
+    ///
+    /// A part of the reserve may be used while GC gains little. Transactions meanwhile leave dead nodes behind, which
+    /// makes GC cheap. If the headroom is little more than an epoch and the target of a GC, zones are collected as
+    /// soon as that gains more than the tables it writes. If the headroom is only an epoch and a zone, zones are
+    /// collected whatever they gain. With more headroom than that, GC is left to the background, if it has a victim,
+    /// unless `at_once` is set.
     pub(crate) fn space_for_metadata(&self, draw: Draw, at_once: bool) -> Result<()> {
         if self.reserve_is_whole() || self.little_would_be_gained() || !at_once && self.can_wait() {
             return Ok(());
@@ -305,7 +306,8 @@ impl Core {
         let mut saving = self.saving.lock();
         self.win_room(&mut saving)?;
         let is_enough = |saving: &Saving| self.reserve_is_whole() || self.has_room_for(saving, draw);
-        // While little is dirty more can be cleaned with the same room, so that it does not come to the worst.
+        // While few pages are dirty, GC can use more of the headroom. So the checkpoint is taken before headroom is
+        // too short.
         let is_due = self.dirty_pages() >= self.until_the_cut() && !self.can_go_on(&saving);
         if (is_due || !is_enough(&saving)) && self.end_epoch(&mut saving)? {
             self.win_room(&mut saving)?;
@@ -316,8 +318,8 @@ impl Core {
         if is_enough(&saving) { Ok(()) } else { Err(StoreError::NoSpace) }
     }
 
-    /// Takes a checkpoint if nodes have been written since the last, so that what they have left dead is seen, and if
-    /// there is room for it; false when it was not taken.
+    /// Takes a checkpoint if nodes have been written since the last one and the headroom suffices. The checkpoint
+    /// makes the dead blocks of these nodes visible. Returns false if no checkpoint was taken.
     pub(crate) fn end_epoch(&self, saving: &mut Saving) -> Result<bool> {
         let dirty = self.dirty_pages();
         let is_of_use =
@@ -332,35 +334,35 @@ impl Core {
         self.pool.reserve_is_complete()
     }
 
-    /// Whether somebody has found since the last checkpoint that cleaning gains little, and there still is as much
-    /// room as he could do with. Asked by each transaction while the reserve is not whole: without any lock of those
-    /// that write.
+    /// Whether a thread has found since the last checkpoint that GC gains little, and the headroom is still as large
+    /// as it was required to be. Each transaction calls this while the reserve is incomplete. It takes no lock that
+    /// writers hold.
     fn little_would_be_gained(&self) -> bool {
         let enough = self.count.room_enough.load(Ordering::Relaxed);
         enough > 0 && self.room_now() >= enough
     }
 
-    /// Whether there is room for what is dirty, for all that another epoch can write, and for a zone to clean into, so
-    /// that whatever lives in a victim still fits when the running epoch has been written; and a zone that is missing
-    /// comes back: the one that garbage collection gives back, or one that the background cleans.
+    /// Whether a transaction can go on without waiting for GC. This needs headroom for the dirty pages, for all that
+    /// another epoch can write, and for a zone as the target of GC. Then the live blocks of any victim still fit after
+    /// the running epoch has been written. The missing zone must also come back: GC of data returns it, or the
+    /// background collects one.
     fn can_wait(&self) -> bool {
         let enough = self.count.room_to_wait.load(Ordering::Relaxed);
         let dirty = self.dirty_pages() as u64 * u64::from(self.pool.page_blocks());
         enough > 0 && self.room_now() >= enough + dirty
     }
 
-    /// Finds out with how much room that is so. After a checkpoint.
+    /// Computes the headroom with which GC can wait. Called after a checkpoint.
     pub(crate) fn note_what_can_wait(&self, saving: &Saving) {
         let zone = u64::from(self.device.geometry().zone_blocks);
         let epoch = self.epoch_blocks() + self.tables_written(saving, self.limits.epoch_nodes, zone);
         let comes_back = self.pool.is_one_taken() || self.would_gain_much(saving);
-        // And some that were let pass and have not changed anything yet.
+        // The margin is for transactions that were admitted and have not changed anything yet.
         let enough = zone + epoch + epoch / 8;
         self.count.room_to_wait.store(if comes_back { enough } else { 0 }, Ordering::Relaxed);
     }
 
-    /// Whether the background would gain more by cleaning the best of its victims than what the checkpoint after it
-    /// writes, four times.
+    /// Whether background GC of the best victim would gain more than four times what the checkpoint after it writes.
     fn would_gain_much(&self, saving: &Saving) -> bool {
         let best = self.victims(saving, Need::May).into_iter().min_by_key(|victim| victim.live);
         best.is_some_and(|victim| {
@@ -368,13 +370,13 @@ impl Core {
         })
     }
 
-    /// Whether a zone that is kept is missing, nobody gives it back, and the background is to clean one.
+    /// Whether a zone of the reserve is missing, no thread returns it, and background GC is to collect one.
     pub(crate) fn is_to_clean(&self) -> bool {
         self.count.room_to_wait.load(Ordering::Relaxed) > 0
             && self.pool.free_or_taken() < self.pool.metadata_reserve()
     }
 
-    /// Cleans one then, in the background.
+    /// Collects one zone in the background if a zone of the reserve is missing.
     pub(crate) fn clean_what_is_missing(&self) -> Result<bool> {
         if !self.is_to_clean() {
             return Ok(false);
@@ -387,8 +389,9 @@ impl Core {
         Ok(cleaned)
     }
 
-    /// Cleans while that gains much, when little room is left, while it gains more than it writes beside, and when it comes
-    /// to the worst, while it gains anything: tables that are written anew leave others dead.
+    /// Runs GC in three stages. With enough headroom it collects only zones that gain much. With little headroom it
+    /// collects zones that gain more than the tables it writes. In an emergency it collects zones that gain anything,
+    /// because rewritten tables leave dead blocks behind.
     fn win_room(&self, saving: &mut Saving) -> Result<()> {
         let zone = u64::from(self.device.geometry().zone_blocks);
         self.clean_until(saving, 4, |_| self.reserve_is_whole())?;
@@ -409,8 +412,9 @@ impl Core {
         self.reserve_is_whole() || self.room(saving) >= self.room_to_go_on(saving, to_clean_into)
     }
 
-    /// Room with which cleaning can wait until it gains more: for an epoch and a half and to clean into, and for cleaning
-    /// what is full when the epoch has become as long as it may, and those have passed who were under way.
+    /// Headroom with which GC can wait until it gains more. It suffices for an epoch and a half and the target of a
+    /// GC. It also suffices for GC of full zones after the epoch has reached its limit and the transactions under way
+    /// have finished.
     fn room_to_go_on(&self, saving: &Saving, to_clean_into: u64) -> u64 {
         let changed = self.mat.running_len().max(self.limits.epoch_nodes);
         let until_the_cut = self.until_the_cut() as u64 * u64::from(self.pool.page_blocks());
@@ -419,15 +423,16 @@ impl Core {
         to_clean_into + last_chance.max(self.epoch_blocks() * 3 / 2)
     }
 
-    /// Blocks of a zone, or of what lives in so many that cleaning them at once gains more than the checkpoint after it
-    /// writes, whichever they are: tables are written once for all of them.
+    /// Blocks that GC needs as its target. This is a zone, or the live blocks of the number of zones whose joint GC
+    /// gains more than the checkpoint after it writes, for any choice of zones. The tables are written once for all of
+    /// them.
     fn room_to_clean_into(&self, saving: &Saving) -> u64 {
         let zone = u64::from(self.device.geometry().zone_blocks);
         let (zones, _, dead) = self.closed_garbage();
         if zones == 0 {
             return zone;
         }
-        // With less no zone is cleaned.
+        // No zone with fewer dead blocks is collected.
         let dead = (dead / zones).max(u64::from(self.dead_at_least(zone as Blocks, Need::Must)));
         let live = zone.saturating_sub(dead);
         let gains =
@@ -435,7 +440,7 @@ impl Core {
         (1..=zones).find(gains).map_or(zone, |count| (count * live).max(zone))
     }
 
-    /// Closed metadata zones, and blocks that live and are dead in them.
+    /// The number of closed metadata zones, and their live and dead blocks.
     fn closed_garbage(&self) -> (u64, u64, u64) {
         let zones = self.pool.closed_metadata();
         let live = zones.iter().map(|zone| u64::from(zone.live)).sum();
@@ -443,13 +448,14 @@ impl Core {
         (zones.len() as u64, live, dead)
     }
 
-    /// Whether a transaction can go on that draws on this, although the reserve is not whole: with what an epoch
-    /// writes and, unless it frees space and so finds garbage to clean, a zone to clean into.
+    /// Whether a transaction with this draw can go on although the reserve is incomplete. It needs headroom for what
+    /// an epoch writes and for a zone as the target of GC. A transaction that frees space needs no target, because it
+    /// leaves garbage for GC.
     fn has_room_for(&self, saving: &Saving, draw: Draw) -> bool {
         let zone = u64::from(self.device.geometry().zone_blocks);
         let to_clean_into = match draw {
             Draw::Reserve => 0,
-            // That zone comes back.
+            // The zone that was taken from the reserve comes back.
             _ if self.pool.is_one_taken() => zone.min(self.epoch_blocks()),
             _ => zone,
         };
@@ -457,7 +463,7 @@ impl Core {
         self.room(saving) >= self.epoch_blocks() * 3 / 2 + tables + to_clean_into
     }
 
-    /// Cleans and takes checkpoints until that is enough, or each gains less than so many times what the
+    /// Runs GC and takes checkpoints until `is_enough` holds, or until a round gains less than `times` what its
     /// checkpoint writes.
     fn clean_until(
         &self,
@@ -466,7 +472,7 @@ impl Core {
         is_enough: impl Fn(&Saving) -> bool,
     ) -> Result<()> {
         for _ in 0..self.pool.count() {
-            // What the background has cleaned comes free with a checkpoint, before more is moved.
+            // Zones that background GC has emptied are freed by a checkpoint, before more blocks are moved.
             if is_enough(saving) || !(saving.cleaned || self.clean_many(saving, times)?) {
                 break;
             }
@@ -475,8 +481,8 @@ impl Core {
         Ok(())
     }
 
-    /// Cleans the most zones, of those that there is room for, that together gain more than so many times what the
-    /// checkpoint after them writes for it; false when no number does.
+    /// Collects as many zones as the headroom allows and as together gain more than `times` what the checkpoint after
+    /// them writes. Returns false if no number of zones does.
     pub(crate) fn clean_many(&self, saving: &mut Saving, times: u64) -> Result<bool> {
         let mut victims = self.victims(saving, Need::Must);
         victims.sort_by_key(|victim| (victim.live, victim.zone));
@@ -500,56 +506,58 @@ impl Core {
         Ok(saving.cleaned)
     }
 
-    /// Blocks that the nodes of an epoch take when they are written, unless it is a long one.
+    /// Blocks that the nodes of an epoch take when they are written, unless the epoch is a long one.
     pub(crate) fn epoch_blocks(&self) -> u64 {
         self.limits.epoch_pages as u64 * u64::from(self.pool.page_blocks())
     }
 
-    /// Blocks of pages that the open metadata zone and those that are free take.
+    /// Blocks for pages in the open metadata zone and in the free zones.
     fn room(&self, saving: &Saving) -> u64 {
         self.room_with(u64::from(saving.lease.as_ref().map_or(0, Lease::free_blocks)))
     }
 
-    /// The same for who does not write metadata himself.
+    /// The same for a caller that does not write metadata itself.
     pub(crate) fn room_now(&self) -> u64 {
         self.room_with(u64::from(self.pool.open_headroom()))
     }
 
-    /// The same with so much room in the open one, less what a checkpoint that is being taken will take of it.
+    /// The same for a given headroom of the open zone. What a running checkpoint still has to write is subtracted.
     fn room_with(&self, open: u64) -> u64 {
         let being_saved = self.pages_being_saved() as u64 * u64::from(self.pool.page_blocks());
         (open + self.pool.free_headroom()).saturating_sub(being_saved)
     }
 
-    /// Blocks for what lives in a zone, and then a checkpoint that writes so many pages of nodes, and what still becomes
-    /// dirty before it, without which that zone is not free.
+    /// Blocks that a GC needs: for the live blocks of its victims, for the checkpoint that frees the victims and
+    /// writes `dirty` pages of nodes, and for pages that become dirty before this checkpoint.
     ///
-    /// More becomes dirty only with more room than that, for an epoch and a half at least; whoever finds less waits.
+    /// More pages become dirty only with more headroom than that, for an epoch and a half at least. A transaction that
+    /// finds less waits.
     pub(crate) fn taken_by_cleaning(&self, saving: &Saving, live: u64, dirty: usize) -> u64 {
         let pages = (dirty + self.until_the_cut()) as u64;
         live + pages * u64::from(self.pool.page_blocks()) + self.written_beside(saving, live)
     }
 
-    /// Pages that may become dirty before the cut although there is little room: by those who are under way. Whoever was
-    /// let pass with a zone and an epoch and a half leaves a zone and half an epoch when all is written: that must do for
-    /// a full zone, for these, and for tables.
+    /// Pages that may become dirty before the cut although the headroom is small: those of transactions under way. A
+    /// transaction that was admitted with headroom for a zone and an epoch and a half leaves a zone and half an epoch
+    /// when all is written. This must suffice for a full zone, for these pages, and for the tables.
     fn until_the_cut(&self) -> usize {
         self.limits.epoch_pages / 4
     }
 
-    /// Blocks for so many pages of nodes, or for as many as may become dirty before a cut.
+    /// Blocks for this number of dirty pages of nodes, or for as many as may become dirty before a cut if that is
+    /// more.
     pub(crate) fn taken_by_nodes(&self, dirty: usize) -> u64 {
         let pages = dirty.max(self.limits.dirty.min(self.limits.epoch_pages)) as u64;
         pages * u64::from(self.pool.page_blocks())
     }
 
-    /// Blocks that a checkpoint writes beside dirty nodes when so many blocks have been moved.
+    /// Blocks that a checkpoint writes beside dirty nodes when `moved` blocks have been moved.
     pub(crate) fn written_beside(&self, saving: &Saving, moved: u64) -> u64 {
         self.tables_written(saving, self.changed_nodes(), moved)
     }
 
-    /// Blocks of tables, and of what says where they are, when so many nodes have changed and so many blocks have
-    /// been moved.
+    /// Blocks of tables and directories that a checkpoint writes when `changed` nodes have changed and `moved` blocks
+    /// have been moved.
     fn tables_written(&self, saving: &Saving, changed: usize, moved: u64) -> u64 {
         let page = u64::from(self.pool.page_blocks());
         let mat_chunks = self.mat.chunks_len().min(changed as u64 + moved / page);
@@ -558,13 +566,13 @@ impl Core {
         (mat_chunks + saving.zit_chunks.len() as u64 + directories.max(DIRECTORY_PAGES)) * page
     }
 
-    /// Free zones that metadata leaves when it grows.
+    /// Free zones that metadata must leave when it grows.
     pub(crate) fn needed_to_grow(&self) -> u32 {
         self.pool.metadata_reserve() + self.count.zones_lacking.load(Ordering::Relaxed)
     }
 
-    /// Finds out whether metadata zones have so much that is dead or not yet written that cleaning need not
-    /// move much for little. After a checkpoint: only then is dead what no epoch needs.
+    /// Finds out whether metadata zones have enough dead or unwritten blocks, so that GC does not move many blocks for
+    /// a small gain. Called after a checkpoint, because only then the blocks are dead that no epoch needs.
     pub(crate) fn measure_garbage(&self, saving: &Saving) {
         let (_, live, dead) = self.closed_garbage();
         let open = u64::from(saving.lease.as_ref().map_or(0, Lease::free_blocks));
@@ -575,7 +583,7 @@ impl Core {
         self.count.is_short_of_zones.store(lacking > 0 && !are_made_up_for, Ordering::Relaxed);
     }
 
-    /// Finds out how much of its zones metadata may leave dead, and how many zones it is to have for that.
+    /// Computes how many blocks of its zones metadata may leave dead, and the number of zones that it needs for that.
     pub(crate) fn balance(&self, saving: &mut Saving) {
         let written =
             [Cause::Data, Cause::Checkpoint].map(|cause| self.leases.traffic().bytes_written(cause));
@@ -587,7 +595,7 @@ impl Core {
         let lives = live[0].saturating_add(live[1]);
         let may_be_dead = saving.balance.for_metadata(live, all.saturating_sub(lives)).min(2 * live[1]);
         self.count.may_be_dead.store(may_be_dead, Ordering::Relaxed);
-        // Beside what is open: that has little of either yet.
+        // The open zone comes on top. It has few live or dead blocks yet.
         let zones = 1 + (live[1].saturating_add(may_be_dead) / zone) as u32;
         let of_zone = zone * u64::from(self.device.geometry().block_size);
         if self.pool.raise_metadata_target(zones, u32::from(saving.balance.may_grow(of_zone))) > 0 {
@@ -595,7 +603,7 @@ impl Core {
         }
     }
 
-    /// Blocks that metadata lives in: nodes, changes of leaves, chunks.
+    /// Blocks of live metadata: nodes, delta records, chunks.
     pub(crate) fn metadata_blocks(&self) -> u64 {
         self.pool.at_one_moment(|moment| self.metadata_blocks_at(&moment))
     }
@@ -606,15 +614,16 @@ impl Core {
         pages * u64::from(self.pool.page_blocks())
     }
 
-    /// Whether nodes of the table that is paid for beforehand are counted apart on this volume.
+    /// Whether this volume counts nodes of the prepaid table separately.
     pub(crate) fn counts_prepaid(&self) -> bool {
         self.info.features & zone::format::FEATURE_PREPAID != 0
     }
 
-    /// Blocks of all nodes, and of those that are not marked as prepaid; none where these are not counted.
+    /// Blocks of all nodes, and of those that are not marked as prepaid. None if this volume does not count them
+    /// separately.
     pub(crate) fn blocks_of_nodes(&self) -> Option<(u64, u64)> {
         let count = |counter: &AtomicI64| counter.load(Ordering::Relaxed).max(0) as u64;
-        // What is made or freed meanwhile is counted twice rather than not at all, if it is not both.
+        // A node that is made or freed meanwhile counts twice rather than not at all, unless both happen to it.
         let (before, nodes, after) =
             (count(&self.count.prepaid), count(&self.count.nodes), count(&self.count.prepaid));
         let prepaid = before.min(after);
@@ -622,9 +631,9 @@ impl Core {
         self.counts_prepaid().then(|| (blocks(nodes), blocks(nodes.saturating_sub(prepaid))))
     }
 
-    /// Whether metadata zones hold so much that is dead that cleaning is worth it: twice what lives there
-    /// while free zones abound, otherwise half of it, or more where what is written says so. The longer a zone waits the
-    /// less has to be moved.
+    /// Whether the dead blocks of metadata zones justify a GC. The limit is twice the live blocks while many zones are
+    /// free. Otherwise it is half of the live blocks, or more if the write rates say so. The longer a zone waits, the
+    /// fewer blocks have to be moved.
     pub(crate) fn cleaning_is_worth_it(&self) -> bool {
         let (_, live, garbage) = self.closed_garbage();
         let zone = u64::from(self.device.geometry().zone_blocks);
@@ -634,14 +643,14 @@ impl Core {
         garbage > (2 * zone).max(bearable)
     }
 
-    /// Whether closed metadata zones together hold a zone's worth that is dead.
+    /// Whether the dead blocks of closed metadata zones together fill a zone.
     pub(crate) fn a_zone_is_dead(&self) -> bool {
         let (_, _, dead) = self.closed_garbage();
         dead >= u64::from(self.device.geometry().zone_blocks)
     }
 
-    /// Moves what lives out of the metadata zone with the least of it; the next checkpoint frees it.
-    /// False when nothing would be gained.
+    /// Moves the live blocks out of the metadata zone that has the fewest of them. The next checkpoint frees the zone.
+    /// Returns false if nothing would be gained.
     pub(crate) fn clean(&self, saving: &mut Saving, need: Need) -> Result<bool> {
         self.writable()?;
         let victims = self.victims(saving, need);
@@ -657,29 +666,29 @@ impl Core {
         saving.cleaned_once.insert(zone, life);
         self.count.is_cleaned.store(true, Ordering::Relaxed);
         match self.clean_zone(saving, zone).map_err(of_full_host) {
-            // What was moved is where it was moved to, and the next checkpoint is to say so; the rest can be moved when
-            // the host has room, or the machine memory.
+            // Moved blocks stay at their new addresses, and the next checkpoint records these. The rest can be moved
+            // when the host has space or the machine has memory again.
             Err(StoreError::NoSpace | StoreError::NoMemory(_)) => {
                 saving.cleaned_once.remove(&zone);
                 self.count.is_cleaned.store(saving.cleaned, Ordering::Relaxed);
                 self.pool.announce(self.taken_by_cleaning(saving, 0, dirty));
                 return Ok(false);
             }
-            cleaned => self.latching("cleaning metadata failed", cleaned)?,
+            cleaned => self.latching("GC of metadata failed", cleaned)?,
         }
         saving.cleaned = true;
         self.pool.announce(self.taken_by_cleaning(saving, 0, dirty));
         Ok(true)
     }
 
-    /// Closed metadata zones whose cleaning gains as much as is asked for.
+    /// Closed metadata zones whose GC gains enough for this urgency.
     fn victims(&self, saving: &Saving, need: Need) -> Vec<MetadataZone> {
         let is_worth_it = |victim: &MetadataZone| {
             victim.dead() >= self.dead_at_least(victim.capacity, need)
-                // One that was cleaned in this life and is still here holds something that cannot be moved.
+                // A zone that was collected in this life and still exists holds something that cannot be moved.
                 && saving.cleaned_once.get(&victim.zone) != Some(&victim.life)
         };
-        // Who asks again until there is nothing left comes to an end only if there is less each time.
+        // A caller that repeats GC until nothing is left ends only if each round leaves less.
         let gains = |victim: &MetadataZone| {
             let cost = self.written_beside(saving, u64::from(victim.live));
             need != Need::Should || u64::from(victim.dead()) > cost
@@ -688,7 +697,7 @@ impl Core {
         victims.filter(|victim| is_worth_it(victim) && gains(victim)).collect()
     }
 
-    /// Blocks that must be dead in a zone of so many for it to be cleaned.
+    /// Blocks that must be dead in a zone of this capacity before it is collected.
     fn dead_at_least(&self, capacity: Blocks, need: Need) -> Blocks {
         let part = match need {
             Need::May => 4,
@@ -713,7 +722,7 @@ impl Core {
         Ok(())
     }
 
-    /// Offers all that was written to a metadata zone, in order.
+    /// Passes all that was written to a metadata zone to `each`, in order.
     fn read_zone(&self, zone: ZoneId, mut each: impl FnMut(Vec<ReadPage>) -> Result<()>) -> Result<()> {
         let page_blocks = self.pool.page_blocks();
         let life = self.pool.entry(zone).life;
@@ -728,8 +737,8 @@ impl Core {
         Ok(())
     }
 
-    /// The pages of some blocks, each by itself when they cannot be read at once. What is not right is asked twice: for
-    /// one failure in passing the zone would stay until the next mount.
+    /// Reads the pages of some blocks, each by itself if they cannot be read at once. A page that is not valid is read
+    /// twice. Otherwise one transient failure would keep the zone until the next mount.
     fn read_pages(&self, at: Address, blocks: Blocks) -> Result<Vec<ReadPage>> {
         let mut bytes = vec![0; blocks as usize * self.device.geometry().block_size as usize];
         let at_once = read_if_there_is(&*self.device, at, &mut bytes)?;
@@ -753,7 +762,7 @@ impl Core {
         Ok(if info.state.has_pointer() { info.pointer } else { info.capacity })
     }
 
-    /// Moves what counts in these pages; leaves' changes that are still where the tables say are packed for
+    /// Moves the live contents of these pages. Delta records that the tables still point to are packed for
     /// [`Core::move_deltas`].
     fn move_pages(
         &self,
@@ -793,7 +802,7 @@ impl Core {
         Ok(())
     }
 
-    /// Packs those changes of leaves in a page that are still where the tables say.
+    /// Packs the delta records of a page that the tables still point to.
     fn pack_deltas(&self, at: Address, page: &[u8], into: &mut Packed<(NodeId, Address)>) -> Result<()> {
         let all = delta::all(page).unwrap_or_default();
         let mut held = self.hold_chunks(&all.iter().map(|delta| delta.node()).collect::<Vec<_>>());
@@ -805,13 +814,13 @@ impl Core {
         Ok(())
     }
 
-    /// Where a node lies, if its changes are there.
+    /// Where a node lies, if its delta record is at `at`.
     fn delta_at(&self, held: &mut HeldChunks, id: NodeId, at: Address) -> Result<Option<Place>> {
         let place = self.find_beside(held, id)?;
         Ok((place.is_delta() && place.at == at).then_some(place))
     }
 
-    /// Writes packed changes of leaves. Their bases may have been moved since they were packed.
+    /// Writes packed delta records. Their base pages may have been moved since they were packed.
     fn move_deltas(
         &self,
         saving: &mut Saving,
@@ -832,9 +841,9 @@ impl Core {
         Ok(())
     }
 
-    /// What a node lies in was copied; if nothing has happened to the node meanwhile, it lies there now.
+    /// Records the new address of a copied node, if the node has not changed meanwhile.
     fn note_moved(&self, id: NodeId, from: Place, to: Place) {
-        // First: from the moment at which the table names the new place, whoever frees the node gives it back.
+        // The copy is counted first: once the table names the new address, a thread that frees the node subtracts it.
         self.pool.add_copy(to.copy());
         match self.mat.replace(id, from, to) {
             Replaced::Not => self.pool.remove_copy(to.copy()),
@@ -843,7 +852,7 @@ impl Core {
         }
     }
 
-    /// Chunks and directory pages are written anew by the next checkpoint.
+    /// The next checkpoint rewrites chunks and directory pages.
     fn move_at_next_checkpoint(&self, saving: &mut Saving, at: Address, header: &PageHeader) {
         let number = header.id.get();
         if header.kind == PageKind::MatChunk as u8 && self.mat.chunk(number).address == at {
@@ -853,7 +862,7 @@ impl Core {
         }
     }
 
-    /// If a ZIT chunk or a directory page lies there: memory has all that they say.
+    /// Marks a ZIT chunk or a directory page at this address for the next checkpoint. Memory has all its contents.
     fn save_from_memory(&self, saving: &mut Saving, at: Address) {
         if let Some(number) = saving.zit_chunks.iter().position(|place| place.address == at) {
             self.pool.save_chunk(number as u64);
@@ -862,7 +871,7 @@ impl Core {
         }
     }
 
-    /// Offers ids that nobody uses to new nodes.
+    /// Makes unused ids available to new nodes.
     pub(crate) fn harvest_ids(&self) -> Result<bool> {
         let _saving = self.saving.lock();
         let Some(number) = self.mat.chunk_to_harvest() else { return Ok(false) };

@@ -1,12 +1,13 @@
 use super::*;
 
-/// What living data and metadata move when so much may be dead of each, by the approximation that the share is made for.
+/// Blocks that GC of data and metadata moves with these dead blocks of each, by the approximation that the share is
+/// based on.
 fn moved(written: [f64; 2], live: [u64; 2], dead: [f64; 2]) -> f64 {
     (0..2).map(|index| written[index] * live[index] as f64 / (2.0 * dead[index])).sum()
 }
 
 #[test]
-fn no_other_share_has_less_moved() {
+fn no_other_share_moves_fewer_blocks() {
     for (bytes, live, spare) in [
         ([4096, 3900], [778_000, 17_000], 220_000),
         ([4096, 1500], [158_000, 4_000], 60_000),
@@ -19,32 +20,32 @@ fn no_other_share_has_less_moved() {
         let of = |metadata: f64| moved(written, live, [spare as f64 - metadata, metadata]);
         for share in 1..100 {
             let other = spare as f64 * f64::from(share) / 100.0;
-            assert!(of(best) <= of(other) * 1.0001, "{other} of {spare} would be better than {best}");
+            assert!(of(best) <= of(other) * 1.0001, "{other} of {spare} is better than {best}");
         }
     }
 }
 
 #[test]
-fn what_is_not_written_any_more_is_forgotten() {
+fn old_writes_lose_their_weight() {
     let mut balance = Balance::default();
     balance.look([0, 1 << 30]);
     let share = |balance: &Balance| balance.for_metadata([100_000, 1_000], 10_000);
-    assert_eq!(share(&balance), 5_000, "half, where nobody writes data");
+    assert_eq!(share(&balance), 5_000, "half if no data is written");
     (1..1000).for_each(|times| balance.look([times << 20, 1 << 30]));
-    assert!(share(&balance) < 10, "nothing, where nobody writes metadata");
+    assert!(share(&balance) < 10, "nothing if no metadata is written");
 }
 
 #[test]
-fn nothing_is_left_where_nothing_is_spare() {
+fn the_share_is_empty_without_dead_blocks() {
     let mut balance = Balance::default();
     balance.look([1, 1]);
     assert_eq!(balance.for_metadata([0, 0], 0), 0);
     assert_eq!(Balance::default().for_metadata([5, 5], 9), 0);
 }
 
-/// Data loses a zone at a time: not before as much has been written as one takes.
+/// Data loses one zone at a time, and only after as many bytes have been written as a zone takes.
 #[test]
-fn the_share_grows_when_as_much_has_been_written() {
+fn the_share_grows_when_a_zone_has_been_written() {
     let mut balance = Balance::default();
     balance.look([99, 0]);
     assert!(!balance.may_grow(100));

@@ -1,9 +1,9 @@
-//! Looking closer at zones of metadata before somebody is refused: what the changes of leaves there really take.
+//! Counting the delta records of metadata zones exactly before a transaction is refused.
 //!
-//! Cleaning counts them from above, because the table of zones knows how many there are and not how large. Looking reads
-//! each zone once in its life and moves nothing; what it finds can only become less, because nothing is added to a zone
-//! that is closed, and what is left of changes that were packed in order takes no more pages. Zones that could not be cleaned
-//! whatever is found there are not read.
+//! The zone table has the number of delta records in a zone, but not their sizes, so GC uses an upper bound for their
+//! size. An exact count reads each zone once in its life and moves nothing. The result stays an upper bound, because
+//! nothing is added to a closed zone, and the live rest of records that were packed in order takes no more pages.
+//! Zones that GC would not collect with any result are not read.
 
 use rt::sync::atomic::Ordering;
 
@@ -14,9 +14,10 @@ use crate::format::PageKind;
 use crate::types::Result;
 
 impl Core {
-    /// Reads zones whose changes of leaves are counted as if each took the most that it may: what is written all over in
-    /// single blocks leaves small ones, of which a page holds many, and a zone that is taken for full is never cleaned.
-    /// Whether there was any. Under the checkpoint lock; once for each life of a zone.
+    /// Reads zones whose delta records are counted with the maximal size. Overwrites of single blocks all over a file
+    /// leave small records, of which a page holds many. A zone that is counted as full is never collected. Returns
+    /// whether there was any such zone. The caller holds the checkpoint lock. Each zone is read once in each of its
+    /// lives.
     pub(crate) fn look_closer(&self) -> Result<bool> {
         let in_page = delta::in_page_at_most(self.page_size());
         let zones = self.pool.with_uncounted_deltas(in_page, |capacity, live| {
@@ -31,7 +32,7 @@ impl Core {
                             self.pack_deltas(*at, page, &mut packed)?;
                         }
                         (Some(_), Some(_)) => {}
-                        // It may be such a page.
+                        // It may be a page of delta records.
                         _ => full += 1,
                     }
                 }
@@ -43,14 +44,15 @@ impl Core {
         Ok(!zones.is_empty())
     }
 
-    /// Whether metadata may not grow, because so much lives in its zones that cleaning would move much for little.
+    /// Whether metadata may not grow, because its zones have so many live blocks that GC would move many for a small
+    /// gain.
     pub(crate) fn lacks_zones(&self) -> bool {
         let are_lacking = self.count.zones_lacking.load(Ordering::Relaxed) > 0;
         are_lacking && self.pool.free_or_outstanding() < self.needed_to_grow()
     }
 
-    /// Before a transaction is refused because metadata lacks zones: counts the live blocks of metadata zones closer. Whether
-    /// the transaction may try again. No lock of the trees is held.
+    /// Counts the delta records of metadata zones exactly, before a transaction is refused because metadata lacks
+    /// zones. Returns whether the transaction may try again. The caller holds no lock of the trees.
     pub(crate) fn look_before_refusing(&self) -> Result<bool> {
         // Another thread may have counted before, or a zone may have become free.
         if self.lacks_zones() {
