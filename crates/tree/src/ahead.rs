@@ -1,18 +1,18 @@
-//! Nodes that many keys need, read together.
+//! Prefetch: the nodes that many keys need, read together.
 //!
-//! Who knows what he will look up says so: a replay all keys that the next records change, garbage collection those by
-//! which a victim's entries are looked up. Otherwise each look-up waits for its own leaf, and a device that could read a
-//! hundred at once, or an arm that could pass over all of them, is asked for one after the other.
+//! A caller that knows its next look-ups announces them: a replay announces all keys that the next records change, and
+//! GC announces the keys of a victim's entries. Otherwise each look-up waits for its own leaf, and the device gets one
+//! request after the other. It could serve a hundred requests at once, or its arm could pass over all of them.
 //!
-//! All keys go down their trees at the same time, a level with each turn. In a turn the nodes that are missing are
-//! gathered with the trees' locks held for the walk only; then the chunks of the MAT that say where they lie are read,
-//! and then the nodes, each in the order in which they lie, and no more at once than [`AT_ONCE`] pages.
+//! All keys go down their trees at the same time, one level in each turn. A turn collects the missing nodes and holds
+//! the trees' locks only for the walk. Then it reads the chunks of the MAT that have their places, and then the nodes,
+//! each in the order of their addresses. It reads no more than [`AT_ONCE`] pages at once.
 //!
-//! It is a hint: what cannot be read, or is not what it should be, is passed over and latches nothing. Whoever needs it
-//! comes to it by himself, asks twice, and says what is wrong. So nothing that a replay concludes depends on it.
+//! A prefetch is a hint. It skips a page that cannot be read or is not valid, and never shuts the volume down. A later
+//! look-up reads such a page itself, twice if needed, and reports the error. So a replay never depends on a prefetch.
 //!
-//! Nor does it take memory from anybody: it is read into pages that are free or that the system has more of, and what is
-//! held of it is let go before somebody is told that there is none ([`crate::memory`]).
+//! Nor does a prefetch take memory from others. It reads into pages that are free or that the system can add. The
+//! pages it holds are released before a caller gets an error for lack of memory ([`crate::memory`]).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,28 +29,29 @@ use crate::memory::Reading;
 use crate::store::Store;
 use crate::types::{Bytes, Group, NodeId, Op, Result, StoreError, Table};
 
-/// Bytes that are read at once, at most, and pages.
+/// Bytes, and pages, that are read at once, at most.
 const AT_ONCE_BYTES: usize = 4 << 20;
 const AT_ONCE: usize = 256;
-/// Bytes of nodes that a replay reads before it needs them, at most: the leaves among them, which are half of them at
-/// least where there are many, will be dirty and in memory anyway.
+/// Bytes of nodes that a replay prefetches, at most. The leaves among them will be dirty and in memory anyway. They
+/// are at least half of the nodes in a large tree.
 const REPLAY_BYTES: usize = 32 << 20;
-/// The part of the cache that nodes may fill which nobody holds, and how many keys are looked at together for that.
+/// The fraction of the cache that prefetched nodes may fill while they are held, and the number of keys that are
+/// examined together for that.
 const CACHE_SHARE: usize = 4;
 const KEYS: usize = 1024;
-/// Turns after which nobody goes further down: no tree has so many levels.
+/// Turns after which the descent ends. No tree has this many levels.
 const TURNS: usize = 16;
 
 /// A key as it is in its group's tree.
 pub(crate) type Key = (Group, Bytes);
 
-/// Chunks of the MAT that stay in memory for as long as this does.
+/// Chunks of the MAT that stay in memory while this value exists.
 pub(crate) type HeldChunks = Vec<Arc<PageBuffer>>;
 
 impl Store {
-    /// Reads what is missing on the way to the first of these keys, all at the same time: who looks them up next waits
-    /// for none of it. Returns how many keys that were, which depends on the cache. Best in order, group by group. A
-    /// hint: what cannot be read is found by who needs it.
+    /// Reads the missing nodes on the paths to the first of these keys, all at the same time, so that later look-ups
+    /// do not wait for them. Returns the number of keys, which depends on the cache. Best in order, group by group. A
+    /// hint: a later look-up reads what cannot be read here.
     pub fn read_ahead_of(&self, table: Table, keys: impl Iterator<Item = (Group, Bytes)>) -> usize {
         let most = (self.core.cache.limit() / CACHE_SHARE).clamp(1, KEYS);
         let keys: Vec<Key> = keys.take(most).map(|(group, key)| (group, tree_key(table, &key))).collect();
@@ -61,8 +62,8 @@ impl Store {
 }
 
 impl Core {
-    /// Reads the nodes on the way to the keys that the first of these records change, as far as they are not in memory;
-    /// of how many records. What was read stays there for as long as it is held.
+    /// Reads the missing nodes on the paths to the keys that the first of these records change. Returns the number of
+    /// records. The nodes stay in memory while `held` has them.
     pub(crate) fn read_for_replay(&self, records: &[(Lsn, Vec<Op>)], held: &mut Vec<Arc<Node>>) -> usize {
         let most = REPLAY_BYTES / self.page_size() / 2;
         let (mut keys, mut count) = (BTreeSet::new(), 0);
@@ -71,7 +72,7 @@ impl Core {
                 break;
             }
             count += 1;
-            // A record that is not so ends the replay.
+            // A record that breaks these limits ends the replay.
             if self.sizes_are_right(ops) {
                 keys.extend(ops.iter().filter_map(key_of));
             }
@@ -80,7 +81,7 @@ impl Core {
         count
     }
 
-    /// Reads what is missing on the way to these keys.
+    /// Reads the missing nodes on the paths to these keys.
     fn read_ways(&self, mut keys: Vec<Key>, held: &mut Vec<Arc<Node>>) {
         for _ in 0..TURNS {
             let mut missing = BTreeSet::new();
@@ -102,7 +103,7 @@ impl Core {
         }
     }
 
-    /// Reads these nodes, as far as that is possible.
+    /// Reads these nodes as far as possible.
     fn read_missing(&self, ids: &[NodeId], held: &mut Vec<Arc<Node>>) {
         let mut wanted = Vec::with_capacity(ids.len());
         for ids in ids.chunks(self.pages_at_once()) {
@@ -110,7 +111,7 @@ impl Core {
             wanted.extend(self.not_in_memory(ids));
         }
         wanted.sort_unstable_by_key(|(_, place, _)| place.whole_page());
-        // With a node there may be a page of its changes.
+        // Each node may have a page of delta records beside its base page.
         for wanted in wanted.chunks(self.pages_at_once() / 2) {
             let nodes = self.read_nodes(wanted, Reading::Ahead).into_iter();
             for (node, &(id, place, chunk)) in nodes.zip(wanted) {
@@ -120,8 +121,8 @@ impl Core {
         }
     }
 
-    /// Keeps in memory, and reads at once where they are not there, the chunks that say where these nodes lie: for so
-    /// many nodes at most as pages are read at once.
+    /// Holds the chunks with the places of these nodes in memory, and reads the missing ones at once. The number of
+    /// nodes is at most the number of pages that are read at once.
     pub(crate) fn hold_chunks(&self, ids: &[NodeId]) -> HeldChunks {
         let in_chunk = |id: &NodeId| match self.mat.find(*id) {
             Found::InChunk(number) => Some(number),
@@ -154,7 +155,7 @@ impl Core {
         held
     }
 
-    /// Where a node lies. What is held makes room for its chunk, where there is no other memory for that.
+    /// Where a node lies. The held chunks are released for its chunk if there is no other memory.
     pub(crate) fn find_beside(&self, held: &mut HeldChunks, id: NodeId) -> Result<Place> {
         let found = match self.find(id) {
             Err(StoreError::NoMemory(_)) if !held.is_empty() => {

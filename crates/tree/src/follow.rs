@@ -1,17 +1,16 @@
-//! Leaves that are needed one after the other, several of which are read at once.
+//! Readahead for walks through a tree: several leaves are read at once.
 //!
-//! A walk that does not find its leaf in memory says which leaves are next to it. Where the leaf is one that was next
-//! to an earlier one, whoever walks goes through the tree in its order (a listing, or files in the order in which they
-//! were made), and the next ones are read with it, at the same time.
+//! A walk that misses its leaf in memory names the leaves behind it. If the leaf was itself named by an earlier walk,
+//! the walk goes through the tree in order (a listing, or files in the order in which they were made). Then the next
+//! leaves are read with it, at the same time.
 //!
-//! The first of those that were read with it *leads*, and so does each that is [`FOLLOWING`] behind one that does:
-//! whoever comes to it goes on, and asks for the ones behind. They are read in the background ([`Follow::take_asked`])
-//! while the walker is busy with those that are there, a few at a time and many ahead. Where nobody reads in the
-//! background, he comes to one that is not there and reads several again.
+//! The first leaf that was read ahead *leads*, and so does each leaf that is [`FOLLOWING`] behind a leading one. A
+//! walk that reaches a leading leaf requests the leaves further behind. They are read in the background
+//! ([`Follow::take_asked`]) while the walk is busy with the leaves in memory, a few at a time and many in advance. If
+//! no background reader exists, the walk reaches a missing leaf and reads several again.
 //!
-//! Expectations and requests are few, for all trees together, and a new one takes the place of the oldest: one that is
-//! forgotten costs a read. They are hints: nothing depends on them, and what cannot be read ahead is left to whoever
-//! needs it.
+//! All trees share a small number of expectations and requests, and a new one replaces the oldest. A lost one costs a
+//! read. They are hints: nothing depends on them, and a leaf that cannot be read ahead is read when it is needed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,15 +21,16 @@ use smallvec::SmallVec;
 
 use crate::types::NodeId;
 
-/// Leaves that a walk names, of which all but the last are read with the one that is missing.
+/// Leaves that a walk names. All but the last are read with the missing one.
 pub(crate) const FOLLOWING: usize = 8;
-/// Leaves that are asked for at a leading one, at most: all but as many as were read with one are there already.
+/// Leaves that are requested at a leading one, at most. Those that were read with the missing leaf are in memory
+/// already.
 const ASKED: usize = 4 * FOLLOWING;
-/// The part of the cache that they may take.
+/// The fraction of the cache that they may take.
 const SHARE: usize = 32;
 /// Requests that wait.
 const REQUESTS: usize = 4;
-/// Walks that go on at the same time, with those in between that do not.
+/// Walks in order that can go on at the same time, including unrelated look-ups between their steps.
 const EXPECTED: usize = 32;
 /// No node: ids begin with 1.
 const NOTHING: u64 = 0;
@@ -38,15 +38,15 @@ const NOTHING: u64 = 0;
 /// The leaves behind one, in the order of the tree.
 pub(crate) type Following = SmallVec<[NodeId; FOLLOWING]>;
 
-/// Tells whoever reads in the background that there is a request.
+/// Wakes the background reader because there is a request.
 pub(crate) type Wake = Arc<dyn Fn() + Send + Sync>;
 
-/// How many leaves to ask for with a cache of so many pages.
+/// How many leaves to request with a cache of this size.
 pub(crate) fn asked(cache_pages: usize) -> usize {
     (cache_pages / SHARE).clamp(FOLLOWING, ASKED)
 }
 
-/// The leaves that come next if somebody goes on.
+/// The leaves that a walk in order needs next.
 #[derive(Default)]
 pub(crate) struct Follow {
     expected: [AtomicU64; EXPECTED],
@@ -56,7 +56,7 @@ pub(crate) struct Follow {
 }
 
 impl Follow {
-    /// What to read with a leaf that is not in memory.
+    /// The leaves to read together with a leaf that is not in memory.
     pub(crate) fn with<'f>(&self, id: NodeId, following: &'f [NodeId]) -> &'f [NodeId] {
         let is_expected = |slot: &AtomicU64| {
             slot.compare_exchange(id.0, NOTHING, Ordering::Relaxed, Ordering::Relaxed).is_ok()
@@ -72,12 +72,12 @@ impl Follow {
         ahead
     }
 
-    /// Somebody reads in the background from now on.
+    /// Sets the background reader.
     pub(crate) fn set_reader(&self, wake: Wake) {
         *self.reader.write() = Some(wake);
     }
 
-    /// Somebody has come to a leading leaf. A tree's lock may be held.
+    /// Requests the leaves behind a leading one. The caller may hold a tree's lock.
     pub(crate) fn ask(&self, following: Following) {
         let reader = self.reader.read();
         let Some(wake) = reader.as_ref().filter(|_| !following.is_empty()) else { return };
@@ -90,7 +90,7 @@ impl Follow {
         wake();
     }
 
-    /// What to read next.
+    /// The leaves to read next.
     pub(crate) fn take_asked(&self) -> Option<Following> {
         self.asked.lock().pop_front()
     }
@@ -108,7 +108,7 @@ mod tests {
     fn who_goes_on_finds_the_next_leaves_and_who_does_not_reads_one() {
         let follow = Follow::default();
         assert_eq!(follow.with(NodeId(1), &following(2, 8)), []);
-        // Others in between.
+        // Unrelated look-ups in between.
         for other in 0..20 {
             assert_eq!(follow.with(NodeId(1000 + 50 * other), &following(1001 + 50 * other, 8)), []);
         }
@@ -122,7 +122,7 @@ mod tests {
     fn requests_are_few_and_made_only_where_somebody_reads() {
         let (follow, woken) = (Follow::default(), Arc::new(AtomicUsize::new(0)));
         follow.ask(following(1, 8).into());
-        assert_eq!(follow.take_asked(), None, "nobody reads");
+        assert_eq!(follow.take_asked(), None, "there is no background reader");
         let wakes = woken.clone();
         follow.set_reader(Arc::new(move || {
             wakes.fetch_add(1, Ordering::Relaxed);

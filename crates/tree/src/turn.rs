@@ -1,23 +1,24 @@
-//! The checkpoint lock, and waiting for less than its release.
+//! The checkpoint lock, and a wait that ends before its release.
 //!
-//! Whoever takes a checkpoint, writes nodes out or cleans holds it throughout, and works with what it guards. From a
-//! checkpoint's cut on nothing that it writes is dirty any more: who only waits until less is dirty goes on then, and
-//! not when all of it is on the device. So cuts and releases are both counted, and [`Turn::wait`] waits for either.
+//! A thread that takes a checkpoint, writes nodes out or runs GC holds the lock throughout, and works with the data
+//! that it guards. From the cut of a checkpoint on, the nodes that it writes are no longer dirty. A thread that only
+//! waits for fewer dirty nodes goes on at the cut, not when all nodes are on the device. So cuts and releases are both
+//! counted, and [`Turn::wait`] waits for either.
 //!
-//! The count's own lock is a leaf.
+//! The lock of the count is a leaf: no other lock is taken under it.
 
 use std::ops::{Deref, DerefMut};
 
 use rt::sync::{Condvar, Mutex, MutexGuard};
 
-/// A lock whose holder may let some of those who wait pass.
+/// A lock whose holder may let waiting threads go on.
 pub(crate) struct Turn<T> {
     held: Mutex<T>,
     passed: Mutex<u64>,
     changed: Condvar,
 }
 
-/// The lock is held. Fields are dropped in this order: it is free when that is counted.
+/// The guard. Its fields are dropped in this order, so the lock is free when the release is counted.
 pub(crate) struct Held<'t, T> {
     guard: MutexGuard<'t, T>,
     _release: Release<'t, T>,
@@ -30,29 +31,29 @@ impl<T> Turn<T> {
         Turn { held: Mutex::new(value), passed: Mutex::new(0), changed: Condvar::new() }
     }
 
-    /// Waits until nobody else has it.
+    /// Waits until no other thread holds the lock.
     pub(crate) fn lock(&self) -> Held<'_, T> {
         Held { guard: self.held.lock(), _release: Release(self) }
     }
 
-    /// Takes it unless somebody has it.
+    /// Takes the lock unless another thread holds it.
     pub(crate) fn try_lock(&self) -> Option<Held<'_, T>> {
         self.held.try_lock().map(|guard| Held { guard, _release: Release(self) })
     }
 
-    /// How often the lock was released, or its holder let others pass.
+    /// How often the lock was released, or its holder let waiting threads go on.
     pub(crate) fn passed(&self) -> u64 {
         *self.passed.lock()
     }
 
-    /// Those who wait look again.
+    /// Lets the waiting threads check their condition again.
     pub(crate) fn pass(&self) {
         *self.passed.lock() += 1;
         self.changed.notify_all();
     }
 
-    /// Waits until it has been released or passed since it was `seen`. To be called only after the lock was found
-    /// taken since then: nobody else would end this.
+    /// Waits until the count differs from `seen`. The caller must have found the lock taken since it read `seen`.
+    /// Otherwise no thread would end the wait.
     pub(crate) fn wait(&self, seen: u64) {
         let mut passed = self.passed.lock();
         while *passed == seen {
