@@ -1,13 +1,13 @@
-//! Nodes and chunks in memory, bounded.
+//! Nodes in memory, within a limit.
 //!
-//! A [`Node`] is found by its id for as long as it is here. It stays while it is dirty, and while anybody else holds it:
-//! a transaction that pinned it. So dirty nodes are never evicted from here; they must be written first (`checkpoint`).
-//! Among the rest a clock decides.
+//! A [`Node`] in the cache is found by its id. It stays while it is dirty, and while a transaction or a reader holds a
+//! reference to it. So the cache never evicts dirty nodes; a checkpoint must write them first (`checkpoint`). A clock
+//! selects a victim among the other nodes.
 //!
-//! The limit counts pages: of each node one, and one for its contents at the cut while a checkpoint has to write these,
-//! they were changed since, and they are kept as a page. It can be exceeded by what is pinned or dirty, which admission
-//! bounds; contents kept as changes take an eighth of a page at most and are not counted, nor are those that the
-//! checkpoint has in hand.
+//! The limit counts pages: one for each node, and one for its frozen contents. A node has these if it was changed
+//! after the cut of a running checkpoint that still has to write it. Pinned and dirty nodes can exceed the limit, and
+//! admission bounds their number. Contents frozen as changes take an eighth of a page at most and are not counted.
+//! Neither are those that the checkpoint has already taken to write.
 
 use std::sync::Arc;
 
@@ -22,49 +22,50 @@ use crate::types::{Bytes, Epoch, NodeId};
 use pool::Lsn;
 
 const SHARDS: usize = 16;
-/// Ids of nodes that have gone, beyond those of as many as are here, before the ring is made anew.
+/// Ids of removed nodes that the ring may contain, beyond the number of present nodes, before it is rebuilt.
 const RING_SLACK: usize = 64;
-/// Pages that are kept for copies: about as many as a checkpoint writes at once.
+/// Unused pages that are retained for copies: about as many as a checkpoint writes at once.
 const SPARE: usize = 64;
 
-/// One node, at most once in memory. What a walk looks at lies together, also in [`NodeState`].
+/// One node, at most once in memory. The fields that a walk reads lie together, also in [`NodeState`].
 #[repr(C)]
 pub(crate) struct Node {
     pub(crate) id: NodeId,
     /// Used since the clock last passed.
     recent: AtomicBool,
-    /// Read ahead, and whoever comes first asks for what follows.
+    /// The node was read ahead, and the first walk that reaches it requests the leaves behind it.
     leads: AtomicBool,
     pub(crate) state: RwLock<NodeState>,
 }
 
-/// What is known of a node. Changed only under its group's write lock, or by whoever holds the checkpoint lock: `frozen`
-/// and `taken` when he takes what he writes, `taken`, `dirty`, `base` and `changes` when it has been written.
+/// The state of a node. It changes only under its group's write lock, or under the checkpoint lock. The holder of the
+/// checkpoint lock changes `frozen` and `taken` when it takes the contents to write, and `taken`, `dirty`, `base` and
+/// `changes` when they have been written.
 #[repr(C)]
 pub(crate) struct NodeState {
     /// The newest contents.
     pub(crate) page: Arc<Page>,
     /// The epoch in which the newest contents were last changed, unless they have been written since.
     pub(crate) dirty: Option<Epoch>,
-    /// The checkpoint has in hand what it writes, and the contents were not changed since the cut.
+    /// A checkpoint is writing these contents, and they were not changed since its cut.
     pub(crate) taken: bool,
     /// No longer part of the tree in the running epoch.
     pub(crate) freed: bool,
-    /// What it weighs among those that the running epoch has made dirty, if it is one of them.
+    /// The weight with which the node is counted among those that the running epoch has made dirty.
     pub(crate) counted: Weight,
-    /// The contents at the last cut, when they were changed after it and not yet written.
+    /// The contents at the last cut, if they were changed after it and not yet written.
     pub(crate) frozen: Option<Frozen>,
     /// How the newest contents may differ from the page that was last written whole.
     pub(crate) changes: Changes,
-    /// The LSN of that page; none when there is none.
+    /// The LSN of that page. None if there is no such page.
     pub(crate) base: Option<Lsn>,
 }
 
-/// What a checkpoint still has to write of a node that has been changed since its cut.
+/// The part of a node that a checkpoint still has to write although the node has been changed since its cut.
 pub(crate) enum Frozen {
     /// The contents.
     Page(Arc<Page>),
-    /// Of a leaf: its changes as they are stored, but for the epoch.
+    /// The changes of a leaf as they are stored, without the epoch.
     Changes(Bytes),
 }
 
@@ -96,7 +97,7 @@ impl Node {
         )
     }
 
-    /// A node that was read: these changes to the page with this LSN.
+    /// A node that was read: `changes` to the page with the LSN `base`.
     pub(crate) fn read(id: NodeId, page: Page, changes: Changes, base: Lsn) -> Arc<Node> {
         let (page, base) = (Arc::new(page), Some(base));
         Node::of(
@@ -123,24 +124,24 @@ impl Node {
         })
     }
 
-    /// Whether something of it was never written. A checkpoint that failed leaves nodes like this to nobody, and what
-    /// is on the device of them is of an earlier time.
+    /// Whether a part of the node was never written. After a failed checkpoint no list names such nodes, and the
+    /// device has an earlier version of them.
     fn is_dirty(&mut self) -> bool {
         let state = self.state.get_mut();
         state.dirty.is_some() || state.frozen.is_some()
     }
 
-    /// To be called before anybody finds it.
+    /// Marks the node as leading. Called before any thread can find it.
     pub(crate) fn set_leading(&self) {
         self.leads.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it leads; afterwards no more.
+    /// Whether the node leads. Resets the mark.
     pub(crate) fn take_leading(&self) -> bool {
         self.leads.load(Ordering::Relaxed) && self.leads.swap(false, Ordering::Relaxed)
     }
 
-    /// The newest contents, which stay as they are for as long as this is held.
+    /// The newest contents, which do not change while the guard is held.
     pub(crate) fn look(&self) -> RwLockReadGuard<'_, NodeState> {
         self.state.read()
     }
@@ -151,15 +152,15 @@ impl Node {
     }
 }
 
-/// Pages that nobody needs any more, for copies of others: who copies and who drops are different threads, and the
-/// memory would go from one to the other and back through the allocator's locks.
+/// Unused pages for later copies. The threads that copy and the threads that drop pages differ, and memory would
+/// otherwise move between them through the allocator's locks.
 #[derive(Default)]
 pub(crate) struct Spare {
     pages: Mutex<Vec<Page>>,
 }
 
 impl Spare {
-    /// A page for changes: `shared` itself if nobody else holds it, otherwise a copy in its place.
+    /// A page that may be changed: `shared` itself if it has no other reference, otherwise a copy in its place.
     pub(crate) fn own<'p>(&self, shared: &'p mut Arc<Page>) -> &'p mut Page {
         if Arc::get_mut(shared).is_none() {
             let spare = self.pages.lock().pop();
@@ -171,13 +172,13 @@ impl Spare {
         Arc::make_mut(shared)
     }
 
-    /// Drops all that are kept; whether there were any.
+    /// Drops all unused pages. Returns whether there were any.
     pub(crate) fn clear(&self) -> bool {
         let pages = std::mem::take(&mut *self.pages.lock());
         !pages.is_empty()
     }
 
-    /// Keeps a page if it was the caller's alone.
+    /// Retains a page if the caller has the only reference.
     pub(crate) fn give(&self, page: Arc<Page>) {
         let Some(page) = Arc::into_inner(page) else { return };
         let mut pages = self.pages.lock();
@@ -190,7 +191,7 @@ impl Spare {
 #[derive(Default)]
 struct Shard {
     nodes: FxHashMap<NodeId, Arc<Node>>,
-    /// The ids in `nodes`, and some that have gone; the hand walks over them.
+    /// The ids in `nodes`, and some of removed nodes. The clock hand walks over them.
     ring: Vec<NodeId>,
     hand: usize,
 }
@@ -198,7 +199,7 @@ struct Shard {
 /// All nodes in memory.
 pub(crate) struct Cache {
     shards: Vec<Mutex<Shard>>,
-    /// Pages that may be here.
+    /// The limit in pages.
     limit: usize,
     pages: AtomicUsize,
 }
@@ -213,12 +214,12 @@ impl Cache {
         &self.shards[(id.0 ^ (id.0 >> 7)) as usize % SHARDS]
     }
 
-    /// Pages that may be here.
+    /// The limit in pages.
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Pages that are here.
+    /// Pages in the cache.
     pub(crate) fn pages(&self) -> usize {
         self.pages.load(Ordering::Relaxed)
     }
@@ -232,8 +233,8 @@ impl Cache {
         Some(Arc::clone(node))
     }
 
-    /// Adds a node that was read, unless one is there already or `current` (asked under the shard's
-    /// lock) says that what was read is no longer the newest. Returns what is there afterwards.
+    /// Adds a node that was read, unless the cache has it already or `current` (called under the shard's lock) says
+    /// that the contents are no longer the newest. Returns the node that is in the cache afterwards.
     pub(crate) fn insert_read(&self, node: Arc<Node>, current: impl FnOnce() -> bool) -> Option<Arc<Node>> {
         let mut shard = self.shard(node.id).lock();
         if let Some(there) = shard.nodes.get(&node.id) {
@@ -246,7 +247,7 @@ impl Cache {
         Some(node)
     }
 
-    /// Adds a new node in place of whatever had its id.
+    /// Adds a new node in place of an old one with the same id.
     pub(crate) fn insert_new(&self, node: Arc<Node>) {
         let mut shard = self.shard(node.id).lock();
         if shard.nodes.remove(&node.id).is_some() {
@@ -261,20 +262,20 @@ impl Cache {
         }
     }
 
-    /// Drops a few nodes that nobody uses, of each shard; whether there were any.
+    /// Drops a few unused nodes of each shard. Returns whether there were any.
     pub(crate) fn shrink(&self) -> bool {
         let dropped: usize = self.shards.iter().map(|shard| self.evict(&mut shard.lock())).sum();
         dropped > 0
     }
 
-    /// A node that is here may have a second page from now on.
+    /// Counts the page of a node's frozen contents.
     pub(crate) fn add_frozen(&self, frozen: &Frozen) {
         if matches!(frozen, Frozen::Page(_)) {
             self.pages.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// It has no more.
+    /// Counts it no longer.
     pub(crate) fn drop_frozen(&self, frozen: &Frozen) {
         if matches!(frozen, Frozen::Page(_)) {
             self.pages.fetch_sub(1, Ordering::Relaxed);
@@ -293,7 +294,7 @@ impl Cache {
         shard.nodes.insert(node.id, node);
     }
 
-    /// Drops up to two nodes of this shard that nobody uses: the clock goes round twice at most.
+    /// Drops up to two unused nodes of this shard. The clock goes round twice at most.
     fn evict(&self, shard: &mut Shard) -> usize {
         let mut dropped = 0;
         for _ in 0..shard.ring.len() * 2 {

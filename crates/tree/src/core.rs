@@ -1,4 +1,4 @@
-//! What all parts of the store share.
+//! The state that all parts of the store share.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
@@ -17,24 +17,24 @@ use crate::mat::{ChunkPlace, Mat};
 use crate::turn::Turn;
 use crate::types::{Bytes, Group, NodeId, Reserve, Result, StoreError};
 
-/// The store's user during its life: hands over what checkpoints carry for it.
+/// The user of the store. It supplies the bytes that checkpoints carry for it.
 ///
-/// Called while a checkpoint is being taken: takes only locks of its own and never calls the store.
+/// Called while a checkpoint is taken. An implementation takes only its own locks and never calls the store.
 pub trait Client: Send + Sync {
-    /// Bytes for the record of a checkpoint whose cut is behind this transaction. What they cover may be more than the
-    /// cut, never less. Whatever was appended before they are asked for is durable before the record is, and so are
-    /// the tables as they are at the cut: what these say by themselves need not be said again.
+    /// Bytes for the record of a checkpoint whose cut is at this transaction. They may cover transactions after the
+    /// cut, but must cover all before it. All data appended before this call is durable before the record is. So are
+    /// the tables as they are at the cut, so the bytes need not repeat what the tables contain.
     fn checkpoint_bytes(&self, cut: Lsn) -> Bytes;
 }
 
-/// Says whether there is space for trees to grow.
+/// Decides whether there is space for trees to grow.
 pub trait Growth: Send + Sync {
-    /// Whether there is space at this moment for the nodes that transactions have asked for and not made yet. Called
-    /// under the lock of the zone table: takes only leaf locks and never calls the store.
+    /// Whether there is space at this moment for the nodes that transactions have reserved and not made yet. Called
+    /// under the lock of the zone table. An implementation takes only leaf locks and never calls the store.
     fn may_grow(&self, moment: &Moment<'_>, asked: u64) -> bool;
 }
 
-/// What `mkfs` decided and nobody changes.
+/// Properties that `mkfs` decided and that never change.
 #[derive(Clone, Debug)]
 pub struct VolumeInfo {
     /// The volume's identity.
@@ -49,21 +49,20 @@ pub struct VolumeInfo {
     pub created_ns: i64,
     /// Its incompatible features ([`zone::format::FEATURES`]).
     pub features: u64,
-    /// What the store's user keeps from data.
+    /// The space that the store's user reserves and data cannot take.
     pub reserve: Reserve,
     /// Keys the hashes of names.
     pub secret: [u8; 16],
 }
 
-/// One tree: the nodes that changed since the last cut and are not written. They are written in the order
-/// of their numbers, so that the same run gives the same device.
+/// One tree: its nodes that changed since the last cut and are not written. They are written in the order of their
+/// ids, so the same run writes the same device.
 #[derive(Default)]
 pub(crate) struct Tree {
     pub(crate) dirty: BTreeMap<NodeId, Arc<Node>>,
 }
 
-/// What whoever takes a checkpoint, writes nodes out, or cleans works with. Its lock is the checkpoint
-/// lock.
+/// The state for checkpoints, writing nodes out, and GC. Its lock is the checkpoint lock.
 pub(crate) struct Saving {
     /// The open metadata zone.
     pub(crate) lease: Option<Lease>,
@@ -72,19 +71,19 @@ pub(crate) struct Saving {
     pub(crate) zit_chunks: Vec<ChunkPlace>,
     pub(crate) mat_directories: Vec<Address>,
     pub(crate) zit_directories: Vec<Address>,
-    /// MAT chunks to be written at the next checkpoint though nothing in them changed.
+    /// MAT chunks that the next checkpoint writes although nothing in them changed.
     pub(crate) move_mat_chunks: std::collections::BTreeSet<u64>,
     /// The same for directory pages.
     pub(crate) move_directories: bool,
-    /// The life in which each zone was last cleaned.
+    /// The life of each zone in which GC last moved its live blocks.
     pub(crate) cleaned_once: HashMap<zone::ZoneId, zone::Life>,
-    /// A zone was cleaned: the next checkpoint makes it free.
+    /// GC has emptied a zone, and the next checkpoint frees it.
     pub(crate) cleaned: bool,
-    /// Who writes how much.
+    /// The write rates of data and metadata.
     pub(crate) balance: Balance,
 }
 
-/// The store's insides.
+/// The state of the store.
 pub(crate) struct Core {
     pub(crate) info: VolumeInfo,
     pub(crate) device: Arc<dyn Device>,
@@ -95,7 +94,7 @@ pub(crate) struct Core {
     pub(crate) cache: Cache,
     /// Memory for pages.
     pub(crate) pages: Arc<Pages>,
-    /// Of these, for whoever holds `saving`: a checkpoint cannot stop for want of memory.
+    /// Pages reserved for the holder of `saving`: a checkpoint cannot stop because memory is short.
     pub(crate) _pages_to_save: PageReservation,
     pub(crate) spare: Spare,
     pub(crate) chunks: ChunkCache,
@@ -111,7 +110,7 @@ pub(crate) struct Core {
     pub(crate) count: Counters,
 }
 
-/// What is counted while mounted.
+/// Counters since the mount.
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) checkpoints: AtomicU64,
@@ -124,40 +123,40 @@ pub(crate) struct Counters {
     pub(crate) dirty: Dirty,
     /// Pages appended since the last cut.
     pub(crate) pages_since_cut: AtomicUsize,
-    /// Bytes of data that records since the last flush name.
+    /// Bytes of data that are named by records since the last flush.
     pub(crate) unflushed_data: AtomicU64,
-    /// Nodes that were read: because somebody needed them, or would in a moment.
+    /// Nodes that were read, on demand or ahead.
     pub(crate) node_reads: AtomicU64,
-    /// What checkpoints have written of late, in thousandths of the pages that they had to write.
+    /// How much recent checkpoints have written, in thousandths of the pages that they had to write.
     pub(crate) written_permille: AtomicU64,
     /// Nodes of all trees.
     pub(crate) nodes: AtomicI64,
-    /// Those of them that are marked as prepaid. Changed under the lock of a group.
+    /// Nodes of all trees that are marked as prepaid. Changed under the lock of a group.
     pub(crate) prepaid: AtomicI64,
-    /// Nodes that transactions have asked for and may not have made yet. Rises under the lock of the zone table.
+    /// Nodes that transactions have reserved and may not have made yet. Increased under the lock of the zone table.
     pub(crate) asked: AtomicU64,
-    /// With so many blocks for metadata nobody needs to look for more before the next checkpoint: cleaning would gain
-    /// little. 0: nobody has looked.
+    /// With this number of blocks for metadata no thread needs to run GC before the next checkpoint, because GC would
+    /// gain little. 0: unknown.
     pub(crate) room_enough: AtomicU64,
-    /// Free zones that metadata lacks beside those kept for it so that cleaning never moves much for
-    /// little, as of the last checkpoint.
+    /// Free zones that metadata lacks, beside its reserve, so that GC never moves many blocks for a small gain. As of
+    /// the last checkpoint.
     pub(crate) zones_lacking: AtomicU32,
-    /// Free zones did not make up for them then: leaves that change are written whole, because changes beside a base take
-    /// of what is lacking.
+    /// Free zones did not make up for the lacking ones at the last checkpoint. Then changed leaves are written whole,
+    /// because delta records beside a base page take some of the space that is lacking.
     pub(crate) is_short_of_zones: AtomicBool,
-    /// With so many blocks for metadata, beside those for what is dirty, a zone that is kept may be missing until the
-    /// background has cleaned one, as of the last checkpoint; 0: it has nothing to clean.
+    /// With this number of blocks for metadata, beside those for dirty pages, a zone of the reserve may be missing
+    /// until background GC has collected one. As of the last checkpoint. 0: background GC has no victim.
     pub(crate) room_to_wait: AtomicU64,
-    /// Pages that the checkpoint which is being taken has still to write, at most.
+    /// Pages that the running checkpoint has still to write, at most.
     pub(crate) being_saved: AtomicUsize,
-    /// A zone was, or is being cleaned, which only a checkpoint makes free.
+    /// GC is emptying or has emptied a zone, which only a checkpoint frees.
     pub(crate) is_cleaned: AtomicBool,
-    /// Blocks that may be dead in metadata zones before they are cleaned, as of the last checkpoint.
+    /// Blocks that may be dead in metadata zones before GC begins, as of the last checkpoint.
     pub(crate) may_be_dead: AtomicU64,
 }
 
 impl VolumeInfo {
-    /// The first id of a node that is no root's.
+    /// The first id of a node that is not a root.
     pub(crate) fn first_node(&self) -> u64 {
         u64::from(self.groups) + 1
     }
@@ -168,12 +167,12 @@ impl Core {
         self.info.page_size as usize
     }
 
-    /// The root of a group's tree: the same node for ever.
+    /// The root of a group's tree, which is always the same node.
     pub(crate) fn root(&self, group: Group) -> NodeId {
         NodeId(u64::from(group.0) + 1)
     }
 
-    /// Whether changes are taken.
+    /// An error if the volume is read-only or shut down.
     pub(crate) fn writable(&self) -> Result<()> {
         if self.read_only {
             return Err(StoreError::ReadOnly);
@@ -186,7 +185,7 @@ impl Core {
         Ok(())
     }
 
-    /// Takes no more changes until the next mount; the first reason stays.
+    /// Shuts the volume down: no changes until the next mount. The first reason is kept.
     pub(crate) fn latch(&self, why: &str) {
         let mut latched = self.latched.lock();
         if latched.is_none() {
@@ -196,7 +195,7 @@ impl Core {
         }
     }
 
-    /// Passes a result on; what is not to be expected latches the volume.
+    /// Returns the result. An unexpected error shuts the volume down.
     pub(crate) fn latching<T>(&self, what: &str, result: Result<T>) -> Result<T> {
         result.map_err(|error| match error {
             StoreError::NoSpace | StoreError::NoMemory(_) | StoreError::ReadOnly => error,
@@ -212,7 +211,7 @@ impl Core {
     }
 }
 
-/// MAT chunks in memory, bounded but for those that somebody holds.
+/// MAT chunks in memory. The number is bounded, except for chunks in use.
 pub(crate) struct ChunkCache {
     limit: usize,
     chunks: Mutex<ChunkMap>,
@@ -239,7 +238,7 @@ impl ChunkCache {
         self.chunks.lock().map.len()
     }
 
-    /// Drops those that nobody holds; whether there were any.
+    /// Drops the chunks that are not in use. Returns whether there were any.
     pub(crate) fn shrink(&self) -> bool {
         let map = &mut self.chunks.lock().map;
         let before = map.len();

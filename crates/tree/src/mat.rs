@@ -1,14 +1,14 @@
 //! The Metadata Allocation Table: where each node lies.
 //!
-//! A node's place is one address, of the page that holds all of it; or, of a leaf that has changed a little
-//! since it was last written whole, two: that page (the base) and a page of changes (`delta`).
+//! A node's place is usually the address of the page that holds all of it. A leaf that has changed a little since it
+//! was last written whole has two addresses: that page (the base page) and a page of delta records (`delta`).
 //!
-//! Three layers, asked in this order: the overlay of the running epoch, the overlay of the epoch that
-//! is being checkpointed, the chunks. Chunks change only when a checkpoint merges its overlay into
-//! them, so the chunks on the device are always those of the last checkpoint. Which chunks there are,
-//! and where, is in the directory, which is kept in memory (16 bytes for each ~1,000 nodes).
+//! A look-up goes through three layers in this order: the overlay of the running epoch, the overlay of the epoch that
+//! is being checkpointed, the chunks. Chunks change only when a checkpoint merges its overlay into them, so the chunks
+//! on the device are always those of the last checkpoint. The directory has the addresses of all chunks and is held in
+//! memory (16 bytes for each ~1,000 nodes).
 //!
-//! Does no I/O: a chunk that is not in memory is named to the caller, who reads it.
+//! This module does no I/O. If a chunk is not in memory, it returns the chunk's number, and the caller reads it.
 
 use std::collections::HashMap;
 
@@ -120,32 +120,32 @@ impl MatLayout {
     }
 }
 
-/// What is known of a node without I/O.
+/// The place of a node as far as it is known without I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// Here (or nowhere).
+    /// At this place, which may be [`Place::NOWHERE`].
     At(Place),
-    /// The chunk with this number says.
+    /// The chunk with this number has the place.
     InChunk(u64),
 }
 
-/// What became of a move.
+/// The result of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Replaced {
-    /// The node has another place by now: the copy is dead.
+    /// The node has another place by now, so the copy is dead.
     Not,
-    /// The old place was in the overlay and is named no more.
+    /// The old place was in the overlay and is no longer named.
     InOverlay,
     /// The old place is still in the chunk, until the next checkpoint.
     InChunk,
 }
 
-/// Of a node whose place has changed since a cut. Nowhere: the node was freed, or is new.
+/// A node whose place has changed since a cut. Nowhere: the node was freed, or is new.
 #[derive(Clone, Copy, Default)]
 struct Changed {
     place: Place,
-    /// What it weighs at most when it has been replayed: nothing if it was only moved, and a page once it was written
-    /// whole, because replay knows all changes since the page before.
+    /// The most that the node weighs after a replay. It is nothing if the node was only moved. It is a page if the
+    /// node was written whole, because replay knows all changes since the page before.
     weight: Weight,
 }
 
@@ -157,17 +157,17 @@ struct State {
     saving: Overlay,
     chunks: Vec<ChunkPlace>,
     next_node: u64,
-    /// Ids that may be given out.
+    /// Ids available for new nodes.
     free: Vec<NodeId>,
-    /// The next chunk to look for unused ids in.
+    /// The next chunk to search for unused ids.
     searched: usize,
 }
 
-/// How much there is, for those who ask at each commit. Changed under the lock.
+/// Sizes that each commit reads. Changed under the lock.
 #[derive(Default)]
 struct Counts {
     running: AtomicUsize,
-    /// What those weigh.
+    /// The weight of the running overlay.
     weight: AtomicUsize,
     chunks: AtomicU64,
 }
@@ -181,14 +181,14 @@ pub(crate) struct Mat {
 }
 
 impl Mat {
-    /// A table whose chunks have pages of this size; with changes of leaves, or without.
+    /// A table with this page size, with or without delta records.
     pub(crate) fn new(page_size: usize, deltas: bool, next_node: u64) -> Self {
         let state = Mutex::new(State { next_node, ..State::default() });
         Mat { state, counts: Counts::default(), layout: MatLayout::new(page_size, deltas), page_size }
     }
 
-    /// Notes a place in the running epoch, where a node was written, or only moved. Returns the one that it had in that
-    /// epoch.
+    /// Notes the place of a node that was written, or only moved, in the running epoch. Returns its earlier place in
+    /// that epoch.
     fn run(&self, state: &mut State, id: NodeId, place: Place, is_moved: bool) -> Option<Place> {
         let before = state.running.get(&id).copied();
         let was = before.unwrap_or_default().weight;
@@ -222,8 +222,8 @@ impl Mat {
     pub(crate) fn load(&self, chunks: Vec<ChunkPlace>, least: u64) {
         self.counts.chunks.store(chunks.len() as u64, Ordering::Relaxed);
         let mut state = self.state.lock();
-        // Nobody has an id that is in no chunk. So a new node makes the table no longer than it may be, whatever the
-        // checkpoint says has been given out.
+        // No node has an id beyond the chunks. So a new node extends the table by no more than it should, even if the
+        // checkpoint claims higher ids.
         state.next_node = state.next_node.min(self.layout.per_chunk * chunks.len() as u64).max(least);
         state.chunks = chunks;
     }
@@ -250,7 +250,7 @@ impl Mat {
             .map_or(Found::InChunk(id.0 / self.layout.per_chunk), |changed| Found::At(changed.place))
     }
 
-    /// Where a chunk lies; no address when there is none.
+    /// The place of a chunk. It has no address if there is no such chunk.
     pub(crate) fn chunk(&self, number: u64) -> ChunkPlace {
         self.state.lock().chunks.get(number as usize).copied().unwrap_or_default()
     }
@@ -262,16 +262,16 @@ impl Mat {
         if !saving {
             return self.run(&mut state, id, place, false);
         }
-        // It has been cut: nobody asks what it weighs.
+        // The node belongs to an epoch after its cut, so its weight is no longer used.
         let changed = Changed { place, weight: Weight::default() };
         state.saving.insert(id, changed).map(|before| before.place)
     }
 
-    /// Notes the new place of a node that was moved, if nothing has happened to it meanwhile; `from` is
-    /// where the overlay, or else its chunk, said that it was.
+    /// Notes the new place of a moved node, if its place has not changed meanwhile. `from` is its place in the
+    /// overlay, or else in its chunk.
     pub(crate) fn replace(&self, id: NodeId, from: Place, to: Place) -> Replaced {
         let mut state = self.state.lock();
-        assert!(state.saving.is_empty(), "nothing is cleaned while a checkpoint is taken");
+        assert!(state.saving.is_empty(), "GC does not run while a checkpoint is taken");
         match state.running.get(&id) {
             Some(now) if now.place != from => return Replaced::Not,
             _ => {}
@@ -282,7 +282,7 @@ impl Mat {
         }
     }
 
-    /// The node is no longer part of any tree. Its id may be given out again at once.
+    /// Removes a node that is no longer part of any tree. Its id is available again at once.
     pub(crate) fn free(&self, id: NodeId) -> Option<Place> {
         let mut state = self.state.lock();
         state.free.push(id);
@@ -301,18 +301,18 @@ impl Mat {
         id
     }
 
-    /// The next id that has never been given out.
+    /// The next id that has never been used.
     pub(crate) fn next_node(&self) -> u64 {
         self.state.lock().next_node
     }
 
-    /// As if so many had been given out: what a forged checkpoint may say.
+    /// Pretends that ids below `next` have been used, as a forged checkpoint may.
     #[cfg(test)]
     pub(crate) fn set_next_node(&self, next: u64) {
         self.state.lock().next_node = next;
     }
 
-    /// A chunk that may have unused ids, when few are known: to be read and offered to
+    /// A chunk that may have unused ids, if no free ids are known. The caller reads it and passes it to
     /// [`Mat::harvest`].
     pub(crate) fn chunk_to_harvest(&self) -> Option<u64> {
         let mut state = self.state.lock();
@@ -350,12 +350,12 @@ impl Mat {
         self.counts.running.load(Ordering::Relaxed)
     }
 
-    /// What those weigh of them that were written since.
+    /// The weight of the nodes that were written since the last cut.
     pub(crate) fn running_weight(&self) -> Weight {
         Weight::of_bytes(self.counts.weight.load(Ordering::Relaxed))
     }
 
-    /// The cut: what was running is now being saved.
+    /// The cut: the running overlay becomes the one being saved.
     pub(crate) fn cut(&self) {
         let mut state = self.state.lock();
         assert!(state.saving.is_empty(), "one checkpoint at a time");
@@ -364,7 +364,7 @@ impl Mat {
         self.counts.weight.store(0, Ordering::Relaxed);
     }
 
-    /// What is being saved, by chunk.
+    /// The overlay being saved, in the order of chunks.
     pub(crate) fn saving(&self) -> Vec<(NodeId, Place)> {
         let mut all: Vec<_> =
             self.state.lock().saving.iter().map(|(id, changed)| (*id, changed.place)).collect();
@@ -372,7 +372,7 @@ impl Mat {
         all
     }
 
-    /// The checkpoint is durable: chunks that were written take the place of the saved overlay.
+    /// The checkpoint is durable: the written chunks replace the saved overlay.
     pub(crate) fn saved(&self, written: &[(u64, ChunkPlace)]) {
         let mut state = self.state.lock();
         for (number, place) in written {

@@ -1,19 +1,20 @@
-//! Memory for pages, where the system has no more.
+//! Memory for pages when the system has no more.
 //!
-//! A cache that cannot grow is a smaller cache: what nobody uses is dropped for what somebody needs, and only where
-//! nothing can be dropped is he told [`StoreError::NoMemory`]. He has changed nothing then. What cannot stop has its
-//! pages promised before it begins:
+//! A cache that cannot grow works as a smaller cache. If memory is needed for a page, unused pages are dropped. Only
+//! if none can be dropped does the caller get [`StoreError::NoMemory`], and then it has changed nothing. Work that
+//! cannot be aborted reserves its pages before it begins:
 //!
-//! * a transaction, before it takes its LSN, those that its changes can take at most ([`needed`]). Where what is in
-//!   memory is dirty, that is written out first;
-//! * a checkpoint, from the mount on, those that merging chunks takes. So one never fails after its cut for want of
-//!   memory, which would end the volume.
+//! * A transaction reserves the pages that its changes can take at most ([`needed`]) before it takes its LSN. If the
+//!   pages in memory are dirty, they are written out first.
+//! * A checkpoint has the pages for merging chunks reserved from the mount on. So no checkpoint fails after its cut
+//!   because memory is short, which would shut the volume down.
 //!
-//! A checkpoint's pages stay in the cache for chunks only if as many are free as were promised ([`Core::keep_chunk`]):
-//! else somebody might hold those of one while the next takes as many again.
+//! The pages of a checkpoint stay in the cache of chunks only if as many pages are free as are reserved
+//! ([`Core::keep_chunk`]). Otherwise a reader might hold the pages of one checkpoint while the next one takes as many
+//! again.
 //!
-//! Who reads ahead ([`Reading::Ahead`]) takes no page for which another would have to be dropped. Where a page is refused
-//! to him, who needs it reads it alone.
+//! Readahead ([`Reading::Ahead`]) takes no page for which another one would have to be dropped. If it gets no page,
+//! the thread that needs the contents reads them later.
 
 use std::sync::Arc;
 
@@ -26,24 +27,24 @@ use crate::core::Core;
 use crate::lookup::leaf_of;
 use crate::types::{NodeId, Result, StoreError};
 
-/// Pages that a checkpoint has in use at most: chunks that are written together, and one that is read for these.
+/// Pages that a checkpoint uses at the same time, at most: the chunks that are written together, and one that is read
+/// for them.
 pub(crate) const TO_SAVE: usize = PAGES_AT_ONCE + 1;
 
-/// Copies that are there for a moment only while a transaction is applied: of the node that is split or merged, and what
-/// becomes of it.
+/// Temporary copies while a transaction is applied: of the node that is split or merged, and of the nodes that result.
 const FOR_A_MOMENT: usize = 4;
 
-/// Why something is read.
+/// Why a page is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
-    /// Somebody cannot go on without it.
+    /// The caller cannot continue without it.
     Needed,
-    /// Somebody may need it.
+    /// It may be needed soon.
     Ahead,
 }
 
 impl Core {
-    /// A page with anything in it, in place of what nobody uses if there is no other.
+    /// A page with undefined contents. If no page is free, an unused one is dropped for it.
     pub(crate) fn page(&self) -> Result<PageBuffer> {
         self.or_in_place_of_others(|| self.pages.try_take())
     }
@@ -55,17 +56,17 @@ impl Core {
         Ok(page)
     }
 
-    /// So many pages for what cannot stop once it has begun.
+    /// Reserves pages for work that cannot be aborted.
     pub(crate) fn promise(&self, count: usize) -> Result<PageReservation> {
         self.or_in_place_of_others(|| self.pages.reserve(count))
     }
 
-    /// A page for whoever holds `saving`: out of what was promised if there is no other.
+    /// A page for the holder of `saving`, from the reserved pages if no other is free.
     pub(crate) fn page_to_save(&self) -> PageBuffer {
         self.page().unwrap_or_else(|_| self.pages.take_reserved())
     }
 
-    /// A chunk stays in memory, unless what it lies in was promised to the next checkpoint.
+    /// Keeps a chunk in memory, unless its page is reserved for the next checkpoint.
     pub(crate) fn keep_chunk(&self, number: u64, at: Address, chunk: Arc<PageBuffer>) {
         if self.pages.covers_reservations() {
             self.chunks.put(number, at, chunk);
@@ -89,7 +90,7 @@ impl Core {
         }
     }
 
-    /// Writes out what is dirty, which can be dropped then. No lock of the trees is held.
+    /// Writes dirty nodes out, so that they can be dropped. The caller holds no lock of the trees.
     pub(crate) fn relieve_memory(&self) -> Result<()> {
         let mut saving = self.saving.lock();
         let written = match self.epoch_is_long() {
@@ -97,17 +98,17 @@ impl Core {
             false => self.write_out(&mut saving),
         };
         match written {
-            // Who asked lacks memory, whatever else there is a lack of.
+            // The caller lacks memory. A lack of space is not its error.
             Err(StoreError::NoSpace) => Ok(()),
             written => written,
         }
     }
 }
 
-/// What these writes do to one leaf, at most.
+/// The largest effect of these writes on one leaf.
 struct Touched {
     leaf: NodeId,
-    /// Bytes that it grows by if nothing goes, and shrinks by if nothing comes.
+    /// Bytes by which the leaf grows if nothing is deleted, and bytes by which it shrinks if nothing is added.
     grows: isize,
     shrinks: usize,
 }
@@ -118,9 +119,9 @@ pub(crate) fn needed(held: &[Held<'_>]) -> usize {
     held.iter().map(|write| pages_of(write, &mut touched)).sum::<usize>() + FOR_A_MOMENT
 }
 
-/// Each node on the way may have to be copied, because a checkpoint still has to write what it was, or somebody looks at
-/// it. A leaf that has no room is split once or twice, and the nodes above it once, each with a new one beside it; one
-/// that is thin takes over a neighbour.
+/// Each node on the path may have to be copied, because a checkpoint still has to write its earlier contents or a
+/// reader holds it. A full leaf is split once or twice, and the nodes above it once, each with a new node beside it. A
+/// small leaf merges with a neighbour.
 fn pages_of(write: &Held<'_>, touched: &mut SmallVec<[Touched; 4]>) -> usize {
     let (leaf, depth) = (leaf_of(&write.path), write.path.len());
     let page = &leaf.look().page;

@@ -6,7 +6,7 @@ const PAGE: usize = 4096;
 const NEXT: u64 = 10;
 const UNUSED: [u64; 2] = [3, 5];
 
-/// A table of which ids below [`NEXT`] have been given out, and its chunk, which has nodes for all but two of them.
+/// A table that has used the ids below [`NEXT`], and its chunk, which has nodes for all but two of them.
 fn with_unused() -> (Mat, Vec<u8>) {
     let (mat, mut chunk) = (Mat::new(PAGE, true, NEXT), vec![0; PAGE]);
     for id in (1..NEXT).filter(|id| !UNUSED.contains(id)) {
@@ -16,25 +16,25 @@ fn with_unused() -> (Mat, Vec<u8>) {
     (mat, chunk)
 }
 
-/// Some more ids for new nodes, in order.
+/// Ids for four new nodes, in order.
 fn allocated(mat: &Mat) -> Vec<u64> {
     let mut ids: Vec<u64> = (0..4).map(|_| mat.allocate().0).collect();
     ids.sort_unstable();
     ids
 }
 
-/// Whoever reads a chunk to look for ids may be held up. What was created meanwhile lies nowhere in it: taken for unused,
-/// its id would be given to another node as well, and one of the two would be lost.
+/// A thread that reads a chunk to find unused ids may be delayed. A node created meanwhile is not in that chunk. If
+/// its id were taken for unused, another node would get it as well, and one of the two would be lost.
 #[test]
 fn an_id_is_given_out_once_whatever_happened_since_the_chunk_was_read() {
     let (mat, chunk) = with_unused();
     mat.harvest(0, &chunk);
-    assert_eq!(allocated(&mat), [3, 5, 10, 11], "nothing happened");
+    assert_eq!(allocated(&mat), [3, 5, 10, 11], "no change");
 
     let (mat, chunk) = with_unused();
     mat.harvest(0, &chunk);
     mat.harvest(0, &chunk);
-    assert_eq!(allocated(&mat), [3, 5, 10, 11], "another looked there");
+    assert_eq!(allocated(&mat), [3, 5, 10, 11], "another thread searched the chunk");
 
     let (mat, chunk) = with_unused();
     assert_eq!(mat.allocate(), NodeId(10));
