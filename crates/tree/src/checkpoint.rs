@@ -1,14 +1,13 @@
 //! Checkpoints, and writing dirty nodes out early.
 //!
-//! Whoever takes a checkpoint holds the checkpoint lock (`Core::saving`). The order is that of
-//! `docs/design.md`, section 3; each step's flush is what the next relies on:
+//! A thread that takes a checkpoint holds the checkpoint lock (`Core::saving`). The order of its steps is that of
+//! `docs/design.md`, section 3. Each flush is a condition for the next step:
 //!
 //! cut → journal up to the cut, nodes, MAT chunks, ZIT chunks, directories → **flush** → record →
 //! **flush** → only then resets.
 //!
-//! Until the record is durable nothing on the device that the previous checkpoint names has been
-//! touched, and the new pages are named by nothing. A failure in between latches the volume and
-//! loses nothing.
+//! Until the record is durable, the pages that the previous checkpoint names are unchanged on the device, and no
+//! durable record names the new pages. So a failure in between shuts the volume down and loses nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,14 +29,15 @@ use crate::mat::{ChunkPlace, Place};
 use crate::page::Page;
 use crate::types::{Bytes, Epoch, Group, NodeId, Result, StoreError};
 
-/// Pages of a checkpoint that tells how much is written for each, and the most that it may tell.
+/// A checkpoint of at least this number of pages updates the measured ratio of written to dirty pages, and the ratio
+/// is at most this.
 const TELLING: usize = 64;
 const PERMILLE_MAX: u64 = 10_000;
 /// Pages appended together.
 pub(crate) const PAGES_AT_ONCE: usize = 64;
 
 impl Core {
-    /// Takes a checkpoint, after the one that is being taken.
+    /// Takes a checkpoint. If one is running, takes another after it.
     pub(crate) fn checkpoint(&self) -> Result<()> {
         self.writable()?;
         self.checkpoint_with(&mut self.saving.lock())
@@ -52,13 +52,13 @@ impl Core {
     fn take_checkpoint(&self, saving: &mut Saving) -> Result<()> {
         let client = self.client.read().clone();
         let user =
-            client.ok_or_else(|| StoreError::Latched("a checkpoint before the store has its user".into()))?;
+            client.ok_or_else(|| StoreError::Latched("a checkpoint before the store has its client".into()))?;
         self.check_host_room(saving)?;
         self.metadata_lease(saving).map_err(of_full_host)?;
         let held = self.dirty_pages();
         let tables = self.written_beside(saving, 0);
         self.hold_for_checkpoint(held, tables);
-        // Before any cut: all that there is.
+        // LSN 0 is before any cut, so the client returns all its bytes: at least as many as for the real cut.
         let record_bytes = user.checkpoint_bytes(Lsn(0)).len() + self.record_bytes(saving);
         let replay_from = self.log.prepare_checkpoint(record_bytes)?;
         let mut cut = self.cut(tables);
@@ -98,14 +98,14 @@ impl Core {
         Ok(())
     }
 
-    /// Refuses a checkpoint for which the device's host has no room, while nothing of it is done: then it can be tried
-    /// again. What is refused after the cut ends the volume.
+    /// Refuses a checkpoint for which the host of the device has no space, before any of its steps. Then it can be
+    /// tried again. After the cut, a refusal shuts the volume down.
     fn check_host_room(&self, saving: &Saving) -> Result<()> {
         let pages = self.dirty_pages() as u64 * u64::from(self.pool.page_blocks());
-        // The next one may be dearer than those of late.
+        // The next checkpoint may write more for each page than recent ones.
         let written = (pages + self.written_beside(saving, 0)).max(2 * self.blocks_of_next_checkpoint());
         let beyond = written.saturating_sub(u64::from(self.pool.open_headroom()));
-        // And one in case the log moves.
+        // One more zone, in case the log moves.
         let zones = 1 + beyond.div_ceil(u64::from(self.device.geometry().zone_blocks));
         if self.device.has_space_for(zones) {
             return Ok(());
@@ -114,7 +114,8 @@ impl Core {
         if self.device.has_space_for(zones) { Ok(()) } else { Err(StoreError::NoSpace) }
     }
 
-    /// Learns how much is written for a page that is to be written. Of few it is the tables that take most.
+    /// Updates the measured ratio of written to dirty pages. A small checkpoint writes mostly tables, so it does not
+    /// count.
     fn note_what_it_took(&self, pages: usize, bytes: u64) {
         if pages < TELLING {
             return;
@@ -125,33 +126,33 @@ impl Core {
         self.count.written_permille.store(learned, Ordering::Relaxed);
     }
 
-    /// Blocks that the next checkpoint will write, as far as checkpoints of late tell, and that one which is being taken has
-    /// still to write.
+    /// Blocks that the next checkpoint will write, estimated from recent checkpoints, and blocks that a running one
+    /// has still to write.
     pub(crate) fn blocks_of_next_checkpoint(&self) -> u64 {
         let pages = (self.dirty_pages() + self.pages_being_saved()) as u64;
         pages * u64::from(self.pool.page_blocks()) * self.count.written_permille.load(Ordering::Relaxed)
             / 1000
     }
 
-    /// Pages that a checkpoint which is being taken has still to write, at most.
+    /// Pages that a running checkpoint has still to write, at most.
     pub(crate) fn pages_being_saved(&self) -> usize {
         self.count.being_saved.load(Ordering::Relaxed)
     }
 
-    /// From the cut on what it has to write, so many pages of nodes and blocks of tables, is no longer counted as dirty:
-    /// it must not find that others took the zones for it. For an epoch longer than the reserve has room for zones
-    /// beside the reserve are held.
+    /// Reserves zones for the writes of a checkpoint: `pages` pages of nodes and `tables` blocks of tables. From the
+    /// cut on they no longer count as dirty, and other roles must not take the zones for them. If the epoch is longer
+    /// than the reserve allows, these zones are in addition to the reserve.
     pub(crate) fn hold_for_checkpoint(&self, pages: usize, tables: u64) {
         let written = self.taken_by_nodes(pages) + tables;
-        // Than what is kept for one epoch.
+        // Longer than one epoch in the reserve.
         let is_long = written > self.pool.two_epochs() / 2;
         if !is_long || !self.pool.announce(written + self.pool.two_epochs()) {
             self.pool.announce(written);
         }
     }
 
-    /// The one moment at which all groups are locked: what belongs to the epoch that ends is taken over. So many blocks
-    /// of tables are written with it.
+    /// The only moment at which all groups are locked. Takes over the state of the epoch that ends. The checkpoint
+    /// will also write `tables` blocks of tables.
     fn cut(&self, tables: u64) -> Cut {
         let mut locked: Vec<_> = self.groups.iter().map(|group| group.write()).collect();
         let (lsn, epoch) = self.log.cut();
@@ -159,7 +160,7 @@ impl Core {
         self.mat.cut();
         let dirty =
             locked.iter_mut().flat_map(|tree| std::mem::take(&mut tree.dirty).into_values()).collect();
-        // Whoever asks in between counts it twice.
+        // A thread that reads the counters in between counts these pages twice.
         let pages = self.dirty_pages();
         let tables = (tables / u64::from(self.pool.page_blocks())) as usize;
         self.count.being_saved.store(pages + tables, Ordering::Relaxed);
@@ -180,13 +181,13 @@ impl Core {
         for group in &self.groups {
             nodes.extend(group.read().dirty.values().cloned());
         }
-        // What is not written stays dirty.
+        // Nodes that are not written stay dirty.
         let written = self.write_nodes(saving, nodes, None).map_err(of_full_host);
         self.latching("writing nodes failed", written)
     }
 
-    /// Appends nodes: for a checkpoint (`saved` is its epoch) as they were at its cut, otherwise as they
-    /// are. Those that are written need not stay in memory while the others are.
+    /// Appends nodes: for a checkpoint (`saved` is its epoch) as they were at its cut, otherwise as they are. Written
+    /// nodes may be evicted while the others are written.
     fn write_nodes(&self, saving: &mut Saving, nodes: Vec<Arc<Node>>, saved: Option<Epoch>) -> Result<()> {
         let epoch = saved.unwrap_or_else(|| self.log.epoch());
         let (mut whole, mut packed) = (Vec::new(), Packed::new(self.page_size()));
@@ -197,7 +198,8 @@ impl Core {
             if index % self.pages_at_once() == 0 {
                 held = chunks.next().map(|ids| self.hold_chunks(ids)).unwrap_or_default();
             }
-            // Never in the middle of a transaction: of one LSN a node has one contents (I-TREE-3).
+            // The group's lock excludes the middle of a transaction: a node has only one version for one LSN
+            // (I-TREE-3).
             let settled = saved.is_none().then(|| self.groups[usize::from(node.page().group().0)].read());
             let Some((version, changes)) = self.version_to_write(node, saved.is_some()) else { continue };
             drop(settled);
@@ -211,17 +213,17 @@ impl Core {
                 None => whole.push(version),
             }
             if whole.len() + packed.len() >= PAGES_AT_ONCE {
-                // The page that is being filled goes on with what follows.
+                // The page that is not full takes further delta records.
                 let full = packed.take_full();
                 self.write_versions(saving, std::mem::take(&mut whole), full, epoch, saved)?;
                 if saved.is_none() {
-                    // Fewer are dirty: who waits for that goes on.
+                    // Fewer nodes are dirty, so threads that wait for that go on.
                     self.saving.pass();
                 }
             }
         }
         let (mut pages, mut deltas) = packed.take();
-        // Alone in a page, changes cost as much as the whole. Only of the last page there may be so few.
+        // A delta record alone in a page costs as much as the whole node. This can happen only in the last page.
         let alone = deltas.pop_if(|those| those.len() == 1 && those[0].0.has_page());
         if let Some(those) = alone {
             pages.pop();
@@ -230,9 +232,9 @@ impl Core {
         self.write_versions(saving, whole, (pages, deltas), epoch, saved)
     }
 
-    /// What is to be written of a node, if anything is, and its changes if it is written as these.
+    /// The version of a node to write, if there is one, and its changes if it is written as a delta record.
     ///
-    /// What a checkpoint writes is in its hands from now on: the node is changed without anything being kept.
+    /// A checkpoint owns what it writes from now on, so later changes of the node freeze no copy.
     fn version_to_write(&self, node: Arc<Node>, saved: bool) -> Option<(Version, Option<Bytes>)> {
         let mut state = node.state.write();
         if !saved && (state.freed || state.dirty.is_none()) {
@@ -251,15 +253,15 @@ impl Core {
         drop(state);
         let of_page = |page: &Arc<Page>| (page.group(), Lsn(page.header().lsn.get()));
         let of_either = changes.as_deref().map(delta::of_what).or_else(|| page.as_ref().map(of_page));
-        let (group, lsn) = of_either.expect("it has the one or the other");
+        let (group, lsn) = of_either.expect("a version has the contents or a delta record");
         Some((Version { node, group, lsn, page }, changes))
     }
 
-    /// Where the page lies that a leaf was last written whole to; `None` when it has to be now.
+    /// The base page of a leaf that is written as a delta record. `None` if the leaf has to be written whole.
     fn base_of(&self, version: &Version, saved: bool, held: &mut HeldChunks) -> Result<Option<Address>> {
         let id = version.node.id;
         let place = if saved { self.find_saved(id)? } else { self.find_beside(held, id)? };
-        // Of the running epoch it may have been freed this moment: then it counts no more where it is written.
+        // A node of the running epoch may have been freed meanwhile. Then it no longer matters where it is written.
         assert!(!place.is_nowhere() || !saved, "node {} has been written before", id.0);
         Ok((!place.is_nowhere()).then(|| place.whole_page()))
     }
@@ -331,7 +333,7 @@ impl Core {
         }
     }
 
-    /// Completes pages for where they go, appends them to metadata zones, and says where they are.
+    /// Completes the headers of pages, appends the pages to metadata zones, and returns their addresses.
     pub(crate) fn append_pages(
         &self,
         saving: &mut Saving,
@@ -361,7 +363,7 @@ impl Core {
         Ok(places)
     }
 
-    /// One append of as many pages as the zone and the device take at once.
+    /// Appends as many pages at once as the zone and the device accept.
     fn append_some(
         &self,
         lease: &Lease,
@@ -372,7 +374,7 @@ impl Core {
         let page_blocks = self.pool.page_blocks();
         let at_once = (self.device.geometry().max_append / page_blocks).max(1);
         let count = (pages.len() as u32).min(lease.free_blocks() / page_blocks).min(at_once);
-        assert!(count > 0, "a lease on a metadata zone has room for a page");
+        assert!(count > 0, "a lease on a metadata zone has space for a page");
         assert!(
             lease.admit(count * page_blocks, 0),
             "only the holder of the checkpoint lock writes metadata"
@@ -390,8 +392,8 @@ impl Core {
         Ok((0..count).map(place).collect())
     }
 
-    /// Appends pages; where the device takes less than a page at once, in pieces that follow each other
-    /// (nobody else writes to the zone).
+    /// Appends pages. If the device accepts less than a page at once, they are written in consecutive pieces (no other
+    /// thread writes to the zone).
     fn append_whole(&self, lease: &Lease, bytes: &[u8], cause: Cause) -> Result<zone::Blocks> {
         let geometry = self.device.geometry();
         let mut first = None;
@@ -399,10 +401,10 @@ impl Core {
             let at = lease.append(cause, piece)?;
             first.get_or_insert(at);
         }
-        Ok(first.expect("there is a page at least"))
+        Ok(first.expect("there is at least one page"))
     }
 
-    /// The open metadata zone, or the next.
+    /// The open metadata zone, or a new one if that is full.
     fn metadata_lease<'a>(&self, saving: &'a mut Saving) -> Result<&'a Lease> {
         let page_blocks = self.pool.page_blocks();
         let usable = |lease: &Lease| !lease.has_failed() && lease.free_blocks() >= page_blocks;
@@ -420,7 +422,7 @@ impl Core {
     fn leave_metadata_zone(&self, lease: Lease) -> Result<()> {
         let (zone, failed, room) = (lease.zone(), lease.has_failed(), lease.free_blocks());
         drop(lease);
-        // What is left of it is less than a page, or nothing that can be written: its slot is worth more.
+        // The rest of the zone is less than a page or cannot be written. Its slot among the open zones is worth more.
         if (room > 0 || failed)
             && let Err(error) = self.device.finish(zone)
         {
@@ -450,7 +452,7 @@ impl Core {
         Err(StoreError::Latched("no zone is left for metadata".into()))
     }
 
-    /// A free zone; if there is none, one that holds nothing any more.
+    /// A free zone. If there is none, a dead zone is reset.
     fn take_for_metadata(&self) -> Result<Option<(ZoneId, bool)>> {
         loop {
             let over = self.pool.resets_over();
@@ -461,7 +463,7 @@ impl Core {
         }
     }
 
-    /// About what the next checkpoint record takes beside its user's bytes.
+    /// About the size of the next checkpoint record without its user's bytes.
     fn record_bytes(&self, saving: &Saving) -> usize {
         let directories = saving.mat_directories.len() + saving.zit_directories.len() + 4;
         size_of::<CheckpointHeader>() + directories * 8 + 64 * size_of::<ZonePatch>()
@@ -469,7 +471,7 @@ impl Core {
 
     // ---- MAT, ZIT, directories ---------------------------------------------------------------
 
-    /// Merges the overlay of the epoch that is being saved into the chunks and appends those.
+    /// Merges the overlay of the epoch that is being saved into the chunks, and appends these.
     fn write_mat(&self, saving: &mut Saving, lsn: Lsn, epoch: Epoch) -> Result<Vec<(u64, ChunkPlace)>> {
         let mut by_chunk: BTreeMap<u64, Vec<(NodeId, Place)>> = BTreeMap::new();
         for (id, place) in self.mat.saving() {
@@ -519,7 +521,7 @@ impl Core {
                     id.0, before.at, now.at
                 )));
             }
-            // From now on the chunk counts it, the overlay does no more.
+            // From now on the chunk counts this copy, and the overlay no longer does.
             self.pool.remove_copy(now.copy());
             used = used + u32::from(!now.is_nowhere()) - u32::from(!before.is_nowhere());
             self.mat.set_in(&mut page, index, now);
@@ -549,7 +551,7 @@ impl Core {
         Ok(written)
     }
 
-    /// Appends the directory pages that changed; returns the addresses that are named no more once the
+    /// Appends the directory pages that changed. Returns the addresses of their predecessors, which are dead once the
     /// checkpoint is durable.
     fn write_directories(
         &self,
@@ -691,13 +693,12 @@ impl Core {
         }
     }
 
-    /// What is written from now on belongs to the running epoch.
+    /// Pages that are written from now on belong to the running epoch.
     pub(crate) fn new_pages_begin(&self, saving: &Saving) {
         self.pool.new_pages_begin(saving.lease.as_ref().map(|lease| (lease.zone(), lease.admitted())));
     }
 
-    /// The checkpoint is durable: its MAT is the MAT, and what only the previous one named is named no
-    /// more.
+    /// The checkpoint is durable. Publishes its MAT, and frees the copies that only the previous checkpoint named.
     fn publish(&self, mat: &[(u64, ChunkPlace)], old: Vec<Address>) {
         self.mat.saved(mat);
         for address in old.into_iter().filter(|address| !address.is_none()) {
@@ -706,7 +707,7 @@ impl Core {
     }
 }
 
-/// What a cut takes over.
+/// The state that a cut takes over.
 struct Cut {
     lsn: Lsn,
     epoch: Epoch,
@@ -715,25 +716,26 @@ struct Cut {
     /// Nodes that are marked as prepaid.
     prepaid: u64,
     dirty: Vec<Arc<Node>>,
-    /// Pages that these take when they are written, at most.
+    /// Pages that writing these nodes takes, at most.
     pages: usize,
 }
 
-/// What is to be written of a node.
+/// The version of a node to write.
 struct Version {
     node: Arc<Node>,
     group: Group,
     lsn: Lsn,
-    /// The contents; none where a checkpoint has the changes in hand instead.
+    /// The contents. None if a checkpoint has the delta record instead.
     page: Option<Arc<Page>>,
 }
 
 impl Version {
     fn page(&self) -> &Arc<Page> {
-        self.page.as_ref().expect("who writes the whole has it")
+        self.page.as_ref().expect("a version that is written whole has the contents")
     }
 
-    /// Whether the contents can be had, after all.
+    /// Whether the contents are available now. A checkpoint that has only the delta record can take them if the node
+    /// is unchanged.
     fn has_page(&mut self) -> bool {
         if self.page.is_none() {
             let state = self.node.state.read();
@@ -743,7 +745,7 @@ impl Version {
     }
 }
 
-/// A full host is a full volume as long as nothing is half done.
+/// While nothing is half done, a full host is reported as a full volume.
 pub(crate) fn of_full_host(error: StoreError) -> StoreError {
     match error {
         StoreError::Device(DeviceError::HostFull { .. }) => StoreError::NoSpace,
@@ -761,7 +763,7 @@ fn replace_chunks(chunks: &mut Vec<ChunkPlace>, written: &[(u64, ChunkPlace)], o
     }
 }
 
-/// Entries of this size in a page.
+/// The number of entries of this size in a page.
 pub(crate) fn entries_per_page(page_size: usize, entry: usize) -> usize {
     (page_size - PAGE_HEADER) / entry
 }
@@ -778,7 +780,7 @@ pub(crate) fn stored(entry: &ZoneEntry) -> ZitEntry {
     }
 }
 
-/// A stored entry; `None` when it has no role that there is.
+/// The entry in memory. `None` if its role is unknown.
 pub(crate) fn loaded(entry: &ZitEntry) -> Option<ZoneEntry> {
     Some(ZoneEntry {
         life: zone::Life(entry.life.get()),

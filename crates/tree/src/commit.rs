@@ -1,13 +1,13 @@
 //! Transactions: admission, pinning, the point of no return, and the changes to the trees.
 //!
-//! Everything that can fail or wait happens before the LSN is taken: room in the log and for dirty
-//! nodes is admitted with no tree lock held, every node on the way to every key is in memory and
-//! pinned, and pages for the changes are promised. From the LSN on there are only changes in memory, under
-//! the locks of all groups concerned, so the order of LSNs is the order of effects in each group.
+//! Everything that can fail or wait happens before the LSN is taken. Space in the log and for dirty nodes is admitted
+//! while no tree lock is held. Every node on the path to every key is in memory and pinned, and pages for the changes
+//! are reserved. From the LSN on there are only changes in memory, under the locks of all groups concerned. So the
+//! order of LSNs is the order of effects in each group.
 //!
-//! Splits need nothing but the path. A leaf that is empty leaves its parent; one that is small is
-//! merged with a neighbour if that happens to be in memory. Both come after all changes of the
-//! transaction: from then on the way to a key may be one that nobody has pinned.
+//! Splits need only the path. An empty leaf is removed from its parent. A small leaf is merged with a neighbour if
+//! that is in memory. Both happen after all changes of the transaction, because afterwards the path to a key may
+//! contain nodes that are not pinned.
 
 use std::sync::{Arc, Weak};
 
@@ -27,30 +27,30 @@ use crate::page::Page;
 use crate::record;
 use crate::types::{Bytes, Draw, Epoch, Group, NodeId, Op, Result, StoreError, Tx};
 
-/// Data named by records that a flush has not yet covered: what a recovery would verify.
+/// Data named by records that no flush has covered yet. A recovery would verify it.
 pub(crate) const UNFLUSHED_DATA_MAX: u64 = 256 << 20;
 
 /// The trees of a transaction, locked in the order of their groups.
 type LockedTrees<'a> = SmallVec<[(Group, RwLockWriteGuard<'a, Tree>); 2]>;
 
-/// A write to a tree, with all nodes on the way to its key in memory and pinned.
+/// A write to a tree. All nodes on the path to its key are in memory and pinned.
 pub(crate) struct Held<'a> {
     group: Group,
-    /// With the number of its table.
+    /// The key with the number of its table.
     pub(crate) key: Bytes,
-    /// None: what is under the key goes.
+    /// None: the entry is deleted.
     pub(crate) value: Option<&'a [u8]>,
     pub(crate) path: Path,
 }
 
-/// Changes one tree: its group's lock is held exclusively, its transaction has its LSN.
+/// Changes one tree. Its group's lock is held exclusively, and its transaction has its LSN.
 struct Change<'a> {
     core: &'a Core,
     tree: &'a mut Tree,
     group: Group,
     lsn: Lsn,
     epoch: Epoch,
-    /// Leaves are to be written whole.
+    /// Leaves are to be written whole, not as delta records.
     writes_whole: bool,
 }
 
@@ -70,13 +70,13 @@ impl Core {
             committed => committed,
         };
         match committed {
-            // What the background would have cleaned may be what is lacking.
+            // The missing space may be in zones that background GC would have emptied.
             Err(StoreError::NoSpace) if !self.reserve_is_whole() => self.commit_with(&mut tx, true),
             committed => committed,
         }
     }
 
-    /// `at_once`: metadata zones are cleaned now if one that is kept is missing.
+    /// `at_once`: GC of metadata zones runs now if a zone of the reserve is missing.
     fn commit_with(&self, tx: &mut Tx, at_once: bool) -> Result<Lsn> {
         self.pool.fill_lives(tx.ops.iter_mut().filter_map(Op::life_to_fill));
         let record = record::encode(&tx.ops);
@@ -126,7 +126,7 @@ impl Core {
         let (lsn, epoch) = self.log.submit(record, admitted, |lsn| {
             self.pool.apply(tx.ops.iter().filter_map(Op::zone_change), lsn, &tx.reserved);
         });
-        // What frees space gives back more than its changes take beside the leaves.
+        // A transaction that frees space returns more than its changes take beside the leaves.
         let is_short = self.count.is_short_of_zones.load(Ordering::Relaxed) && tx.draw != Draw::Reserve;
         self.apply(&mut locked, &held, (lsn, epoch), is_short);
         drop(held);
@@ -151,14 +151,14 @@ impl Core {
         })
     }
 
-    /// A transaction found no space for its nodes. An error unless it is to try again, because metadata lacked zones for it and
-    /// does no more. No lock of the trees is held.
+    /// Called when a transaction found no space for its nodes. Returns an error unless the transaction is to try
+    /// again, which it does if metadata lacked zones and no longer does. The caller holds no lock of the trees.
     fn try_again(&self, lacked_zones: bool) -> Result<()> {
         if lacked_zones && self.look_before_refusing()? { Ok(()) } else { Err(StoreError::NoSpace) }
     }
 
-    /// Reserves the space of nodes that a transaction is about to make; nothing where there is none. It never waits, so that
-    /// it can be called under locks of trees: only there is it known how many nodes a transaction makes.
+    /// Reserves the space of nodes that a transaction is about to make. Returns none if there is no space. It never
+    /// waits, so that it can be called under locks of trees. Only there the number of new nodes is known.
     pub(crate) fn reserve_nodes(&self, nodes: u64) -> Option<Growing<'_>> {
         let asked = &self.count.asked;
         (nodes == 0 || self.ask_for_nodes(nodes)).then(|| Growing { asked, nodes })
@@ -190,7 +190,7 @@ impl Core {
         groups.into_iter().map(|group| (group, self.groups[usize::from(group.0)].write())).collect()
     }
 
-    /// The writes to trees with their keys as they are there and all nodes on the way to each.
+    /// The writes of a transaction with their keys in the tree, and with all nodes on the path to each.
     fn on_the_way<'a>(&self, ops: &'a [Op]) -> std::result::Result<Vec<Held<'a>>, Miss> {
         let keyed = ops.iter().filter_map(|op| match op {
             Op::Put { group, table, key, value } => Some((*group, tree_key(*table, key), Some(value))),
@@ -220,7 +220,7 @@ impl Core {
         };
         for write in held {
             change_of(write.group, &mut |change| {
-                // A split may have led the way elsewhere.
+                // A split may have moved the key to another leaf.
                 let path = if is_reshaped { &change.path(&write.key) } else { &write.path };
                 match write.value {
                     Some(value) => is_reshaped |= change.put(path, &write.key, value),
@@ -254,8 +254,8 @@ impl Core {
         }
     }
 
-    /// What has taken effect is not to be called refused: when this cannot be made durable, whoever asks for that is
-    /// told.
+    /// A transaction that has taken effect must not be reported as failed. If its data cannot be made durable, the
+    /// next sync reports that.
     fn bound_unflushed_data(&self, ops: &[Op], lsn: Lsn) {
         let block_size = u64::from(self.device.geometry().block_size);
         let born = |op: &Op| match op {
@@ -274,9 +274,9 @@ impl Core {
     }
 }
 
-/// How many leaves these writes split, about.
+/// About how many leaves these writes split.
 fn splits(held: &[Held<'_>]) -> u64 {
-    // Of each leaf: what it has grown by, and what it has room for.
+    // For each leaf: the bytes by which it has grown, and its free bytes.
     let mut grown: SmallVec<[(NodeId, isize, isize); 4]> = SmallVec::new();
     let mut splits = 0;
     for write in held {
@@ -294,7 +294,7 @@ fn splits(held: &[Held<'_>]) -> u64 {
         let (_, all, room) = &mut grown[before];
         *all += growth;
         if *all > *room {
-            // Both halves have as much, whichever takes what follows.
+            // Both halves have equal space, so it does not matter which one gets the next entries.
             (*all, *room) = (0, (page.room() + page.used() as isize - growth) / 2);
             splits += 1;
         }
@@ -314,10 +314,10 @@ impl Change<'_> {
         self.core
             .path(self.group, key)
             .ok()
-            .expect("every node on the way was pinned before the LSN was taken")
+            .expect("every node on the path was pinned before the LSN was taken")
     }
 
-    /// Changes what a leaf has under a key: afterwards a value of this length, or nothing.
+    /// Changes the entry of a leaf under a key. Afterwards the entry has a value of this length, or does not exist.
     fn edit_entry<R>(
         &mut self,
         leaf: &Arc<Node>,
@@ -329,13 +329,13 @@ impl Change<'_> {
         self.edit_noting(leaf, |changes| changes.note(key, value, page_size), change)
     }
 
-    /// Changes more of a node, or another one than a leaf.
+    /// Changes several entries of a node, or changes an inner node.
     fn edit<R>(&mut self, node: &Arc<Node>, change: impl FnOnce(&mut Page) -> R) -> R {
         self.edit_noting(node, Changes::note_all, change)
     }
 
-    /// Changes a node's newest contents. What a checkpoint that is being taken still has to write of the
-    /// contents before its cut is kept.
+    /// Changes a node's newest contents. If a running checkpoint still has to write the contents before its cut, they
+    /// are frozen first.
     fn edit_noting<R>(
         &mut self,
         node: &Arc<Node>,
@@ -381,10 +381,10 @@ impl Change<'_> {
         node
     }
 
-    /// The node leaves the tree; what a checkpoint still has to write of it stays with the checkpoint.
+    /// Removes the node from the tree. Contents that a checkpoint still has to write remain with the checkpoint.
     ///
-    /// Its id is given back last: another group may take it the same moment, and must not find its new
-    /// node thrown out of the cache in place of this one.
+    /// The id is freed last. Another group may take it at the same moment, and its new node must not be removed from
+    /// the cache in place of this one.
     fn free(&mut self, node: &Arc<Node>) {
         self.core.cache.remove(node.id);
         let was_dirty = self.tree.dirty.remove(&node.id).is_some();
@@ -393,7 +393,7 @@ impl Change<'_> {
             self.core.count.dirty.remove_node(&mut state.counted);
         }
         state.freed = true;
-        // Who counts meanwhile takes it for a node of another table rather than for none.
+        // A thread that counts meanwhile counts this node with the other tables rather than not at all.
         let is_prepaid = state.page.is_prepaid() && !rt::is_planted("break-prepaid-freed");
         self.core.count.prepaid.fetch_sub(i64::from(is_prepaid), Ordering::Relaxed);
         self.core.count.nodes.fetch_sub(1, Ordering::Relaxed);
@@ -402,8 +402,8 @@ impl Change<'_> {
         }
     }
 
-    /// Puts what has its place in the leaf at the end of `path`. True when nodes have been split: then
-    /// ways that were found before lead to the wrong leaves.
+    /// Puts an entry into the leaf at the end of `path`. Returns true if nodes have been split. Then paths found
+    /// before may lead to wrong leaves.
     fn put(&mut self, path: &Path, key: &[u8], value: &[u8]) -> bool {
         let leaf = leaf_of(path);
         let (found, fits) = {
@@ -424,7 +424,7 @@ impl Change<'_> {
         true
     }
 
-    /// Splits the node at `depth` of a path (or, where there is no room for that, one above it).
+    /// Splits the node at `depth` of a path, or a node above it if the parent has no space for another branch.
     fn split(&mut self, path: &Path, depth: usize, insert_at: usize) {
         let node = &path[depth].0;
         if depth == 0 {
@@ -470,7 +470,7 @@ impl Change<'_> {
         self.edit(root, |page| page.set_lsn(lsn));
     }
 
-    /// True when the leaf has become so small that it is to be tidied.
+    /// Returns true if the leaf is so small now that it should be merged or removed.
     fn delete(&mut self, path: &Path, key: &[u8]) -> bool {
         let leaf = leaf_of(path);
         let found = leaf.look().page.search(key);
@@ -481,14 +481,14 @@ impl Change<'_> {
         })
     }
 
-    /// Shrinks the tree around a leaf that was thinned, if the way to it is still in memory.
+    /// Shrinks the tree around a leaf after deletions, if the path to it is still in memory.
     fn tidy(&mut self, key: &[u8]) {
         if let Ok(path) = self.core.path(self.group, key) {
             self.shrink(&path);
         }
     }
 
-    /// Removes what a deletion left empty, merges what it left small, from the leaf upwards.
+    /// Removes empty nodes and merges small ones, from the leaf upwards.
     fn shrink(&mut self, path: &Path) {
         for depth in (1..path.len()).rev() {
             let (node, _) = &path[depth];
@@ -545,7 +545,8 @@ impl Change<'_> {
         }
     }
 
-    /// A root with one child takes over its contents, if it is in memory; one without is a leaf again.
+    /// A root with one child takes over the child's contents, if the child is in memory. A root without children
+    /// becomes a leaf.
     fn lower(&mut self, root: &Arc<Node>) {
         loop {
             let page = root.page();
@@ -566,7 +567,7 @@ impl Change<'_> {
     }
 }
 
-/// Nodes whose space a transaction has reserved, until it has made them: a count meanwhile finds them.
+/// Nodes whose space a transaction has reserved and that it has not made yet. They are part of every count.
 pub(crate) struct Growing<'a> {
     asked: &'a AtomicU64,
     nodes: u64,
@@ -575,14 +576,14 @@ pub(crate) struct Growing<'a> {
 impl Drop for Growing<'_> {
     fn drop(&mut self) {
         if self.nodes > 0 {
-            // A count that no longer finds them here finds them among the nodes.
+            // A count that no longer includes these nodes here includes them among the existing nodes.
             self.asked.fetch_sub(self.nodes, Ordering::Release);
         }
     }
 }
 
 impl Core {
-    /// Marks a node that has got other keys as prepaid, or not, and counts it. Under its group's lock.
+    /// Marks a node as prepaid, or not, after its keys changed, and counts it. The caller holds its group's lock.
     fn mark(&self, page: &mut Page) {
         let (was, is) = (page.is_prepaid(), self.counts_prepaid() && page.leads_to_prepaid());
         page.set_prepaid(is);
@@ -609,15 +610,15 @@ fn append_all(page: &mut Page, right: &Page, separator: &[u8]) {
     }
 }
 
-/// Where a new volume's trees begin.
+/// The empty root of a new volume's tree.
 pub(crate) fn empty_root(pages: &Arc<Pages>, group: Group) -> Page {
     Page::new(pages, NodeId(u64::from(group.0) + 1), group, 0)
 }
 
-/// How a transaction gets its room.
+/// Admission of transactions.
 impl Core {
-    /// Makes room for a record and the nodes that it will dirty, helping where there is none: takes the
-    /// checkpoint, writes nodes out, cleans. No lock of the trees is held.
+    /// Reserves space for a record and for the nodes that it will dirty. If there is none, takes a checkpoint, writes
+    /// nodes out or runs GC. The caller holds no lock of the trees.
     fn admit(&self, bytes: usize, draw: Draw, at_once: bool) -> Result<crate::log::Admitted> {
         for _ in 0..ADMISSION_ROUNDS {
             self.writable()?;
@@ -631,7 +632,7 @@ impl Core {
         Err(StoreError::NoSpace)
     }
 
-    /// Keeps dirty nodes within bounds. Of a checkpoint that somebody else takes it waits for the cut.
+    /// Limits the number of dirty nodes. If another thread takes a checkpoint, waits for its cut only.
     fn bound_dirty(&self) -> Result<()> {
         while self.too_much_is_dirty() {
             let seen = self.saving.passed();
@@ -652,5 +653,5 @@ impl Core {
     }
 }
 
-/// How often a transaction may find that the room it has helped to make was taken by others.
+/// How often a transaction may lose the space that it has helped to free to other transactions.
 const ADMISSION_ROUNDS: usize = 1000;

@@ -1,21 +1,21 @@
-//! How long an epoch may be, and how much of it may be dirty.
+//! The bounds of an epoch, and of its dirty nodes.
 //!
-//! Three things bound it:
+//! Three resources bound an epoch:
 //!
-//! * **Memory.** A dirty node stays in the cache until it is written; after a crash replay has in memory all nodes
-//!   that two epochs have changed. Bounds on *nodes*.
-//! * **Room.** What is dirty has to be written, also when no zone is free any more but those kept for it
-//!   ([`pool::MetadataReserve`]), and after a crash what was written early is dirty again. A bound on *pages that will be
-//!   written*: a node that is written whole takes one, and a leaf that is written as its changes (`delta`) what they
-//!   take and a fifth more.
-//! * **Replay.** A bound on the records' bytes.
+//! * **Memory.** A dirty node stays in the cache until it is written. After a crash, replay has all nodes in memory
+//!   that two epochs have changed. This bounds the number of *nodes*.
+//! * **Space.** Dirty nodes have to be written even if no zone is free except those of the reserve
+//!   ([`pool::MetadataReserve`]). After a crash, nodes that were written early are dirty again. This bounds the *pages
+//!   that will be written*. A node that is written whole takes one page. A leaf that is written as delta records
+//!   (`delta`) takes their bytes and a fifth more.
+//! * **Replay.** This bounds the bytes of records.
 //!
-//! What a node weighs is known when it is changed and does not depend on the mount. Replay finds the same, or less, but
-//! for leaves that it merges because more is in memory.
-//! While a quarter of all zones is free an epoch may be longer than the reserve has room for. It ends as soon as they
-//! are fewer, and that quarter takes what it has dirtied: a 64th of the volume at most.
+//! The weight of a node is known when it is changed and does not depend on the mount. Replay finds the same weight or
+//! less, except for leaves that it merges because more nodes are in memory. While a quarter of all zones is free, an
+//! epoch may be longer than the reserve has space for. It ends as soon as fewer are free, and that quarter has space
+//! for its dirty nodes: they take a 64th of the volume at most.
 //!
-//! Only counts and answers; who writes what is in `checkpoint`.
+//! This module only counts and decides. `checkpoint` writes the nodes.
 
 use std::ops::{Add, Sub};
 
@@ -30,23 +30,25 @@ use crate::delta::{self, Changes};
 use crate::format::{DirectoryEntry, ZitEntry};
 use crate::mat::Place;
 
-/// Pages that an epoch writes, at most, while zones are few: the reserve has room for two epochs, and longer ones would
-/// save less than the space is worth. Where one zone has that room anyway it may be twice as many.
+/// Pages that an epoch writes, at most, while few zones are free. The reserve has space for two epochs, and longer
+/// epochs would save less than that space is worth. If one zone is large enough for two longer epochs, an epoch may be
+/// twice as long.
 const PAGES_MAX: usize = 512;
 const PAGES_MAX_IN_ZONE: usize = 1024;
-/// The same while zones abound, and nodes at any time.
+/// The same while many zones are free. Also the bound on nodes at any time.
 const LONG_MAX: usize = 4096;
 const PAGES_MIN: usize = 32;
-/// With no more pages than this an epoch may have twice the share of the volume: tables are a large part of what it writes.
+/// An epoch of at most this number of pages may have twice the share of the volume, because the tables are a large
+/// part of its writes.
 const PAGES_FEW: usize = 64;
-/// Nodes that may differ from the last checkpoint, however small the cache.
+/// Nodes that may differ from the last checkpoint, even with a small cache.
 const NODES_MIN: usize = 1024;
-/// The part of an epoch's pages that chunks of the MAT may take beside them.
+/// The fraction of an epoch's pages that chunks of the MAT may take beside them.
 const CHUNKS_SHARE: usize = 4;
-/// The part of an epoch's pages that the table of zones has of those, at most: what it takes beyond that is kept beside
-/// them.
+/// The fraction of an epoch's pages that the zone table takes of the pages for chunks, at most. The reserve has
+/// separate pages for the rest of the zone table.
 const ZONE_TABLE_SHARE: usize = 2 * CHUNKS_SHARE;
-/// Nodes that may become dirty, at least, between the call for a checkpoint and its cut, without anybody's waiting.
+/// Nodes that may become dirty between the request for a checkpoint and its cut before a thread has to wait, at least.
 const UNTIL_THE_CUT: usize = 256;
 
 /// Bytes that writing nodes takes, at most.
@@ -54,7 +56,7 @@ const UNTIL_THE_CUT: usize = 256;
 pub(crate) struct Weight(usize);
 
 impl Weight {
-    /// Of a node with these changes.
+    /// The weight of a node with these changes.
     fn of_changes(changes: &Changes, has_deltas: bool, page_size: usize) -> Weight {
         match changes.encoded_bytes().filter(|_| has_deltas) {
             Some(bytes) => Weight::packed(bytes),
@@ -62,7 +64,7 @@ impl Weight {
         }
     }
 
-    /// Of a node that lies there, if it is to be written once more.
+    /// The weight of a node at this place when it is written once more.
     pub(crate) fn of_place(place: Place, page_size: usize) -> Weight {
         match (place.is_nowhere(), place.is_delta()) {
             (true, _) => Weight(0),
@@ -71,13 +73,13 @@ impl Weight {
         }
     }
 
-    /// Of changes that share pages with others. A page is full to seven eighths less its header, because none takes more
-    /// than an eighth.
+    /// The weight of delta records that share pages. A page is filled to at least seven eighths of its bytes behind
+    /// the header, because no record takes more than an eighth.
     fn packed(bytes: usize) -> Weight {
         Weight((bytes * 6).div_ceil(5))
     }
 
-    /// Pages that it takes: the last of those with changes may have few.
+    /// Pages for this weight. The last page of delta records may be nearly empty.
     pub(crate) fn pages(self, page_size: usize) -> usize {
         self.0.div_ceil(page_size) + usize::from(self.0 > 0)
     }
@@ -107,7 +109,8 @@ impl Sub for Weight {
     }
 }
 
-/// What the running epoch has made dirty and nobody has written yet. Changed under the lock of the node's group.
+/// The nodes that the running epoch has made dirty and that are not written. Changed under the lock of the node's
+/// group.
 #[derive(Default)]
 pub(crate) struct Dirty {
     nodes: AtomicUsize,
@@ -123,58 +126,58 @@ impl Dirty {
         Weight(self.weight.load(Ordering::Relaxed))
     }
 
-    /// One more, which has not been weighed.
+    /// Counts a node that has no weight yet.
     pub(crate) fn add_node(&self) {
         self.nodes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One less, which weighed so much.
+    /// Removes a node with its weight.
     pub(crate) fn remove_node(&self, counted: &mut Weight) {
         self.nodes.fetch_sub(1, Ordering::Relaxed);
         self.weight.fetch_sub(std::mem::take(counted).0, Ordering::Relaxed);
     }
 
-    /// One weighs something else now.
+    /// Replaces the weight of a node.
     fn weigh(&self, counted: &mut Weight, now: Weight) {
         let before = std::mem::replace(counted, now);
-        // The sum is not less than what any of them weighs.
+        // The sum is at least the weight of each node.
         self.weight.fetch_add(now.0.wrapping_sub(before.0), Ordering::Relaxed);
     }
 
-    /// The cut: none is left.
+    /// The cut: no dirty node remains.
     pub(crate) fn take_all(&self) {
         self.nodes.store(0, Ordering::Relaxed);
         self.weight.store(0, Ordering::Relaxed);
     }
 }
 
-/// Bounds that follow from the volume's size and the cache's.
+/// Bounds derived from the sizes of the volume and the cache.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Dirty nodes in memory before some are written.
     pub(crate) dirty: usize,
     /// Nodes that may differ from the last checkpoint before the next is due.
     pub(crate) epoch_nodes: usize,
-    /// Pages that writing these may take.
+    /// Pages that writing these nodes may take.
     pub(crate) epoch_pages: usize,
-    /// The same while zones are free in plenty.
+    /// The same while many zones are free.
     pub(crate) long_epoch: usize,
-    /// Of the fourth part for chunks, what is there for those of the MAT.
+    /// The pages for chunks that are available to chunks of the MAT.
     pub(crate) mat_pages: usize,
-    /// Pages of the table of zones that a checkpoint may write beyond that part.
+    /// Pages of the zone table that a checkpoint may write beyond its fraction of the pages for chunks.
     pub(crate) zone_table_beyond: usize,
-    /// Records' bytes before the next checkpoint is due.
+    /// Bytes of records before the next checkpoint is due.
     pub(crate) replay_bytes: u64,
 }
 
-/// Pages that memory may be used for.
+/// Pages in memory for nodes and for chunks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CachePages {
     pub(crate) nodes: usize,
     pub(crate) chunks: usize,
 }
 
-/// Pages that say of so many zones what they hold, and where those pages are.
+/// Pages of the zone table for this number of zones, and of its directory.
 pub(crate) fn zone_table_pages(zones: u32, page_size: usize) -> usize {
     let chunks = (zones as usize).div_ceil(entries_per_page(page_size, size_of::<ZitEntry>()));
     chunks + chunks.div_ceil(entries_per_page(page_size, size_of::<DirectoryEntry>()))
@@ -189,8 +192,8 @@ impl Limits {
         let page_blocks = (page_size / geometry.block_size as usize).max(1);
         let zone_pages = (geometry.zone_blocks as usize - 1) / page_blocks;
         let most = (zone_pages * 2 / 5).clamp(PAGES_MAX, PAGES_MAX_IN_ZONE);
-        // A page takes a little more than its size in memory: the node around it, and the heads of its keys.
-        // Below that, what may be dirty and what a transaction pins would be all there is.
+        // A page takes a little more than its size in memory: the node around it, and the heads of its keys. A smaller
+        // cache would consist of dirty nodes and of nodes that transactions pin.
         let cache_pages = (cache_bytes as usize / (page_size + page_size / 32 + 256)).max(32);
         let chunks = (cache_pages / 8).max(8);
         let epoch_pages = (volume_pages / 128).max((volume_pages / 64).min(PAGES_FEW)).clamp(PAGES_MIN, most);
@@ -208,15 +211,16 @@ impl Limits {
         (limits, CachePages { nodes: cache_pages - chunks, chunks })
     }
 
-    /// What only metadata may take: room for what two epochs write, chunks too, and a zone to clean into.
+    /// The space that only metadata may take: for the writes of two epochs, including chunks, and for a zone as the
+    /// target of GC.
     pub(crate) fn kept_for_metadata(&self, geometry: &Geometry, page_size: usize) -> MetadataReserve {
         let blocks = blocks_of_two_epochs(self.epoch_pages, self.zone_table_beyond, geometry, page_size);
         MetadataReserve { blocks, of_zone: blocks_of_zone(geometry, page_size) }
     }
 }
 
-/// What two epochs write: their pages, a fourth part of these for chunks, and the table of zones where it takes more than
-/// its part. Random deletions and overwrites may change the whole table in each epoch.
+/// The blocks that two epochs write: their pages, a fourth part of these for chunks, and the part of the zone table
+/// that this fourth does not cover. Random deletions and overwrites may change the whole zone table in each epoch.
 fn blocks_of_two_epochs(
     epoch_pages: usize,
     zone_table_beyond: usize,
@@ -234,23 +238,24 @@ fn blocks_of_zone(geometry: &Geometry, page_size: usize) -> u64 {
 }
 
 impl Core {
-    /// A dirty node has changed: counts what writing it will take.
+    /// Counts the pages for a dirty node after a change.
     pub(crate) fn count_dirty(&self, state: &mut NodeState) {
         let now = Weight::of_changes(&state.changes, self.mat.has_deltas(), self.page_size());
         self.count.dirty.weigh(&mut state.counted, now);
     }
 
-    /// Pages that writing what is dirty takes, at most.
+    /// Pages that writing the dirty nodes takes, at most.
     pub(crate) fn dirty_pages(&self) -> usize {
         self.count.dirty.weight().pages(self.page_size())
     }
 
-    /// Whether a checkpoint is due: a recovery now would have much to replay, or the next epoch needs the room.
+    /// Whether a checkpoint is due, because a recovery would have much to replay, or because the epoch takes its whole
+    /// headroom.
     pub(crate) fn epoch_is_long(&self) -> bool {
         self.log.wants_checkpoint() || self.bounds_of_epoch().into_iter().any(|(is, most)| is >= most)
     }
 
-    /// What ends an epoch: how much there is of it, and the most.
+    /// The bounds of an epoch: the present value and the limit of each.
     fn bounds_of_epoch(&self) -> [(u64, u64); 4] {
         let most = self.pages_now();
         [
@@ -261,8 +266,9 @@ impl Core {
         ]
     }
 
-    /// How much of an epoch has passed, by what comes first to where a checkpoint begins in the background; 1 while one is
-    /// taken, or is due because a zone was cleaned. One that is asked for comes before.
+    /// How much of an epoch has passed. This is the largest share of any bound at which a background checkpoint
+    /// begins. 1 while a checkpoint is taken, or is due because GC has emptied a zone. A requested checkpoint comes
+    /// earlier.
     pub(crate) fn epoch_share(&self) -> f64 {
         if self.pages_being_saved() > 0 || self.count.is_cleaned.load(Ordering::Relaxed) {
             return 1.0;
@@ -277,8 +283,8 @@ impl Core {
         shares.fold(self.log.share_of_zone(), f64::max)
     }
 
-    /// Whether more is dirty than one epoch may leave, after a crash: another on top of it would be more than there is room
-    /// for, or memory, after another crash too.
+    /// Whether more nodes are dirty after a crash than one epoch may leave. Another epoch on top of it would need more
+    /// space or memory than there is, after another crash too.
     pub(crate) fn epoch_is_longer_than_one(&self) -> bool {
         self.changed_pages() > self.limits.epoch_pages || self.changed_nodes() > self.limits.epoch_nodes
     }
@@ -288,28 +294,29 @@ impl Core {
         self.mat.running_len() + self.count.dirty.nodes()
     }
 
-    /// Pages that writing them would take, with the chunks that have no part of their own in what is kept.
+    /// Pages that writing them would take, with the chunks for which the reserve has no separate space.
     fn changed_pages(&self) -> usize {
         let (changed, chunks) = (self.changed_nodes(), self.mat.chunks_len() as usize);
-        // Of so many chunks there are so many pages of directories beside one that is always written.
+        // A directory page names this number of chunks. One directory page is written in any case.
         let directories = chunks / entries_per_page(self.page_size(), size_of::<DirectoryEntry>());
         let tables = chunks.min(changed) + directories.min(changed);
         let beyond = tables.saturating_sub(self.limits.mat_pages);
         (self.mat.running_weight() + self.count.dirty.weight()).pages(self.page_size()) + beyond
     }
 
-    /// Whether a checkpoint is to write what is dirty, which makes the epoch's end: where the epoch has no room for as
-    /// many dirty nodes again, and where less than a quarter of the zones is free, because what an epoch leaves dead
-    /// is seen at its end only. Otherwise, where the cache allows few, they are written by themselves, and the tables
-    /// that a checkpoint writes (of the MAT nearly every chunk, where changes are at random) only once for many of them.
+    /// Whether a checkpoint is to write the dirty nodes, which ends the epoch. This is so if the epoch cannot take as
+    /// many dirty nodes again. It is also so if less than a quarter of the zones is free, because the dead blocks of
+    /// an epoch become visible only at its end. Otherwise, if the cache allows few dirty nodes, they are written
+    /// alone. Then many such writes share one write of the tables by a checkpoint, which writes nearly every chunk of
+    /// the MAT after random changes.
     pub(crate) fn epoch_is_ending(&self) -> bool {
         !self.zones_abound()
             || self.changed_nodes() + self.count.dirty.nodes() >= self.limits.epoch_nodes
             || self.changed_pages() + self.dirty_pages().max(self.pages_now() / 8) >= self.pages_now()
     }
 
-    /// Whether so many nodes may differ from the last checkpoint that a replay, if one came, would read many: not to be
-    /// left so for ever.
+    /// Whether many nodes differ from the last checkpoint, which a replay would have to read. This state should not
+    /// last for ever.
     pub(crate) fn epoch_holds_much(&self) -> bool {
         self.changed_nodes() >= self.limits.dirty.min(self.limits.epoch_pages)
     }
@@ -318,9 +325,9 @@ impl Core {
         self.pool.free() >= self.device.geometry().zones / 4
     }
 
-    /// Whether so much is dirty that a checkpoint in the background should begin, or dirty nodes be written. What may
-    /// still become dirty is for those who go on until it makes its cut; then all of the bound is theirs again. A later
-    /// one writes fewer leaves for the same changes.
+    /// Whether enough nodes are dirty that a background checkpoint should begin, or dirty nodes should be written. The
+    /// rest of the bound is for transactions that go on until the cut. After the cut they have the whole bound again.
+    /// A later checkpoint writes fewer leaves for the same changes.
     pub(crate) fn is_pressed(&self) -> bool {
         let pages = self.pages_now();
         self.count.dirty.nodes() >= self.nodes_until_pressed() || self.changed_pages() + pages / 8 >= pages
@@ -331,12 +338,12 @@ impl Core {
         nodes - (nodes / 8).max(UNTIL_THE_CUT.min(nodes / 2))
     }
 
-    /// Whether so much is dirty that nodes must be written before more are changed.
+    /// Whether nodes must be written before more are changed.
     pub(crate) fn too_much_is_dirty(&self) -> bool {
         self.count.dirty.nodes() >= self.limits.dirty || self.changed_pages() >= self.pages_now()
     }
 
-    /// Pages that an epoch may write as things are.
+    /// Pages that an epoch may write at present.
     fn pages_now(&self) -> usize {
         if self.zones_abound() { self.limits.long_epoch } else { self.limits.epoch_pages }
     }

@@ -1,8 +1,8 @@
 //! Reading: from a key to its leaf, from a node id to its page.
 //!
-//! Look-ups hold the group's lock shared while they walk over nodes in memory. A node that is not
-//! there ends the walk with its id; the lock is dropped, the node read, and the walk begun again with
-//! that node pinned. So no I/O happens under a tree's lock.
+//! Look-ups hold the group's lock shared while they walk over nodes in memory. A missing node ends the walk with its
+//! id. Then the lock is released, the node is read, and the walk begins again with that node pinned. So no I/O happens
+//! under a tree's lock.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use crate::memory::Reading;
 use crate::page::Page;
 use crate::types::{Bytes, Entry, Group, NodeId, Result, StoreError, Table};
 
-/// How often a walk may come upon a node that has just been freed.
+/// How often a walk may find a node that has just been freed.
 const VAIN_MAX: usize = 100;
 
-/// Nodes that an operation keeps in memory.
+/// Nodes that an operation pins in memory.
 #[derive(Default)]
 pub(crate) struct Pins {
     nodes: Vec<Arc<Node>>,
@@ -34,13 +34,13 @@ pub(crate) struct Pins {
 
 /// A node that must be read before the walk can go on.
 pub(crate) enum Miss {
-    /// It is not in memory; if it is a leaf, with those that follow it.
+    /// It is not in memory. If it is a leaf, the leaves behind it are named as well.
     Absent(NodeId, Following),
-    /// It is not of the level or group that the way to it promised.
+    /// Its level or group differs from the one expected on the path.
     Misplaced(NodeId),
 }
 
-/// A way from the root to a leaf: each node, and the entry through which the next was reached.
+/// A path from the root to a leaf: each node, and the index of the entry that leads to the next one.
 pub(crate) type Path = SmallVec<[(Arc<Node>, usize); 4]>;
 
 /// The key as it is in the tree.
@@ -65,7 +65,7 @@ impl Core {
             };
             let seen = node.look();
             let page = &*seen.page;
-            // Levels fall by one on the way down, so that no walk goes round in circles.
+            // Levels fall by one on the way down, so no walk is endless.
             if page.group() != group || level.is_some_and(|level| page.level() != level) {
                 return Err(Miss::Misplaced(id));
             }
@@ -104,10 +104,10 @@ impl Core {
         }
     }
 
-    /// Brings the node that ended a walk into memory and keeps it there for the next.
+    /// Reads the node that ended a walk and pins it for the next walk.
     ///
-    /// While writers run, a node may be freed between the walk that named it and here; the next walk
-    /// does not come upon it again. One that is named over and over and lies nowhere is damage.
+    /// While writers run, a node may be freed between the walk that named it and this call. The next walk does not
+    /// find it again. A node that is named again and again and has no place is damage.
     pub(crate) fn pin(&self, pins: &mut Pins, miss: Miss) -> Result<()> {
         let (id, following) = match miss {
             Miss::Absent(id, following) => (id, following),
@@ -175,7 +175,7 @@ impl Core {
         Ok(found.filter(|(key, _)| key[0] == table.0).map(|(key, value)| (key[1..].to_vec(), value)))
     }
 
-    /// The last entry of the leaf to the left of a path's.
+    /// The last entry of the leaf to the left of this path's leaf.
     fn last_before(&self, path: &Path) -> std::result::Result<Option<Entry>, Miss> {
         let Some((node, branch)) = path.iter().rev().skip(1).find(|(_, branch)| *branch > 0) else {
             return Ok(None);
@@ -198,12 +198,12 @@ impl Core {
 
     // ---- from a node id to its page ----------------------------------------------------------
 
-    /// Brings a node into memory. `None`: it is no longer (or not yet) anywhere; look again.
+    /// Reads a node into memory. `None`: it has no place any more (or not yet), and the caller repeats its look-up.
     pub(crate) fn load(&self, id: NodeId) -> Result<Option<Arc<Node>>> {
         self.load_with(id, &[])
     }
 
-    /// The same, and others that may be needed next, as far as that takes nothing but reading them.
+    /// The same, and reads other nodes ahead as far as this needs no further reads.
     fn load_with(&self, id: NodeId, mut others: &[NodeId]) -> Result<Option<Arc<Node>>> {
         loop {
             if let Some(node) = self.cache.get(id) {
@@ -222,7 +222,7 @@ impl Core {
             self.keep_ahead(nodes, &wanted[1..]);
             let node = match node {
                 Ok(node) => node,
-                // Alone it takes the place of what nobody uses.
+                // Alone, this node may replace unused pages.
                 Err(StoreError::NoMemory(_)) if reading == Reading::Ahead => continue,
                 Err(error) if self.is_current(id, place, chunk) => {
                     return self.latching("a node cannot be read", Err(error));
@@ -235,7 +235,7 @@ impl Core {
         }
     }
 
-    /// Reads what was asked for; false when nothing was.
+    /// Reads the requested leaves. Returns false if there was no request.
     pub(crate) fn read_ahead(&self) -> bool {
         let Some(asked) = self.follow.take_asked() else { return false };
         let wanted = self.not_in_memory(&asked);
@@ -243,13 +243,14 @@ impl Core {
         true
     }
 
-    /// Those that would have to be read, as far as it takes no read to tell where they lie.
+    /// The nodes among `ids` that are not in memory and whose places are known without a read.
     pub(crate) fn not_in_memory(&self, ids: &[NodeId]) -> Vec<(NodeId, Place, Option<Address>)> {
         let absent = ids.iter().filter(|id| self.cache.get(**id).is_none());
         absent.filter_map(|&id| self.find_in_memory(id).map(|(place, chunk)| (id, place, chunk))).collect()
     }
 
-    /// Keeps what was read before anybody needs it. The first leads, and others as far apart as walkers ask.
+    /// Puts nodes that were read ahead into the cache. The first one leads, and so do others at the distance at which
+    /// walks request more.
     fn keep_ahead(
         &self,
         read: impl IntoIterator<Item = Result<Arc<Node>>>,
@@ -264,7 +265,7 @@ impl Core {
         }
     }
 
-    /// Where a node lies, if that can be told without a read and makes sense.
+    /// The valid place of a node, if it is known without a read.
     fn find_in_memory(&self, id: NodeId) -> Option<(Place, Option<Address>)> {
         let (place, chunk) = match self.mat.find(id) {
             Found::At(place) => (place, None),
@@ -282,12 +283,12 @@ impl Core {
         [place.at, place.base].iter().all(|at| at.is_none() || at.zone().0 < zones)
     }
 
-    /// Reads a node that lies at `place`: the page that holds it whole, and the changes to that.
+    /// Reads a node that lies at `place`: its base page, and the delta record if there is one.
     pub(crate) fn read_node(&self, id: NodeId, place: Place) -> Result<Arc<Node>> {
         self.read_nodes(&[(id, place, None)], Reading::Needed).pop().expect("one node is read or not")
     }
 
-    /// Reads nodes that lie at these places, all at the same time. Changes of several of them share pages.
+    /// Reads the nodes at these places, all at the same time. Delta records of several nodes share pages.
     pub(crate) fn read_nodes(
         &self,
         wanted: &[(NodeId, Place, Option<Address>)],
@@ -314,7 +315,7 @@ impl Core {
         read.collect()
     }
 
-    /// Reads a page of a zone that is in the life that its address says.
+    /// Reads a page if its zone is still in the life of the address.
     pub(crate) fn read_within(
         &self,
         at: Address,
@@ -324,8 +325,8 @@ impl Core {
         self.read_many(&[(at, kind, id)], Reading::Needed).pop().expect("one page is read or not")
     }
 
-    /// Reads such pages, all at the same time and asked for in the order in which they lie; what is not right is asked
-    /// twice.
+    /// Reads pages like [`Core::read_within`], all at the same time and requested in the order of their addresses. A
+    /// page that is not valid is read twice.
     pub(crate) fn read_many(
         &self,
         wanted: &[(Address, PageKind, u64)],
@@ -363,7 +364,7 @@ impl Core {
         read.collect()
     }
 
-    /// A page for what is read there, and the zone is held; none when it has another life.
+    /// A page buffer for a read. The zone cannot be reset meanwhile. None if it is in another life.
     fn enter_with_page(&self, at: Address, reading: Reading) -> Result<Option<PageBuffer>> {
         if !self.pool.enter(at) {
             return Ok(None);
@@ -379,12 +380,12 @@ impl Core {
         self.latching("metadata is damaged", Err(StoreError::Corrupt(what)))
     }
 
-    /// Where a node lies, and the address of the chunk that said so.
+    /// Where a node lies, and the address of the chunk that has this place.
     pub(crate) fn find(&self, id: NodeId) -> Result<(Place, Option<Address>)> {
         self.find_by(id, || self.mat.find(id), |number, at| self.chunk(number, at))
     }
 
-    /// Where a node was written last in the epoch that is being saved, or before.
+    /// The place of a node in the epoch that is being saved or an earlier one.
     pub(crate) fn find_saved(&self, id: NodeId) -> Result<Place> {
         let chunk = |number, at| self.chunk_to_save(number, at);
         Ok(self.find_by(id, || self.mat.find_saved(id), chunk)?.0)
@@ -414,7 +415,7 @@ impl Core {
         }
     }
 
-    /// Whether what [`Core::find`] said is still so.
+    /// Whether a result of [`Core::find`] is still valid.
     pub(crate) fn is_current(&self, id: NodeId, place: Place, chunk: Option<Address>) -> bool {
         match (self.mat.find(id), chunk) {
             (Found::At(now), None) => now == place,
@@ -423,12 +424,12 @@ impl Core {
         }
     }
 
-    /// A chunk of the MAT that lies at `place`; `None` when it does not lie there any more.
+    /// The chunk of the MAT at `place`. `None` if it is no longer there.
     pub(crate) fn chunk(&self, number: u64, place: Address) -> Result<Option<Arc<PageBuffer>>> {
         self.chunk_in(number, place, || self.page())
     }
 
-    /// The same for a checkpoint, which cannot stop for want of memory.
+    /// The same for a checkpoint, which cannot stop because memory is short.
     pub(crate) fn chunk_to_save(&self, number: u64, place: Address) -> Result<Option<Arc<PageBuffer>>> {
         self.chunk_in(number, place, || Ok(self.page_to_save()))
     }
@@ -470,8 +471,8 @@ impl Core {
         }
     }
 
-    /// Reads a page and checks that it is what it should be (I-TREE-2). What is not right is asked twice: without it
-    /// nothing could be changed any more.
+    /// Reads a page and verifies it (I-TREE-2). A page that is not valid is read twice, because after an error nothing
+    /// could be changed any more.
     pub(crate) fn read_page(
         &self,
         mut into: PageBuffer,
@@ -496,7 +497,7 @@ fn following_of(parent: &Node, branch: usize, most: usize) -> Following {
     (branch + 1..parent.count()).take(most).map(|branch| parent.child(branch)).collect()
 }
 
-/// The node that lies at `place`, of the page that holds it whole and that with changes, if there is one.
+/// The node at `place`, decoded from its base page and the page with its delta record, if there is one.
 fn node_of(
     id: NodeId,
     place: Place,
@@ -535,7 +536,8 @@ pub(crate) fn check_page(
     Ok(header)
 }
 
-/// Shows the entries of a path's leaf from `start` on; where the next leaf begins, if there may be more.
+/// Passes the entries of a path's leaf from `start` on. Returns where the next leaf begins, if there may be more
+/// entries.
 fn visit_leaf(
     path: &Path,
     start: &[u8],
@@ -565,7 +567,7 @@ fn entry(page: &Page, index: usize) -> Entry {
     (page.key(index).to_vec(), page.value(index).to_vec())
 }
 
-/// A reader's presence in a zone; the zone is not reset until it is dropped.
+/// A reader in a zone. The zone is not reset until this is dropped.
 pub struct ZoneRef {
     core: Arc<Core>,
     zone: ZoneId,
