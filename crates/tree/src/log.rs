@@ -1,18 +1,19 @@
-//! The journal's writing side: records, batches, group commit, and the switch between log zones.
+//! Writing the journal: records, batches, group commit, and the switch between log zones.
 //!
-//! Transactions submit encoded records in one short critical section (`state`), which gives them
-//! their LSN. Whoever needs them durable becomes the leader (`io`, the commit lock): it appends the
-//! batches up to its own record, one after the other, and flushes once for everybody whose record is among them. What others
-//! submit meanwhile is for the next leader. One append to the log is in flight at a time.
+//! Transactions submit encoded records in one short critical section (`state`), which gives them their LSN. A thread
+//! that needs its record durable becomes the leader (`io`, the commit lock). It appends the batches up to its own
+//! record, one after the other, and flushes once for all threads whose records are among them. Records submitted
+//! meanwhile wait for the next leader. At most one append to the log is in flight.
 //!
-//! Batches are kept until they are durable, so that a log zone that fails loses nothing: they are
-//! appended again to the standby, and the caller is told that a checkpoint is due there.
+//! Batches stay in memory until they are durable, so that a failed log zone loses nothing. They are appended again to
+//! the standby, and a checkpoint becomes due there.
 //!
-//! Room. Every record was admitted before it was submitted: `room - reserved` never falls below what
-//! a checkpoint record and some seals need. A record is promised what it could take by itself; once it is in a batch,
-//! the batch is promised what it takes as a whole. A switch brings new room and makes a checkpoint due.
+//! Space. Every record is admitted before it is submitted: `room - reserved` never falls below the space for a
+//! checkpoint record and some seals. A single record reserves the blocks that it could take alone. Once it is in a
+//! batch, the batch reserves the blocks that it takes as a whole. A switch provides a new zone and makes a checkpoint
+//! due.
 //!
-//! How the log gets from one zone to the next is in [`switch`].
+//! [`switch`] describes how the log moves from one zone to the next.
 
 mod switch;
 
@@ -32,15 +33,15 @@ use crate::types::{Epoch, Result, StoreError};
 pub(crate) use switch::Left;
 use switch::Mark;
 
-/// The most that a batch's records take.
+/// The most bytes of records in a batch.
 const BATCH_MAX: usize = 256 << 10;
-/// With so many full batches they are appended in the background, whether anybody waits for them or not.
+/// With this number of full batches they are appended in the background, even if no thread waits for them.
 const FULL_BATCHES: usize = 4;
 /// The most that may be appended to the log without a flush.
 const UNFLUSHED_MAX: usize = 8 << 20;
 /// … and as a share of a log zone, so that all of it fits beside a checkpoint after a failure.
 const UNFLUSHED_SHARE: usize = 8;
-/// Blocks kept for seals of recoveries that do not get as far as a checkpoint.
+/// Blocks reserved for seals of recoveries that do not reach a checkpoint.
 const SEALS_KEPT: u64 = 4;
 
 /// Blocks that a payload of this many bytes takes in the log.
@@ -56,35 +57,35 @@ struct Batch {
     first: u64,
     last: u64,
     epoch: Epoch,
-    /// Blocks promised to it.
+    /// Blocks reserved for it.
     reserved: u64,
 }
 
 impl Batch {
-    /// Blocks that it takes in the log.
+    /// Blocks of this batch in the log.
     fn blocks(&self, block_size: u32) -> u64 {
         blocks_for(size_of::<BatchHeader>() + self.records.len(), block_size)
     }
 }
 
-/// What transactions see of the log.
+/// The part of the log's state that transactions use.
 struct State {
     next: u64,
     epoch: Epoch,
     open: Batch,
     full: VecDeque<Batch>,
-    /// Blocks left in the log zone.
+    /// Free blocks of the log zone.
     room: u64,
-    /// Blocks promised to records that are not appended yet.
+    /// Blocks reserved for records that are not appended yet.
     reserved: u64,
-    /// Blocks kept for a checkpoint and seals.
+    /// Blocks reserved for a checkpoint and seals.
     kept: u64,
     /// No record is admitted before the next checkpoint.
     checkpoint_first: bool,
     /// Records and their bytes since the last cut: what a recovery would replay.
     replay_records: u64,
     replay_bytes: u64,
-    /// What those wait for who sync now.
+    /// The LSNs that running syncs wait for.
     waiting: Vec<u64>,
 }
 
@@ -96,40 +97,40 @@ struct Appended {
     body: Vec<u8>,
 }
 
-/// What the leader works with.
+/// The part of the log's state that the leader uses.
 pub(crate) struct Io {
-    /// The zone in use; none before the first seal of a mount whose log zone takes no more.
+    /// The zone in use. None before the first seal of a mount whose log zone is full or failed.
     lease: Option<Lease>,
-    /// Log zones that the next checkpoint sets free: all they hold is older than its cut.
+    /// Log zones that the next checkpoint frees, because all their records are older than its cut.
     previous: Vec<Left>,
-    /// Of the batches in other zones than the one in use, the newest is a successor mark: if the zone in use were lost,
-    /// recovery would not take an older one for the newest.
+    /// The newest batch outside the zone in use is a successor mark. If the zone in use were lost, recovery would not
+    /// take an older one for the newest.
     is_marked: bool,
-    /// Log zones without a mark that could not be reset. Recovery may read them as long as the volume is there.
+    /// Log zones without a mark that could not be reset. Recovery may read them as long as the volume exists.
     silent: Vec<ZoneId>,
-    /// A zone with a mark: the newest one while there are silent ones. The log takes it when no other is free.
+    /// A zone with a mark: the newest one while there are silent ones. The log takes it if no other zone is free.
     witness: Option<ZoneId>,
     sequence: u64,
     unflushed: Vec<Appended>,
     unflushed_bytes: usize,
     /// The last LSN appended.
     appended: u64,
-    /// The greatest known-durable that an appended batch carries.
+    /// The greatest known-durable LSN in an appended batch.
     appended_known: u64,
     /// The newest checkpoint known durable.
     checkpoint: Address,
-    /// Log zones that filled before their time. They hold records beyond the cut of the checkpoint that
-    /// was being taken, so only the one after it replaces them.
+    /// Log zones that failed or filled early. They have records after the cut of the checkpoint that was being taken,
+    /// so only the one after it replaces them.
     outlived: Vec<Left>,
-    /// An append or a flush has failed for good: nothing that was gathered since may be called durable.
+    /// An append or a flush has failed for good. No later record may be reported as durable.
     broken: bool,
-    /// What the newest batch in the zone in use says.
+    /// The newest batch in the zone in use.
     newest: Newest,
 }
 
-/// How far a log zone has come: in one zone neither epochs nor LSNs ever go back, since recovery takes a batch that
-/// does for what an earlier life of the zone has left (`LogZone::batches`). In the next zone both begin anew: what was
-/// not durable in one that failed is appended there once more.
+/// How far a log zone has come. In one zone, epochs and LSNs never decrease. Recovery takes a batch with a lower one
+/// for a batch of an earlier life of the zone (`LogZone::batches`). In the next zone both may begin lower: batches
+/// that were not durable in a failed zone are appended there once more.
 #[derive(Default)]
 struct Newest {
     zone: Option<(ZoneId, Life)>,
@@ -138,7 +139,7 @@ struct Newest {
 }
 
 impl Newest {
-    /// A batch is about to be appended.
+    /// Checks and notes the batch that is appended next.
     fn go_on(&mut self, lease: &Lease, batch: &Appended) {
         let zone = Some((lease.zone(), lease.life()));
         if self.zone != zone {
@@ -147,7 +148,8 @@ impl Newest {
         let (epoch, first, last) = (batch.epoch, batch.header.first.get(), batch.header.last.get());
         assert!(epoch >= self.epoch, "a batch of epoch {} comes after one of {}", epoch.0, self.epoch.0);
         self.epoch = epoch;
-        // Checkpoints and seals hold no records. A mark holds none either, and begins behind those there are.
+        // Checkpoints and seals have no records. A mark has none either, and its first LSN is after the existing
+        // records.
         if batch.kind == BatchKind::Journal {
             assert!(first > self.last, "records from {first} on come after record {}", self.last);
             self.last = self.last.max(last);
@@ -155,7 +157,7 @@ impl Newest {
     }
 }
 
-/// The writing side.
+/// The writer of the journal.
 pub(crate) struct Log {
     fs_id: FsId,
     device: Arc<dyn Device>,
@@ -169,17 +171,17 @@ pub(crate) struct Log {
     followers: AtomicU64,
     served_max: AtomicU64,
     checkpoint_due: AtomicBool,
-    /// Something is to be done in the background before those who commit have to.
+    /// There is background work to do before committing threads have to do it.
     pressed: AtomicBool,
 }
 
-/// Room in the log promised to one record.
+/// Space in the log reserved for one record.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     blocks: u64,
 }
 
-/// Where the log goes on after recovery.
+/// The state from which the log continues after recovery.
 pub(crate) struct Start {
     pub(crate) lease: Option<Lease>,
     pub(crate) previous: Vec<Left>,
@@ -197,7 +199,7 @@ pub(crate) struct Start {
 }
 
 impl Log {
-    /// A log that nothing can be appended to yet.
+    /// A log that does not accept appends yet.
     pub(crate) fn new(fs_id: FsId, leases: Arc<Leases>, pool: Arc<OwnedPool>) -> Self {
         let device = Arc::clone(leases.device());
         let state = State {
@@ -254,7 +256,7 @@ impl Log {
         state.replay_bytes += bytes;
     }
 
-    /// Goes on where recovery found the end of the log.
+    /// Continues at the end of the log that recovery found.
     pub(crate) fn attach(&self, start: Start) {
         let mut io = self.io.lock();
         let mut state = self.state.lock();
@@ -274,8 +276,8 @@ impl Log {
         self.checkpoint_due.store(due, Ordering::Release);
     }
 
-    /// The seal took the last zone of the log. Only a checkpoint may follow it: if a crash brings that
-    /// zone back full before, the zone holds nothing but the seal, which the next recovery can do without.
+    /// The seal took the last zone of the log, and only a checkpoint may follow it. If a crash fills that zone before
+    /// the checkpoint, the zone contains nothing but the seal, and the next recovery can do without it.
     pub(crate) fn checkpoint_first(&self) {
         self.state.lock().checkpoint_first = true;
         self.checkpoint_due.store(true, Ordering::Release);
@@ -292,13 +294,13 @@ impl Log {
         UNFLUSHED_MAX.min(self.zone_bytes() / UNFLUSHED_SHARE)
     }
 
-    /// Payload that a whole log zone takes.
+    /// Payload bytes of a whole log zone.
     fn zone_bytes(&self) -> usize {
         let geometry = self.device.geometry();
         geometry.zone_blocks as usize * (geometry.block_size as usize - FRAME)
     }
 
-    /// Promises room for a record of this many bytes, if there is room beside a checkpoint.
+    /// Reserves space for a record of this many bytes, if there is space beside a checkpoint.
     pub(crate) fn admit(&self, bytes: usize) -> Option<Admitted> {
         // A record may begin a batch of its own and end in a block of its own.
         let blocks = blocks_for(bytes + size_of::<BatchHeader>(), self.block_size()) + 1;
@@ -310,7 +312,7 @@ impl Log {
         Some(Admitted { blocks })
     }
 
-    /// Returns a promise that was not used.
+    /// Returns a reservation that was not used.
     pub(crate) fn give_back(&self, admitted: Admitted) {
         self.state.lock().reserved -= admitted.blocks;
     }
@@ -376,12 +378,12 @@ impl Log {
         (state.replay_records, state.replay_bytes)
     }
 
-    /// Whether the log needs a checkpoint: to leave a zone, or because room is short.
+    /// Whether the log needs a checkpoint, to leave a zone or because space is short.
     pub(crate) fn wants_checkpoint(&self) -> bool {
         self.checkpoint_due.load(Ordering::Acquire) || self.is_short()
     }
 
-    /// How much has been written of what a log zone takes before a checkpoint is wanted.
+    /// The written share of a log zone, up to the point at which a checkpoint is wanted.
     pub(crate) fn share_of_zone(&self) -> f64 {
         if self.checkpoint_due.load(Ordering::Acquire) {
             return 1.0;
@@ -392,17 +394,17 @@ impl Log {
         1.0 - left as f64 / all as f64
     }
 
-    /// Whether so much has gathered that it should be appended although nobody waits for it.
+    /// Whether enough batches are full that they should be appended although no thread waits for them.
     pub(crate) fn has_gathered(&self) -> bool {
         self.state.lock().full.len() >= FULL_BATCHES
     }
 
-    /// Whether much has gathered or room is getting short, since somebody began to do something about it.
+    /// Whether batches have become full or space short since the background last looked.
     pub(crate) fn is_pressed(&self) -> bool {
         self.pressed.load(Ordering::Relaxed)
     }
 
-    /// Somebody looks what there is to do.
+    /// The background looks for work.
     pub(crate) fn relieve(&self) {
         self.pressed.store(false, Ordering::Relaxed);
     }
@@ -413,7 +415,7 @@ impl Log {
         state.room < state.kept + state.reserved
     }
 
-    /// Whether what is left is less than a quarter of a zone beside what is kept.
+    /// Whether the free blocks beside the reserved ones are less than a quarter of a zone.
     fn is_short(&self) -> bool {
         self.state.lock().is_short(self.device.geometry())
     }
@@ -434,7 +436,7 @@ impl Log {
     }
 
     fn make_durable(&self, io: &mut Io, lsn: Lsn) -> Result<()> {
-        // A leader before this one may have done it: that is group commit.
+        // An earlier leader may have done it: that is group commit.
         if self.durable() >= lsn {
             return Ok(());
         }
@@ -450,7 +452,7 @@ impl Log {
         Ok(())
     }
 
-    /// Counts those whom a flush has served at once.
+    /// Counts the syncs that a flush has served.
     fn note_served(&self, before: u64, now: u64) {
         let served = |lsn: &&u64| before < **lsn && **lsn <= now;
         let served = self.state.lock().waiting.iter().filter(served).count() as u64;
@@ -458,13 +460,13 @@ impl Log {
         self.served_max.fetch_max(served, Ordering::Relaxed);
     }
 
-    /// Syncs that shared a flush with one before them, and the most that one flush has served.
+    /// The number of syncs that shared an earlier one's flush, and the most syncs that one flush has served.
     pub(crate) fn served(&self) -> (u64, u64) {
         (self.followers.load(Ordering::Relaxed), self.served_max.load(Ordering::Relaxed))
     }
 
-    /// Does the leader's work under the commit lock. Once it has failed nobody leads any more: a later
-    /// flush that succeeds would call durable what the failed append has lost.
+    /// Does the leader's work under the commit lock. After a failure no thread leads any more: a later flush that
+    /// succeeds would report records as durable that the failed append has lost.
     fn leading<T>(&self, lead: impl FnOnce(&mut Io) -> Result<T>) -> Result<T> {
         let mut io = self.io.lock();
         if io.broken {
@@ -475,25 +477,25 @@ impl Log {
         led
     }
 
-    /// Appends what has gathered, without a flush unless too much is unflushed.
+    /// Appends all submitted records, without a flush unless too much is unflushed.
     pub(crate) fn push(&self) -> Result<()> {
         let last = self.last();
         self.leading(|io| self.append_up_to(io, last))
     }
 
-    /// A flush for its own sake: durable afterwards is all that was appended before.
+    /// A flush alone. Everything appended before is durable afterwards.
     pub(crate) fn barrier(&self) -> Result<()> {
         self.leading(|io| self.flush(io))
     }
 
-    /// Makes the log say durably that everything up to `lsn` is durable (an empty batch, if need be).
+    /// Makes the log record durably that everything up to `lsn` is durable (with an empty batch, if needed).
     pub(crate) fn make_known(&self, lsn: Lsn) -> Result<bool> {
         self.sync(lsn)?;
         self.leading(|io| {
             if self.known_durable() >= lsn {
                 return Ok(true);
             }
-            // Each batch says what is durable.
+            // Each batch states what is durable.
             let mut none_left = None;
             while io.appended_known < lsn.0 && none_left.is_none() {
                 none_left = self.append_next(io)?;
@@ -511,8 +513,8 @@ impl Log {
         })
     }
 
-    /// Appends what has gathered; the epoch in which nothing was left. What is appended next is of that one, or of a
-    /// later one: in a zone epochs only grow, and a batch that came after one of a later epoch would not count.
+    /// Appends all submitted records. Returns the epoch in which no record was left. The next batch is of that epoch
+    /// or a later one. In a zone epochs only grow, and a batch that came after one of a later epoch would not count.
     fn append_gathered(&self, io: &mut Io) -> Result<Epoch> {
         loop {
             if let Some(epoch) = self.append_next(io)? {
@@ -521,13 +523,14 @@ impl Log {
         }
     }
 
-    /// The same up to `lsn`, and what is in one batch with it: what others add meanwhile is theirs to wait for.
+    /// Appends the records up to `lsn`, and those in the same batch. Other threads wait for records that they add
+    /// meanwhile.
     fn append_up_to(&self, io: &mut Io, lsn: Lsn) -> Result<()> {
         while io.appended < lsn.0 && self.append_next(io)?.is_none() {}
         Ok(())
     }
 
-    /// Appends the next batch; the epoch, if there is none.
+    /// Appends the next batch. Returns the epoch if there is none.
     fn append_next(&self, io: &mut Io) -> Result<Option<Epoch>> {
         let batch = {
             let mut state = self.state.lock();
@@ -576,10 +579,10 @@ impl Log {
         }
     }
 
-    /// Appends a batch, in the standby if this zone does not take it; keeps it until it is durable.
+    /// Appends a batch, in the standby if this zone does not accept it. Retains it until it is durable.
     fn append(&self, io: &mut Io, batch: Appended) -> Result<Address> {
         if batch.kind != BatchKind::Seal {
-            // A recovery may do without a seal, and without what it says is durable.
+            // A recovery may do without a seal, and without its known-durable LSN.
             io.appended_known = io.appended_known.max(batch.header.known_durable.get());
         }
         io.unflushed_bytes += batch.body.len();
@@ -669,14 +672,15 @@ impl Log {
         let epoch = state.epoch;
         state.epoch = Epoch(epoch.0 + 1);
         (state.replay_records, state.replay_bytes) = (0, 0);
-        // A log zone that fails from here on makes another checkpoint due.
+        // If a log zone fails from here on, another checkpoint becomes due.
         self.checkpoint_due.store(false, Ordering::Release);
         (Lsn(state.next - 1), epoch)
     }
 
-    /// Before the cut: makes sure of room for a record of about `record_bytes`, and moves the journal to the standby when
-    /// this zone would not take the record and leave room for the journal meanwhile. So all that is in the old zone is older than the cut.
-    /// Returns where replay has to begin: nothing before it is newer than the cut.
+    /// Called before the cut. Makes sure that there is space for a record of about `record_bytes`. Moves the journal
+    /// to the standby if this zone lacks space for the record and for the records of transactions meanwhile. Then all
+    /// records in the old zone are older than the cut. Returns where replay has to begin: no record before it is newer
+    /// than the cut.
     pub(crate) fn prepare_checkpoint(&self, record_bytes: usize) -> Result<Address> {
         self.leading(|io| {
             {
@@ -688,7 +692,7 @@ impl Log {
             if self.is_short() && (io.previous.is_empty() || self.is_tight()) {
                 let before = io.zone();
                 let epoch = self.append_gathered(io)?;
-                // It has moved already when the zone has failed.
+                // After a failure of the zone it has moved already.
                 if io.zone() == before {
                     self.switch(io, epoch)?;
                 }
@@ -715,12 +719,12 @@ impl Log {
             Ok((io.take_replaced(), mark))
         })?;
         self.retire_all(replaced, &mark)?;
-        // Not before: what is admitted may be acknowledged.
+        // Only now, because the records of admitted transactions may be acknowledged.
         self.state.lock().checkpoint_first = false;
         Ok(())
     }
 
-    /// Ends a recovery: what earlier epochs wrote beyond `last` never counts again.
+    /// Ends a recovery. Batches that earlier epochs wrote beyond `last` never count again.
     pub(crate) fn seal(&self, last: Lsn) -> Result<()> {
         self.leading(|io| {
             let (epoch, next) = {
@@ -755,7 +759,7 @@ impl Io {
         self.lease.as_ref().map(Lease::zone)
     }
 
-    /// Where the next batch will begin; no address when it will begin another zone.
+    /// The address of the next batch. None if it will begin another zone.
     fn end(&self) -> Address {
         let end = |lease: &Lease| Address::new(lease.zone(), lease.admitted(), lease.life());
         self.lease.as_ref().map_or(Address::NONE, end)
@@ -767,7 +771,7 @@ impl State {
         self.room < self.least_room(geometry)
     }
 
-    /// Blocks of room with which a checkpoint is not wanted yet.
+    /// If fewer blocks than this are free, a checkpoint is wanted.
     fn least_room(&self, geometry: &Geometry) -> u64 {
         self.kept + self.reserved + u64::from(geometry.zone_blocks) / 4
     }
@@ -779,7 +783,7 @@ impl State {
     }
 }
 
-/// Blocks kept for the next checkpoint, which may be twice as long as the last, and for seals.
+/// Blocks reserved for the next checkpoint, which may be twice as long as the last, and for seals.
 fn kept_blocks(checkpoint_bytes: usize, block_size: u32) -> u64 {
     blocks_for(checkpoint_bytes * 2 + (8 << 10), block_size) + SEALS_KEPT
 }

@@ -1,11 +1,10 @@
-//! Recovery: from a device as a crash has left it to a store that takes transactions.
+//! Recovery: from a device after a crash to a store that accepts transactions.
 //!
-//! The order is that of `docs/design.md`, section 3, "Recovery": flush; find the newest checkpoint;
-//! load its tables; replay what counts; **seal**; only then reset anything. Until the seal is durable
-//! nothing has been written that counts, so a crash at any moment of a recovery leaves the next one
-//! the same work.
+//! The order is that of `docs/design.md`, section 3, "Recovery": flush; find the newest checkpoint; load its tables;
+//! replay the records that count; **seal**; only then reset any zone. Until the seal is durable, no write of this
+//! recovery counts. So after a crash at any moment of a recovery, the next one has the same work.
 //!
-//! Replay keeps what it dirties in memory: checkpoints are taken often enough that this is bounded
+//! Replay holds its dirty nodes in memory. Checkpoints are frequent enough that their number is bounded
 //! (`Limits::epoch_nodes` of the mount that wrote).
 
 mod chunks;
@@ -45,64 +44,64 @@ use ends::ZoneEnd;
 use headers::{LogHeader, log_zones, no_volume};
 use missing::{Unread, Why};
 
-/// Of a log whose first seal names no checkpoint.
+/// The error for a log whose first seal names no checkpoint.
 const UNFINISHED: &str = "the log names no checkpoint: the volume was not finished when it was made, or the log is \
                           damaged and `polder salvage` saves what it finds";
 
-/// Of a log whose volume is not there: it may be of one that was here before.
+/// The error for a log whose volume is missing. The log may be of an earlier volume on this device.
 const OR_UNFINISHED: &str = "the volume was not finished when it was made, or it is damaged and `polder salvage` saves \
                              what it finds";
 
-/// Of a volume whose log has lost something: writing on would make that final, reading what is left is allowed.
+/// Advice for a volume whose log has lost records. Writing would make the loss final, and reading the rest is allowed.
 const HELPS: &str = "mount the volume with -o ro, or use `polder salvage`, which may find newer files, and copy what is \
                      left; to go on without what is lost, use `polder check --repair --accept-loss`";
 
-/// How far an epoch's number may jump at a seal.
+/// The largest jump of the epoch's number at a seal.
 const EPOCH_JUMP: u64 = u32::MAX as u64;
 
-/// What a mount decides.
+/// Options of a mount.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Memory for nodes and chunks.
     pub cache_bytes: u64,
-    /// Replay in memory and write nothing.
+    /// Replay in memory only, and write nothing.
     pub read_only: bool,
-    /// Write on where the newest part of the log is lost, which makes the loss final.
+    /// Write although the newest part of the log is lost. This makes the loss final.
     pub accept_loss: bool,
 }
 
 /// The store's user during recovery.
 pub trait Replay {
-    /// The bytes that it gave to the checkpoint from which recovery starts.
+    /// The bytes that the client gave to the checkpoint from which recovery starts.
     fn checkpoint(&mut self, bytes: &[u8]) -> Result<()>;
 
-    /// Whether the data that these writes name can be read and is what it should be, in zones of the
-    /// right life. Asked only of records that are not known to be durable.
+    /// Whether the data that these writes name can be read and is valid, in zones of the right life. Called only for
+    /// records that are not known to be durable.
     fn verify(&mut self, ops: &[Op]) -> Result<bool>;
 
-    /// These writes count and are being applied.
+    /// Called for writes that count and are being applied.
     fn apply(&mut self, ops: &[Op]);
 }
 
-/// What recovery found.
+/// The result of a recovery.
 #[derive(Clone, Debug, Default)]
 pub struct Recovery {
     /// Nothing had to be replayed.
     pub clean: bool,
     /// Records replayed.
     pub records: u64,
-    /// Records found that do not count: beyond a gap, or without their data.
+    /// Records in the log that do not count: beyond a gap, or without their data.
     pub discarded: u64,
     /// The last transaction that counts.
     pub last: Lsn,
-    /// What is lost of the log, if anything that was acknowledged may be.
+    /// The lost part of the log, if acknowledged records may be lost.
     pub lost: Option<String>,
 }
 
-/// Changes of leaves that a zone may be said to hold: more than fit, so little that sums stay in bounds.
+/// A bound on the delta records of a zone. It is more than fit into a zone, and low enough that sums do not overflow.
 const DELTAS_MAX: u32 = 1 << 30;
 
-/// A checkpoint record, taken apart.
+/// A decoded checkpoint record.
 pub(crate) struct Checkpoint {
     pub(crate) at: Address,
     pub(crate) epoch: u64,
@@ -114,7 +113,7 @@ pub(crate) struct Checkpoint {
     pub(crate) bytes: usize,
 }
 
-/// Everything that the log says.
+/// The contents of the log.
 struct LogContents {
     zones: Vec<LogHeader>,
     checkpoint: Checkpoint,
@@ -122,9 +121,9 @@ struct LogContents {
     seals: Seals,
     /// The newest batch of each zone.
     ends: Vec<ZoneEnd>,
-    /// The newest of all.
+    /// The newest batch of all.
     newest: ZoneEnd,
-    /// Blocks behind that one which the device refused to read, though they had been written.
+    /// The error for blocks behind the newest batch that had been written and that the device refused to read.
     refused: Option<DeviceError>,
     /// The checkpoint that the newest batch names.
     named: Address,
@@ -136,7 +135,7 @@ struct LogContents {
 }
 
 impl LogContents {
-    /// The greatest LSN that batches of these kinds say is durable.
+    /// The greatest LSN that batches of these kinds state to be durable.
     fn known_durable(&self, says: impl Fn(BatchKind) -> bool) -> u64 {
         let known = self.batches.iter().filter(|found| says(found.kind)).map(|found| found.known_durable);
         known.max().unwrap_or(0).max(self.checkpoint.header.cut.get())
@@ -174,9 +173,9 @@ pub(crate) fn recover(
     Ok((core, recovery))
 }
 
-/// Whether the log has lost what it says was durable: then the device has not kept what it had promised.
+/// Whether the log has lost records that it states to be durable. Then the device has not kept its promise.
 ///
-/// What a later epoch says may be as far as its first LSN, beyond those that its seal gave up.
+/// A later epoch may state LSNs up to its first one, beyond those that its seal gave up.
 fn incomplete(contents: &LogContents, last: Lsn) -> Option<String> {
     let known = contents.known_durable(|_| true);
     let is_lost = known >= contents.seals.next_after(last.0);
@@ -190,8 +189,8 @@ fn rt_random(below: u64) -> u64 {
     u64::from_le_bytes(rt::random::secret()) % below
 }
 
-/// Reads everything that recovery needs of the log. Zones that show no batch are passed over; where the device has
-/// refused to read there, they are among the unread.
+/// Reads all parts of the log that recovery needs. Zones without a batch are skipped. If the device has refused to
+/// read such a zone, it is added to `unread`.
 fn read_log(device: &dyn Device, mut zones: Vec<LogHeader>, unread: &mut Vec<Unread>) -> Result<LogContents> {
     let open = |(identity, info): &LogHeader| {
         LogZone::new(device, identity.fs_id, identity.zone, identity.life, *info)
@@ -225,7 +224,7 @@ fn read_log(device: &dyn Device, mut zones: Vec<LogHeader>, unread: &mut Vec<Unr
     let hint = if newest.kind == BatchKind::Checkpoint { newest.at } else { newest.checkpoint };
     let named = find_checkpoint(device, &zones, hint)?;
     let replay_from = Address::from_bits(named.header.replay_from.get());
-    // A newer checkpoint that takes its place has a later cut.
+    // A newer checkpoint that replaces it has a later cut.
     let is_needed = |found: &Found| found.kind != BatchKind::Journal || found.last > named.header.cut.get();
     let mut batches = Vec::new();
     for (header, zone) in zones.iter().zip(&opened) {
@@ -277,8 +276,8 @@ fn find_checkpoint(device: &dyn Device, zones: &[LogHeader], at: Address) -> Res
     decode_checkpoint(&found.ok_or_else(lost)?).ok_or_else(lost)
 }
 
-/// The newest checkpoint that counts. Of those before the newest seal that is the one that the seal
-/// names: another one is of a branch that recovery did not take.
+/// The newest checkpoint that counts. Of those before the newest seal, only the one that the seal names counts:
+/// another one is of a branch that recovery did not take.
 fn newest_checkpoint(batches: &[Found], seals: &Seals) -> Option<Checkpoint> {
     let seal = batches.iter().filter(|found| found.kind == BatchKind::Seal).max_by_key(|found| found.epoch);
     let taken =
@@ -323,7 +322,7 @@ pub(crate) fn decode_checkpoint(found: &Found) -> Option<Checkpoint> {
     })
 }
 
-/// The volume's facts, the tables of a checkpoint, and nothing replayed yet.
+/// The properties of the volume and the tables of a checkpoint, before any replay.
 fn load(
     device: Arc<dyn Device>,
     config: &Config,
@@ -444,7 +443,8 @@ impl Core {
         let header = &checkpoint.header;
         self.log.replayed(Lsn(header.cut.get()), 0);
         for (zone, entry) in &checkpoint.patches {
-            // Patches come first so that the zones of the pages below have their lives; and last, below.
+            // Patches are loaded first, so that the zones of the pages below have their lives, and once more at the
+            // end.
             self.load_entry(*zone, *entry)?;
         }
         let mat_chunks = self.load_directory(PageKind::MatDirectory, &checkpoint.mat_directories)?;
@@ -543,7 +543,7 @@ impl Core {
         Err(StoreError::Corrupt(format!("{at} is in a zone that does not exist")))
     }
 
-    /// Chunks and directory pages keep their zones.
+    /// Counts chunks and directory pages in their zones.
     fn count_pages(&self, mat: &[ChunkPlace], zit: &[ChunkPlace], checkpoint: &Checkpoint) -> Result<()> {
         let chunks = mat.iter().chain(zit).map(|place| place.address);
         let directories = checkpoint.mat_directories.iter().chain(&checkpoint.zit_directories).copied();
@@ -554,7 +554,7 @@ impl Core {
         Ok(())
     }
 
-    /// Replays what counts, in order, up to the first gap.
+    /// Replays the records that count, in order, up to the first gap.
     fn replay_log(&self, contents: &LogContents, epoch: Epoch, replay: &mut dyn Replay) -> Result<Recovery> {
         let checkpoint = &contents.checkpoint;
         replay.checkpoint(&checkpoint.user)?;
@@ -563,7 +563,8 @@ impl Core {
         let records = records_after(contents, cut)?;
         let mut recovery = Recovery { clean: records.is_empty(), last: Lsn(cut), ..Recovery::default() };
         let total = records.len() as u64;
-        // Held until their records have been replayed: what is not dirty has no place where the cache is small.
+        // Prefetched nodes are held until their records have been replayed: a small cache would evict nodes that are
+        // not dirty.
         let (mut ahead, mut held) = (0, Vec::new());
         for (index, (lsn, ops)) in records.iter().enumerate() {
             if index == ahead {
@@ -579,7 +580,7 @@ impl Core {
                 return Err(StoreError::Corrupt(format!("record {} contradicts the zone table", lsn.0)));
             }
             match self.replay(ops, lsn, epoch) {
-                // What was read ahead makes room.
+                // Releases the prefetched nodes.
                 Err(StoreError::NoMemory(_)) if !held.is_empty() => {
                     held.clear();
                     self.replay(ops, lsn, epoch)?;
@@ -595,7 +596,7 @@ impl Core {
         Ok(recovery)
     }
 
-    /// Whether what a record that may not be durable names is there.
+    /// Whether the data and zones exist that a record names. Called for records that may not be durable.
     fn is_there(&self, ops: &[Op], replay: &mut dyn Replay) -> Result<bool> {
         if rt::is_planted("break-verify-tail") {
             return Ok(true);
@@ -612,8 +613,8 @@ impl Core {
         replay.verify(ops)
     }
 
-    /// Whether a zone's header says this. A zone that went offline cannot say: the record counts, and
-    /// what it names cannot be read.
+    /// Whether a zone's header has this life and role. An offline zone has no readable header: the record counts, and
+    /// reads of its data will fail.
     fn shows(&self, zone: ZoneId, life: Life, role: Role) -> bool {
         if self.pool.info(zone).state == ZoneState::Offline {
             return true;
@@ -625,9 +626,9 @@ impl Core {
         }
     }
 
-    // ---- going on ----------------------------------------------------------------------------
+    // ---- after the replay ---------------------------------------------------------------------
 
-    /// Sorts the zones, seals the log, and clears away what nothing refers to.
+    /// Gives all zones a use, seals the log, and resets unused active zones.
     fn go_on(&self, contents: &LogContents, epoch: Epoch, last: Lsn) -> Result<()> {
         self.sort_zones(contents)?;
         let next = contents.seals.next_after(last.0).max(contents.lsn_max + 1);
@@ -635,8 +636,8 @@ impl Core {
         let going_on_nowhere = lease.is_none();
         let needs_one = going_on_nowhere && !self.log_has_a_free_zone();
         let given_up = if needs_one { contents.to_give_up() } else { Vec::new() };
-        // The last resort of the log is taken before one with a mark: while that is written anew, the death of another zone
-        // would not be noticed.
+        // The last resort of the log is taken before a zone with a mark: while the mark is written anew, the death of
+        // another zone would remain unnoticed.
         let has_last_resort = self.is_any_free(LOG_ZONES..LOG_ZONES_WITHIN);
         let waits = has_last_resort && given_up.iter().all(|&zone| contents.is_marked(zone));
         if !waits {
@@ -666,12 +667,13 @@ impl Core {
             self.log.seal(last)?;
         }
         let full = !self.log_has_a_free_zone();
-        // A release that does not know a feature must be able to see it before anything uses it.
+        // The checkpoint makes a feature visible to releases that do not know it, before it is used.
         let header = &contents.checkpoint.header;
         let older = header.features_incompatible.get() != self.info.features
             || header.features_read_only.get() != FEATURES_READ_ONLY;
         let long = self.epoch_is_longer_than_one();
-        // Nothing says that the log goes on behind a zone that is silent: nothing is acknowledged before it is reset.
+        // No mark shows that the log continues behind a silent zone. So nothing is acknowledged before that zone is
+        // reset.
         if (full || long || is_silent) && !rt::is_planted("break-checkpoint-first") || older {
             self.log.checkpoint_first();
         }
@@ -684,7 +686,7 @@ impl Core {
         Ok(())
     }
 
-    /// Whether one of the zones that are the log's alone is free.
+    /// Whether one of the zones that only the log may use is free.
     fn log_has_a_free_zone(&self) -> bool {
         self.is_any_free(0..LOG_ZONES)
     }
@@ -695,12 +697,12 @@ impl Core {
 
     /// Gives each zone its use.
     ///
-    /// A zone that died in a record that is durable only on this seal's word waits like any dead zone:
-    /// without the seal, the next recovery asks once more for what was in it.
+    /// A zone may have died in a record that only this seal makes durable. It waits for its reset like any dead zone,
+    /// because without the seal the next recovery would ask for its contents once more.
     fn sort_zones(&self, contents: &LogContents) -> Result<()> {
         let known = Lsn(contents.known_durable(|kind| kind != BatchKind::Seal));
-        // A mount that did not get as far as a checkpoint may have begun lives that the ZIT does not know;
-        // if they were begun again, what is left of them could pass for new.
+        // A mount that did not reach a checkpoint may have begun lives that the ZIT does not know. If such a life were
+        // begun again, old batches of it could be taken for new ones.
         for (identity, info) in &contents.zones {
             let entry = self.pool.entry(identity.zone);
             if entry.holds_anything() {
@@ -735,7 +737,7 @@ impl Core {
         Ok(())
     }
 
-    /// The lease on the log zone to go on in, if it takes anything, and the log zones that the next
+    /// The lease on the log zone to continue in, if that zone accepts writes, and the log zones that the next
     /// checkpoint frees.
     fn log_leases(&self, contents: &LogContents) -> (Option<zone::Lease>, Vec<Left>) {
         let mut going_on = None;
@@ -747,7 +749,7 @@ impl Core {
                     going_on = Some(lease)
                 }
                 lease => {
-                    // Nothing is appended to it any more: its slot is worth more than its room.
+                    // Nothing is appended to it any more, so its slot is worth more than its free blocks.
                     let finished = lease.map(zone::Lease::finish);
                     if let Some(Err(error)) = finished {
                         tracing::warn!(zone = identity.zone.0, %error, "a log zone cannot be finished");
@@ -762,9 +764,9 @@ impl Core {
         (going_on, previous)
     }
 
-    /// The seal needs a new log zone: if all of the device's slots are taken, finishes a zone, which loses
-    /// nothing of it (a reset would have to wait for the seal). One that holds nothing if there is one,
-    /// else one of data, else one of metadata; where that fails, the next.
+    /// The seal needs a new log zone. If all slots of the device are taken, finishes a zone, which loses none of its
+    /// contents (a reset would have to wait for the seal). Prefers a dead zone, then a data zone, then a metadata
+    /// zone. If one cannot be finished, tries the next.
     fn free_a_slot(&self) -> Result<()> {
         let zones = (0..self.pool.count()).map(ZoneId);
         let active: Vec<ZoneId> = zones.filter(|&zone| self.pool.info(zone).state.is_active()).collect();
@@ -789,7 +791,7 @@ impl Core {
                 }
                 finished => finished?,
             }
-            // What made it fail may have taken its slot as well.
+            // The cause of the failure may have freed the slot as well.
             if !info.state.is_active() {
                 break;
             }
@@ -797,8 +799,8 @@ impl Core {
         Ok(())
     }
 
-    /// Resets zones that hold nothing but count as active: the sooner the device has its slots back,
-    /// the better. The rest is reset when it is needed.
+    /// Resets dead zones that count as active, because the device should have its slots back soon. Other dead zones
+    /// are reset when they are needed.
     fn reset_active_junk(&self) -> Result<()> {
         for index in 0..self.pool.count() {
             let zone = ZoneId(index);
@@ -806,7 +808,7 @@ impl Core {
             if !junk || !self.pool.info(zone).state.is_active() {
                 continue;
             }
-            // Its life goes on from what its header shows.
+            // Its next life follows the one in its header.
             let life = crate::reclaim::next_life(&*self.device, self.info.fs_id, &self.pool, zone)?;
             if self.reset_zone(zone)? {
                 self.pool.set_life(zone, life);
@@ -815,7 +817,7 @@ impl Core {
         Ok(())
     }
 
-    /// Goes on in the open metadata zone, if its pointer is at the end of a page.
+    /// Continues in the open metadata zone, if its pointer is at the end of a page.
     fn resume_metadata_zone(&self) -> Result<()> {
         let page_blocks = self.pool.page_blocks();
         let mut saving = self.saving.lock();
@@ -839,13 +841,13 @@ impl Core {
         Ok(())
     }
 
-    /// Whether anything would have to be replayed.
+    /// Whether nothing had to be replayed.
     pub(crate) fn is_clean(&self) -> bool {
         self.log.replay_cost().0 == 0 && self.count.dirty.nodes() == 0
     }
 }
 
-/// The records beyond the cut that seals leave standing, in order, each once.
+/// The records beyond the cut that count after all seals, in order, each once.
 fn records_after(contents: &LogContents, cut: u64) -> Result<Vec<(Lsn, Vec<Op>)>> {
     let mut records: BTreeMap<Lsn, Vec<Op>> = BTreeMap::new();
     let is_behind = |found: &&Found| found.kind == BatchKind::Journal && found.last > cut;

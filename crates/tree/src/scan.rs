@@ -1,10 +1,9 @@
-//! The log's reading side: what batches a log zone holds, and which of them count.
+//! Reading the log: the batches in a log zone, and which of them count.
 //!
-//! A zone is read block by block; frames say where batches begin. What a crash has torn or lost is
-//! passed over, because a later mount may have gone on behind it. Which batches count is decided by
-//! epoch and LSN alone, not by where they lie: a seal of a later epoch ends what earlier ones wrote,
-//! and a new epoch's number jumps by a random amount, so that batches of a lost epoch that come to
-//! light behind the pointer cannot pass for new ones.
+//! A zone is read block by block, and frames mark where batches begin. Torn or lost batches are skipped, because a
+//! later mount may have continued behind them. Epochs and LSNs alone decide which batches count, not addresses. A seal
+//! of a later epoch ends the records of earlier ones. The number of a new epoch jumps by a random amount, so batches
+//! of a lost epoch that become readable behind the pointer cannot be taken for new ones.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,8 +16,8 @@ use zone::{Address, Blocks, Device, DeviceError, FsId, Life, ZoneId, ZoneInfo};
 use crate::format::{self, BatchHeader, BatchKind, FRAME, Identity, LogFrame, Seal};
 use crate::types::Result;
 
-/// Reads, and tries once more when that fails. For recovery, which drops for good what it cannot read: one
-/// failure in passing must not cost what was acknowledged.
+/// Reads, and tries once more after a failure. Recovery discards for good what it cannot read, so a transient failure
+/// must not lose acknowledged records.
 pub(crate) fn read_twice(
     device: &dyn Device,
     zone: ZoneId,
@@ -28,7 +27,7 @@ pub(crate) fn read_twice(
     device.read(zone, block, into).or_else(|_| device.read(zone, block, into))
 }
 
-/// What the header of a zone says, asked once more when it cannot be read or says nothing.
+/// The header of a zone. It is read once more if it cannot be read or is not valid.
 pub fn read_header(
     device: &dyn Device,
     zone: ZoneId,
@@ -43,10 +42,11 @@ pub fn read_header(
 
 /// Bytes read at once.
 const READ_AT_ONCE: usize = 1 << 20;
-/// So many blocks of a zone may fail of which nothing is known, before what cannot be read at once is passed over.
+/// Number of failed blocks in a zone without other information, after which blocks that cannot be read together are
+/// skipped together.
 const PATIENCE: u32 = 64;
 
-/// A batch as it was found.
+/// A batch in the log.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub(crate) at: Address,
@@ -57,9 +57,9 @@ pub(crate) struct Found {
     pub(crate) last: u64,
     pub(crate) known_durable: u64,
     pub(crate) checkpoint: Address,
-    /// Where the log continues after it, if it says so.
+    /// Where the log continues after it, if the batch states that.
     pub(crate) successor: Option<Successor>,
-    /// What comes after the batch's header.
+    /// The bytes behind the batch's header.
     pub(crate) body: Vec<u8>,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct Found {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Successor {
     pub(crate) zone: ZoneId,
-    /// It had begun, and a newer batch in it was durable, before it was named (`log/switch.rs`).
+    /// It had begun, and a newer batch in it was durable, before the mark was written (`log/switch.rs`).
     pub(crate) has_begun: bool,
 }
 
@@ -83,11 +83,11 @@ pub(crate) struct LogZone<'a> {
     pub(crate) device: &'a dyn Device,
     pub(crate) identity: Identity,
     pub(crate) info: ZoneInfo,
-    /// The last block that had been written and that the device refused to read, and why.
+    /// The last written block that the device refused to read, and the error.
     refused: RefCell<Option<(Blocks, DeviceError)>>,
-    /// Where several blocks cannot be read at once, so many more may fail when they are read one by one.
+    /// How many more blocks may fail when blocks that cannot be read together are read one by one.
     patience: Cell<u32>,
-    /// Behind the last whole batch, when all of the zone has been read.
+    /// The end of the last whole batch, once the zone has been read to its end.
     whole_until: Cell<Blocks>,
 }
 
@@ -98,9 +98,9 @@ impl<'a> LogZone<'a> {
         LogZone { device, identity, info, refused: RefCell::default(), patience, whole_until }
     }
 
-    /// The same for a zone of which nothing is known but what its frames say of it: of the life of the first that can
-    /// be read (what an earlier life has left stands behind what this one has written). None where there is no frame.
-    /// What cannot be read is soon passed over, many blocks at a time: there may be nothing to be found.
+    /// The same for a zone of which only the frames are known. It uses the life of the first frame that can be read
+    /// (batches of an earlier life lie behind those of this life). None if there is no frame. Unreadable blocks are
+    /// soon skipped many at a time, because the zone may be empty.
     pub(crate) fn by_its_frames(
         device: &'a dyn Device,
         fs_id: FsId,
@@ -119,8 +119,7 @@ impl<'a> LogZone<'a> {
         Ok(life.map(known))
     }
 
-    /// Why the device refused to read a block from this one on that had been written, if it has. A crash does nothing of the
-    /// kind.
+    /// Why the device refused to read a written block from this one on, if it has. A crash never causes this.
     pub(crate) fn refused(&self, from: Blocks) -> Option<DeviceError> {
         self.refused.borrow().as_ref().filter(|(block, _)| *block >= from).map(|(_, error)| error.clone())
     }
@@ -132,7 +131,7 @@ impl<'a> LogZone<'a> {
         }
     }
 
-    /// Where reading ends.
+    /// The end of the blocks to read.
     fn end(&self) -> Blocks {
         let end = if self.info.state.has_pointer() { self.info.pointer } else { self.info.capacity };
         end.min(self.whole_until.get())
@@ -142,16 +141,16 @@ impl<'a> LogZone<'a> {
         self.device.geometry().block_size as usize
     }
 
-    /// All batches that are whole, from `from` on.
+    /// All whole batches from `from` on.
     pub(crate) fn batches(&self, from: Blocks) -> Result<Vec<Found>> {
         Ok(self.batches_with(from, &|_| true)?.0)
     }
 
-    /// The same, without what is in those that are not needed: a zone of the log may be larger than the memory for it. In
-    /// a zone they only ever get newer: one that falls back is what stood there before a reset, in a life of the same
-    /// number that a crash had hidden. And where the last of them ends.
+    /// The same, without the bodies of batches that are not needed, because a log zone may be larger than memory. Also
+    /// returns the end of the last batch. In a zone, batches only become newer. An older one behind a newer one was
+    /// there before a reset, in a life of the same number that a crash had hidden.
     ///
-    /// What is no part of a batch is read once more: it may have been read wrong.
+    /// Blocks that are no part of a batch are read once more, because they may have been read wrong.
     pub(crate) fn batches_with(
         &self,
         from: Blocks,
@@ -172,7 +171,7 @@ impl<'a> LogZone<'a> {
         Ok((found, end))
     }
 
-    /// Adds all batches that are whole in these blocks.
+    /// Adds all whole batches in these blocks.
     fn gather(
         &self,
         blocks: Range<Blocks>,
@@ -192,7 +191,7 @@ impl<'a> LogZone<'a> {
         })
     }
 
-    /// Calls `each` for these blocks, for as long as it wants more of them.
+    /// Calls `each` for these blocks until it returns false.
     fn each_block(&self, blocks: Range<Blocks>, each: &mut dyn FnMut(Blocks, &[u8]) -> bool) -> Result<()> {
         let per_read = (READ_AT_ONCE / self.block_size()).max(1) as Blocks;
         let mut block = blocks.start;
@@ -209,8 +208,8 @@ impl<'a> LogZone<'a> {
         Ok(())
     }
 
-    /// The last batch that is whole: backwards from the pointer, or forwards where there is none. Then what is in it is
-    /// not kept, and nothing behind it is read again: it was read twice.
+    /// The last whole batch. The search goes backwards from the pointer, or forwards if there is none. A forward
+    /// search keeps no bodies, and nothing behind the batch is read again, because it was read twice.
     pub(crate) fn last(&self) -> Result<Option<Found>> {
         if !self.info.state.has_pointer() {
             let (batches, end) = self.batches_with(1, &|_| false)?;
@@ -232,7 +231,7 @@ impl<'a> LogZone<'a> {
         Ok(None)
     }
 
-    /// How many blocks the batch takes whose first block this is.
+    /// The number of blocks of the batch that begins at this block.
     pub(crate) fn count_at(&self, block: Blocks) -> Result<Option<Blocks>> {
         let frame = self.frame_at(block)?;
         let begins = |frame: &LogFrame| {
@@ -241,7 +240,7 @@ impl<'a> LogZone<'a> {
         Ok(frame.filter(begins).map(|frame| frame.count.get()))
     }
 
-    /// The frame of a block, if it has one.
+    /// The frame of a block, if it has a valid one.
     fn frame_at(&self, block: Blocks) -> Result<Option<LogFrame>> {
         let once = || Ok(format::decode_frame(&self.read(block, 1)?, &self.identity));
         once().and_then(|frame: Option<LogFrame>| if frame.is_some() { Ok(frame) } else { once() })
@@ -260,11 +259,11 @@ impl<'a> LogZone<'a> {
         once().and_then(|found| if found.is_some() { Ok(found) } else { once() })
     }
 
-    /// Blocks, with zeros for those that cannot be read: what is lost or torn is no batch.
+    /// Blocks, with zeros for those that cannot be read: lost or torn blocks are no batch.
     ///
     /// # Errors
-    /// The zone, or the whole device, cannot be read any more: that says nothing of what was written, and a log
-    /// that is taken for empty because of it would be continued without what was acknowledged.
+    /// The zone or the whole device cannot be read any more. That is no evidence of an empty log: a log that is taken
+    /// for empty would be continued without acknowledged records.
     fn read(&self, block: Blocks, blocks: Blocks) -> Result<Vec<u8>> {
         let mut bytes = vec![0; blocks as usize * self.block_size()];
         if blocks > 1 && self.try_read(block, &mut bytes)?.is_ok() {
@@ -291,7 +290,7 @@ impl<'a> LogZone<'a> {
     /// Tries to read, twice.
     ///
     /// # Errors
-    /// The zone, or the whole device, cannot be read any more.
+    /// The zone or the whole device cannot be read any more.
     fn try_read(&self, block: Blocks, into: &mut [u8]) -> Result<zone::Result<()>> {
         match read_twice(self.device, self.identity.zone, block, into) {
             Err(gone @ (DeviceError::Offline(_) | DeviceError::PowerLost | DeviceError::Unusable(_))) => {
@@ -305,14 +304,14 @@ impl<'a> LogZone<'a> {
 /// Whole batches by their first blocks, and the block behind each.
 type Whole = BTreeMap<Blocks, (Blocks, Found)>;
 
-/// What of these blocks is no part of a batch.
+/// The parts of these blocks that belong to no batch.
 fn gaps(blocks: Range<Blocks>, whole: &Whole) -> Vec<Range<Blocks>> {
     let begins = std::iter::once(blocks.start).chain(whole.values().map(|(end, _)| *end));
     let ends = whole.keys().copied().chain([blocks.end]);
     begins.zip(ends).map(|(begin, end)| begin..end).filter(|gap| !gap.is_empty()).collect()
 }
 
-/// Blocks of a batch so far.
+/// The blocks of a batch so far.
 #[derive(Default)]
 pub(crate) struct Gathered {
     frame: Option<LogFrame>,
@@ -322,7 +321,7 @@ pub(crate) struct Gathered {
 }
 
 impl Gathered {
-    /// Takes the next block; gives a batch when it completes one.
+    /// Adds the next block. Returns a batch if the block completes one.
     pub(crate) fn take(&mut self, at: Address, block: &[u8], frame: Option<LogFrame>) -> Option<Found> {
         let Some(frame) = frame else {
             self.frame = None;
@@ -389,7 +388,7 @@ impl Seals {
         Seals(seals)
     }
 
-    /// The last LSN of what `epoch` wrote that counts.
+    /// The last LSN of `epoch` that counts.
     pub(crate) fn limit(&self, epoch: u64) -> u64 {
         let seals = if rt::is_planted("break-seal-limit") { &[] } else { self.0.as_slice() };
         let later = seals.iter().filter(|(sealed, _, _)| *sealed > epoch);
@@ -401,12 +400,12 @@ impl Seals {
         next == last + 1 || self.0.iter().any(|&(_, sealed, first)| sealed == last && first == next)
     }
 
-    /// The epoch of the next seal after `epoch`'s that is none of `others`.
+    /// The epoch of the first seal after `epoch` that is not among `others`.
     pub(crate) fn next_but(&self, epoch: u64, others: &[u64]) -> Option<u64> {
         self.0.iter().map(|&(sealed, ..)| sealed).find(|next| *next > epoch && !others.contains(next))
     }
 
-    /// The LSN from which the newest epoch goes on when nothing follows `last`.
+    /// The LSN with which the newest epoch begins if nothing follows `last`.
     pub(crate) fn next_after(&self, last: u64) -> u64 {
         let after = self.0.iter().filter(|&&(_, sealed, _)| sealed == last).map(|&(_, _, next)| next);
         after.max().unwrap_or(0).max(last + 1)

@@ -1,28 +1,29 @@
-//! From one log zone to the next.
+//! The switch from one log zone to the next.
 //!
-//! Where the log continues is durable before anything is acknowledged there. Otherwise a crash after which the newer zone
-//! cannot be read would make recovery take the older one for the newest, and the loss would not be reported. A
-//! **successor mark** prevents this: an empty batch that names the next zone. The order, at every move of the log:
+//! The place where the log continues is durable before any record is acknowledged there. Otherwise a crash after which
+//! the newer zone cannot be read would make recovery take the older one for the newest, and the loss would not be
+//! reported. A **successor mark** prevents this: an empty batch that names the next zone. The order, at every switch
+//! of the log:
 //!
 //! 1. The next zone gets its header and a first batch, and they are flushed. By sequence that batch comes after the mark.
 //! 2. The mark is appended outside the next zone.
-//! 3. The next flush, which makes the mark durable, may acknowledge something.
+//! 3. The next flush makes the mark durable. Only after it may records be acknowledged.
 //!
-//! So a newer batch is durable before a mark can be. Recovery that finds a mark to be the newest batch of all knows
-//! that something is gone, whatever is left of the zone that the mark names (`recover/missing.rs`), and a crash alone never
-//! leaves it so.
+//! So a newer batch is durable before a mark can be. If a mark is the newest batch of all that recovery finds, records
+//! are lost, in whatever state the named zone is (`recover/missing.rs`). A crash alone never leads to this state.
 //!
-//! The mark goes to the zone that is left, where a failed one is tried once more. If that zone does not take it, a third
-//! zone does, the **witness**. If there is none, nothing is acknowledged any more, unless the zone that is left is read-only:
-//! recovery does not take that one for the newest where another cannot be read. A zone that a loss of power has filled takes
-//! no mark either; recovery admits nothing then before a checkpoint, after which that zone is reset.
+//! The mark goes to the old zone. If that zone has failed, it is tried once more. If it does not accept the mark, a
+//! third zone does, the **witness**. If there is none, nothing is acknowledged any more, unless the old zone is
+//! read-only: recovery does not take a read-only zone for the newest if another one cannot be read. A zone that a loss
+//! of power has filled accepts no mark either. Then recovery admits nothing before a checkpoint, after which that zone
+//! is reset.
 //!
-//! A mark must outlast the zones without one. So these are reset first, and the others once a flush has made these resets
-//! durable. One that cannot be reset is **silent**. As long as there is one, the newest zone with a mark is kept as the
-//! witness until the log needs it.
+//! A mark must outlast the zones without one. So these are reset first, and the others once a flush has made these
+//! resets durable. A zone that cannot be reset is **silent**. As long as there is one, the newest zone with a mark is
+//! retained as the witness until the log needs it.
 //!
-//! What a mark says is nowhere needed but here: it states nothing to be durable, so that recovery can give up a zone that
-//! holds nothing else.
+//! The information in a mark is needed only here. A mark states no LSN to be durable, so recovery can give up a zone
+//! that contains nothing else.
 
 use pool::{LOG_ZONES_WITHIN, Usage};
 use rt::sync::atomic::Ordering;
@@ -42,8 +43,8 @@ pub(crate) struct Left {
     pub(crate) is_marked: bool,
 }
 
-/// The place of a successor mark in the order of batches: newer than all that was appended before, and older than what
-/// begins the next zone.
+/// The position of a successor mark in the order of batches: newer than all batches appended before it, and older than
+/// the first batch of the next zone.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark {
     pub(super) epoch: Epoch,
@@ -51,13 +52,14 @@ pub(super) struct Mark {
 }
 
 impl Log {
-    /// Before a checkpoint's cut: the journal moves to the next zone, and a checkpoint has to follow it there. Everything
-    /// that was gathered has been appended, in this epoch or an earlier one.
+    /// Called before a checkpoint's cut. The journal moves to the next zone, and a checkpoint has to follow it there.
+    /// All submitted records have been appended, in this epoch or an earlier one.
     pub(super) fn switch(&self, io: &mut Io, epoch: Epoch) -> Result<()> {
         let old = io.lease.take();
         match self.begin_next(io, &[self.empty_batch(io, epoch)]) {
             Ok((mark, _)) => {
-                // If the next zone fails, another takes what is not durable: that is not to be of two zones.
+                // If the next zone fails, batches that are not durable are appended to a third zone. They must not come
+                // from two zones, so the old zone is flushed now.
                 if !rt::is_planted("break-flush-before-mark") {
                     self.flush(io)?;
                 }
@@ -81,7 +83,8 @@ impl Log {
         Ok(())
     }
 
-    /// The log zone in use takes no more: everything that is not durable is appended to the next one, and then this batch.
+    /// The log zone in use accepts no more. All batches that are not durable are appended to the next one, and then
+    /// this batch.
     pub(super) fn fail_over(&self, io: &mut Io, batch: Appended, error: &DeviceError) -> Result<Address> {
         tracing::warn!(%error, "the log zone failed; the log moves to the standby");
         let old = io.lease.take();
@@ -90,7 +93,7 @@ impl Log {
         let (mark, at) = self.begin_next(io, &again)?;
         io.unflushed = again;
         if !rt::is_planted("break-flush-before-mark") {
-            // Of the device alone: nothing is acknowledged before the mark is durable as well.
+            // This flushes only the device. Nothing is acknowledged before the mark is durable as well.
             self.device.flush()?;
         }
         if let Some(old) = old {
@@ -106,8 +109,8 @@ impl Log {
         self.checkpoint_due.store(true, Ordering::Release);
     }
 
-    /// Begins a zone with these batches, and another one if that fails. The mark that goes before them in order, and where
-    /// the last of them lies.
+    /// Begins a zone with these batches, and another one if that fails. Returns the mark that precedes them, and the
+    /// address of the last of them.
     fn begin_next(&self, io: &mut Io, batches: &[Appended]) -> Result<(Mark, Address)> {
         let epoch = batches.last().expect("a log zone begins with a batch").epoch;
         loop {
@@ -123,7 +126,7 @@ impl Log {
                     let failed = io.lease.take().expect("it was begun above");
                     let zone = self.close(failed);
                     tracing::warn!(zone = zone.0, %error, "a zone cannot take the log");
-                    // Newer than what it holds is the mark that names the zone which takes its place.
+                    // The mark that names the replacement is newer than the contents of this zone.
                     io.outlived.push(Left { zone, is_marked: false });
                 }
                 Err(error) => return Err(error),
@@ -131,7 +134,7 @@ impl Log {
         }
     }
 
-    /// The log is in the next zone: this one gets its mark, and gives its slot back. A failed one is never used again in this
+    /// Leaves the old log zone: it gets its mark, and its slot is freed. A failed zone is never used again in this
     /// mount.
     fn leave(&self, io: &mut Io, old: Lease, mark: &Mark) -> Result<Left> {
         if rt::is_planted("break-successor-mark") {
@@ -146,7 +149,7 @@ impl Log {
         Ok(Left { zone, is_marked })
     }
 
-    /// Closes a log zone for good, and gives its slot back.
+    /// Closes a log zone for good, and frees its slot.
     fn close(&self, lease: Lease) -> ZoneId {
         let zone = lease.zone();
         if let Err(error) = self.device.finish(zone) {
@@ -164,8 +167,8 @@ impl Log {
         matches!(state, Ok(ZoneState::ReadOnly | ZoneState::Offline))
     }
 
-    /// Appends the mark that names the zone in use; whether the zone took it. A failed one may: it was one command that
-    /// failed, and what follows a batch that was torn is found.
+    /// Appends the mark that names the zone in use. Returns whether the zone accepted it. A failed zone may accept it:
+    /// only one command failed, and a batch behind a torn one is found.
     fn append_mark(&self, io: &Io, to: &Lease, mark: &Mark) -> bool {
         let is_active = self.device.report_zone(to.zone()).is_ok_and(|info| info.state.is_active());
         if !is_active || !(to.has_failed() || to.admit(1, 0)) {
@@ -180,7 +183,7 @@ impl Log {
         appended.inspect_err(|error| tracing::warn!(%error, "a log zone takes no mark")).is_ok()
     }
 
-    /// Begins a zone that holds the mark and nothing else, because these have none.
+    /// Begins a zone that contains only the mark, because the `silent` zones have none.
     fn begin_witness(&self, io: &mut Io, silent: &[ZoneId], mark: &Mark) -> Result<()> {
         loop {
             let witness = match self.begin_standby(io) {
@@ -199,20 +202,21 @@ impl Log {
                 io.outlived.push(Left { zone, is_marked });
                 return Ok(());
             }
-            // It shows no batch, so recovery passes over it.
+            // It has no batch, so recovery skips it.
             self.pool.set_usage(zone, Usage::Retired);
         }
     }
 
-    /// A batch that says nothing: with a zone to name it is a mark, without one it begins a zone.
+    /// A batch without records. With the number of a zone it is a mark, without one it begins a zone.
     fn empty_batch(&self, io: &Io, epoch: Epoch) -> Appended {
         let mut header = self.header(io, 0, io.appended + 1, io.appended);
         header.known_durable = U64::ZERO;
         Appended { kind: BatchKind::Journal, epoch, header, body: Vec::new() }
     }
 
-    /// The device has no slot for a second log zone, because some zone could not be finished: the mark comes first, then the
-    /// next zone. Recovery believes such a mark only if the device refuses to read the zone that it names.
+    /// Switches if the device has no slot for a second log zone, because some zone could not be finished. The mark
+    /// comes first, then the next zone. Recovery accepts such a mark only if the device refuses to read the zone that
+    /// it names.
     fn switch_in_one_slot(&self, io: &mut Io, epoch: Epoch, error: &DeviceError) -> Result<()> {
         tracing::warn!(%error, "the log moves without a second open zone");
         let next = (0..LOG_ZONES_WITHIN).find(|&zone| self.pool.is_free(ZoneId(zone)));
@@ -279,7 +283,8 @@ impl Log {
         Ok(lease)
     }
 
-    /// Resets the log zones that a checkpoint has replaced, which is durable; the mark is older than its record.
+    /// Resets the log zones that a durable checkpoint has replaced. The mark is older than the record of the
+    /// checkpoint.
     pub(super) fn retire_all(&self, replaced: Vec<Left>, mark: &Mark) -> Result<()> {
         let (mut marked, unmarked): (Vec<Left>, Vec<Left>) =
             replaced.into_iter().partition(|left| left.is_marked);
@@ -299,7 +304,7 @@ impl Log {
             self.retire(left.zone);
         }
         self.leading(|io| {
-            // Of these zones nothing says that the log is in the zone in use: the witness does.
+            // These zones have no mark that the log is in the zone in use. The witness has it.
             if !io.is_marked && !io.silent.is_empty() {
                 let silent = io.silent.clone();
                 self.begin_witness(io, &silent, mark)?;
@@ -308,7 +313,7 @@ impl Log {
         })
     }
 
-    /// Resets a log zone that a checkpoint has replaced; whether that was possible.
+    /// Resets a log zone that a checkpoint has replaced. Returns whether that was possible.
     pub(super) fn retire(&self, zone: ZoneId) -> bool {
         match self.device.reset(zone).and_then(|()| self.device.report_zone(zone)) {
             Ok(info) if self.pool.usage(zone) == Usage::Retired => {
@@ -330,7 +335,7 @@ impl Log {
 }
 
 impl Io {
-    /// The zones that the checkpoint which has just become durable sets free, in the order in which they were left.
+    /// The zones that the newest durable checkpoint frees, in the order in which the log left them.
     pub(super) fn take_replaced(&mut self) -> Vec<Left> {
         let witness = self.witness.take().map(|zone| Left { zone, is_marked: true });
         witness.into_iter().chain(self.previous.drain(..)).collect()

@@ -1,8 +1,8 @@
 //! Reading the chunks of a table at a mount.
 //!
-//! A checkpoint writes those that have changed one behind the other, so most of a table lies in few places. What follows
-//! one another is read at once: on a disk each place costs the arm a move. What cannot be read so, or is not what it
-//! should be, is read by itself.
+//! A checkpoint writes the changed chunks one behind the other, so most of a table lies in few places. Consecutive
+//! chunks are read at once: on a disk each place costs a movement of the arm. Chunks that cannot be read together, or
+//! that are not valid, are read separately.
 
 use crate::core::Core;
 use crate::format::PageKind;
@@ -18,7 +18,7 @@ const READ_BYTES: usize = 1 << 20;
 type Chunk = (Address, usize);
 
 impl Core {
-    /// Shows every chunk that there is, in the order in which they lie.
+    /// Passes every existing chunk to the caller, in the order of addresses.
     pub(super) fn each_chunk(
         &self,
         kind: PageKind,

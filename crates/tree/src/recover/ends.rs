@@ -1,4 +1,4 @@
-//! Where each zone of the log ends, and whether it says that the log went on.
+//! Where each log zone ends, and whether a mark there shows that the log continued elsewhere.
 
 use zone::{ZoneId, ZoneState};
 
@@ -26,7 +26,8 @@ impl ZoneEnd {
         (self.epoch, self.sequence)
     }
 
-    /// Whether recovery sees that the log had gone on, should what is newer be lost (`log/switch.rs`).
+    /// Whether the zone shows recovery that the log continued elsewhere, even if all newer batches are lost
+    /// (`log/switch.rs`).
     pub(super) fn is_marked(&self) -> bool {
         self.successor.is_some_and(|successor| successor.has_begun)
     }

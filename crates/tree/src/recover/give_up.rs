@@ -1,4 +1,4 @@
-//! Which zones of the log recovery can do without, when the log has no other to go on in.
+//! Which log zones recovery can do without if the log has no other zone to continue in.
 
 use zone::{Address, ZoneId, ZoneInfo, ZoneState};
 
@@ -7,15 +7,14 @@ use crate::format::BatchKind;
 use crate::scan::Found;
 
 impl LogContents {
-    /// The log zones that may be given up when the log has no other to go on in: those that the
-    /// checkpoint has replaced, and those that hold nothing but seals without which the log reads the
-    /// same.
+    /// The log zones that may be given up if the log has no other zone to continue in. These are the zones that the
+    /// checkpoint has replaced, and zones with nothing but seals without which the log reads the same.
     ///
-    /// That may include the newest seal there is, because a mount resets nothing that recovery may still
-    /// ask for on the strength of its seal alone (`sort_zones`), and takes a checkpoint before anything
-    /// else when its seal took the last zone of the log (`Log::checkpoint_first`).
+    /// The newest seal may be among them. A mount resets nothing that recovery may still need on the strength of its
+    /// seal alone (`sort_zones`). It also takes a checkpoint before anything else if its seal took the last zone of
+    /// the log (`Log::checkpoint_first`).
     ///
-    /// Those with a successor mark only if there are no others.
+    /// Zones with a successor mark are among them only if there are no others.
     pub(super) fn to_give_up(&self) -> Vec<ZoneId> {
         let replay_from = Address::from_bits(self.checkpoint.header.replay_from.get());
         let kept = [self.checkpoint.at, self.named, self.replay_from, replay_from].map(Address::zone);
@@ -39,7 +38,7 @@ impl LogContents {
         given_up
     }
 
-    /// Whether a batch may hold records that the checkpoint does not, or says that such records are durable.
+    /// Whether a batch may have records that are not in the checkpoint, or states that such records are durable.
     fn counts(&self, found: &Found) -> bool {
         let holds_records = found.first <= found.last;
         let until = if holds_records { found.last } else { found.known_durable };
@@ -48,8 +47,8 @@ impl LogContents {
 
     /// Whether the log reads the same without the seal of this epoch and without `others`.
     ///
-    /// A seal before the checkpoint is needed only to end what an epoch before it wrote; one after it,
-    /// only if something counts that was written after it and before the next seal that stays.
+    /// A seal before the checkpoint is needed only to end the records of an epoch before it. A seal after the
+    /// checkpoint is needed only if something counts that was written between it and the next remaining seal.
     fn can_do_without(&self, epoch: u64, others: &[u64]) -> bool {
         let mut written = self.batches.iter().filter(|found| self.counts(found)).map(|found| found.epoch);
         if epoch <= self.checkpoint.epoch {

@@ -1,7 +1,7 @@
-//! Which of the first zones are the log's, by their headers.
+//! Which of the first zones are log zones, by their headers.
 //!
-//! Nothing but headers is read here. What cannot be told from them (whether there is a volume at all, whose it is, or
-//! whether one of its log zones is missing) is an error that says what to do.
+//! Only headers are read here. If they do not show whether there is a volume, which volume it is, or whether one of
+//! its log zones is missing, the error says what to do.
 
 use pool::LOG_ZONES_WITHIN;
 use zone::format::{HeaderError, ZoneIdentity};
@@ -11,7 +11,7 @@ use super::missing::{Unread, Why};
 use crate::scan::read_header;
 use crate::types::{Result, StoreError};
 
-/// So many zones are asked whose volume it was, when its log is gone.
+/// Number of zones whose headers are searched for the volume's identity if its log is gone.
 const LOOK_ZONES: usize = 4096;
 const NOTHING_HERE: &str = "no zone holds anything of a Polder volume";
 
@@ -22,8 +22,8 @@ pub(super) fn no_volume(what: impl Into<String>) -> StoreError {
     StoreError::NoVolume(what.into())
 }
 
-/// The log zones among the first zones, by their headers, and those of which not even that can be read: what they may
-/// have been is for `missing.rs` to find out.
+/// The log zones among the first zones, by their headers, and the zones whose headers cannot be read. `missing.rs`
+/// finds out what the latter may have been.
 pub(super) fn log_zones(device: &dyn Device, report: &[ZoneInfo]) -> Result<(Vec<LogHeader>, Vec<Unread>)> {
     let geometry = device.geometry();
     let mut zones: Vec<LogHeader> = Vec::new();
@@ -39,7 +39,7 @@ pub(super) fn log_zones(device: &dyn Device, report: &[ZoneInfo]) -> Result<(Vec
             }
             _ => {}
         }
-        // What cannot be written may be of a volume that was here before: nobody could take it away.
+        // A zone that cannot be written may belong to an earlier volume on this device, which could not remove it.
         let mut refuse = |why: StoreError| match info.state {
             ZoneState::ReadOnly => {
                 of_others = Some(why);
@@ -85,8 +85,8 @@ pub(super) fn log_zones(device: &dyn Device, report: &[ZoneInfo]) -> Result<(Vec
     Ok((zones, unread))
 }
 
-/// Nothing of a log was found, and nothing that could not be read. A volume is not to be taken for none because somebody
-/// has emptied those zones alone.
+/// The error if no part of a log was found and every zone could be read. A volume whose log zones alone were emptied
+/// must not be taken for none.
 fn no_log(device: &dyn Device, report: &[ZoneInfo]) -> StoreError {
     let has_pages = |info: &ZoneInfo| !matches!(info.state, ZoneState::Empty | ZoneState::Offline);
     let written = (0..).map(ZoneId).zip(report).filter(|(_, info)| has_pages(info));
@@ -101,7 +101,7 @@ fn no_log(device: &dyn Device, report: &[ZoneInfo]) -> StoreError {
     })
 }
 
-/// That there are log zones, and of one volume; what could not be read explains why there are none.
+/// Checks that there are log zones, and that they belong to one volume. Unreadable zones explain why there are none.
 fn check_same_volume(zones: &[LogHeader], unread: &[Unread]) -> Result<()> {
     match zones.first() {
         None if unread.iter().any(|unread| matches!(unread.why, Why::Damaged)) => Err(no_volume(

@@ -1,18 +1,18 @@
-//! What recovery cannot read of the log: whether anything is missing that was acknowledged.
+//! The parts of the log that recovery cannot read: whether acknowledged records are missing.
 //!
-//! A zone that died while it was empty, or that was given up before, takes nothing with it, and the mount goes on
-//! without it. If the log had continued there, an older zone that is left would be taken for the newest, and what was
-//! acknowledged since would be gone without a word. What tells the one from the other:
+//! A zone that failed while it was empty, or that was given up before, loses nothing, and the mount goes on without
+//! it. If the log had continued there, an older remaining zone would be taken for the newest, and later acknowledged
+//! records would be lost without an error. The following evidence shows that the log had continued:
 //!
-//! * The newest batch that can be read is a successor mark. A newer one was durable before it (`log/switch.rs`), so it is
-//!   lost, whatever the zone that the mark names looks like.
+//! * The newest readable batch is a successor mark. A newer one was durable before it (`log/switch.rs`), so that one
+//!   is lost, in whatever state the named zone is.
 //! * The newest batch lies in a read-only zone, which takes no mark, and the device refuses to read another zone of the log.
 //! * The device refuses to read blocks behind the newest batch. A crash loses blocks, but leaves none that are refused.
-//! * Behind a header that cannot be read stand batches with newer records. A header that is there and wrong may be what a
-//!   crash has left, before anything in that zone was durable: so there the batches must say themselves that such records
-//!   were durable.
-//! * The newest batch names a zone in which nothing had been written yet, and the device refuses to read that one. Earlier
-//!   releases wrote such marks, and this one does where it may not have two log zones open.
+//! * Behind a header that cannot be read there are batches with newer records. An invalid header may be the result of
+//!   a crash before anything in that zone was durable. So in that case the batches themselves must state that such
+//!   records were durable.
+//! * The newest batch names a zone in which nothing had been written yet, and the device refuses to read that zone.
+//!   Earlier releases wrote such marks, and this one does if it may not have two log zones open.
 
 use pool::{LOG_ZONES, Lsn};
 use zone::{Device, DeviceError, FsId, ZoneId, ZoneInfo, ZoneState};
@@ -22,18 +22,18 @@ use crate::format::BatchKind;
 use crate::scan::{Found, LogZone};
 use crate::types::Result;
 
-/// One of the first zones, the header of which says nothing, or all that is behind it.
+/// One of the first zones whose header, or everything behind it, cannot be read.
 pub(super) struct Unread {
     pub(super) zone: ZoneId,
     pub(super) info: ZoneInfo,
     pub(super) why: Why,
 }
 
-/// Why it says nothing.
+/// Why it cannot be read.
 pub(super) enum Why {
-    /// The device does not give it, nor any batch.
+    /// The device returns neither the header nor any batch.
     Device(DeviceError),
-    /// It is not what was written.
+    /// The header is not valid.
     Damaged,
 }
 
@@ -54,13 +54,13 @@ impl Unread {
         }
     }
 
-    /// Whether the device refuses to read what was written: a crash has done nothing of the kind.
+    /// Whether the device refuses to read written blocks. A crash never causes this.
     fn is_refused(&self) -> bool {
         !matches!(self.device_error(), None | Some(DeviceError::Unwritten { .. }))
     }
 }
 
-/// What of the log is missing, if anything is.
+/// The missing part of the log, if there is one.
 pub(super) fn missing(
     device: &dyn Device,
     contents: &LogContents,
@@ -86,9 +86,9 @@ pub(super) fn missing(
     Ok(refused.and_then(|error| told(format!("the end of the log cannot be read ({error})"))))
 }
 
-/// Whether the log had gone on in this zone, beyond the last record that was replayed.
+/// Whether the log had continued in this zone, beyond the last replayed record.
 fn is_newer(device: &dyn Device, contents: &LogContents, unread: &Unread, last: Lsn) -> Result<bool> {
-    // The zones behind those of the log are its last resort.
+    // The zones behind the log's own are its last resort.
     let may_be_log = unread.zone.0 < LOG_ZONES || contents.zones.len() as u32 >= LOG_ZONES;
     let is_named = contents.newest.successor.is_some_and(|successor| successor.zone == unread.zone);
     let is_silent = may_be_log && contents.newest.state == ZoneState::ReadOnly;
@@ -111,7 +111,7 @@ fn is_newer(device: &dyn Device, contents: &LogContents, unread: &Unread, last: 
     Ok(batches.iter().filter(|found| is_newer(found) && holds_records(found)).any(|found| counts(&found)))
 }
 
-/// The batches that can be read in a zone without a header: their frames say of which life they are.
+/// The batches that can be read in a zone without a header. Their frames have the life.
 fn batches_behind(device: &dyn Device, fs_id: FsId, unread: &Unread) -> Result<Vec<Found>> {
     if unread.info.state == ZoneState::Offline {
         return Ok(Vec::new());
