@@ -1,9 +1,8 @@
 //! The store's part of the checker: every node, the MAT, and the counts of metadata zones.
 //!
-//! Walks each tree from its root, verifying identity, order and bounds of what it reads; then compares
-//! the nodes it has seen with those that the MAT names, how many are marked as prepaid with how many should be, and the
-//! pages in each zone with the ZIT.
-//! Memory: a bit for each node id, and a path. It repairs nothing.
+//! It walks each tree from its root and verifies identity, order and bounds of each node. Then it compares the nodes
+//! it has found with those that the MAT names, the number of marked nodes with the prepaid count, and the pages in
+//! each zone with the ZIT. Memory: a bit for each node id, and a path. It repairs nothing.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,44 +14,44 @@ use crate::core::Core;
 use crate::key_range::KeyRange;
 use crate::types::{Bytes, Group, NodeId, Result, StoreError, Table};
 
-/// Is shown every entry: group, table, key, value.
+/// Called for every entry with its group, table, key and value.
 pub type Visit<'a> = dyn FnMut(Group, Table, &[u8], &[u8]) + 'a;
 
-/// Is told after each node how many were looked at, of about how many: as many as there were at the last checkpoint,
-/// and no fewer than were looked at. The last time both are the same.
+/// Called after each node with the number of checked nodes and the estimated total. The estimate is the number of
+/// nodes at the last checkpoint, and at least the number of checked nodes. In the last call both are equal.
 pub type Told<'a> = dyn FnMut(u64, u64) + 'a;
 
-/// What is wrong.
+/// The kind of a defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FindingKind {
-    /// A node that a tree names cannot be read, or is not what it should be.
+    /// A node that a tree names cannot be read or is not valid.
     Node,
     /// A node's keys are outside the bounds that its parent gives.
     Order,
-    /// A node is named twice.
+    /// Two places name the same node.
     Shared,
     /// The MAT names a node that is part of no tree.
     Unreachable,
-    /// The ZIT's counts of a metadata zone are not those of what the MAT places there, or the count of nodes that are marked
-    /// as prepaid is not theirs.
+    /// The ZIT's counts of a metadata zone differ from the pages that the MAT places there. Or the prepaid count
+    /// differs from the number of marked nodes.
     LiveCount,
-    /// A chunk of the MAT or ZIT, or a directory of these, cannot be read or is not what it should be.
+    /// A chunk of the MAT or ZIT, or a directory of these, cannot be read or is not valid.
     Table,
 }
 
-/// One thing that is wrong.
+/// A defect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// Its kind.
     pub kind: FindingKind,
-    /// Where, in words.
+    /// Its place and nature, in words.
     pub what: String,
-    /// What cannot be read because of it, as far as that is known.
+    /// The keys that cannot be read because of it, as far as they are known.
     pub lost: Option<KeyRange>,
 }
 
 impl Finding {
-    /// Metadata that was met on the way and is not what it should be.
+    /// The finding for metadata that is not valid.
     pub fn unreadable(what: String) -> Finding {
         Finding { kind: FindingKind::Node, what, lost: None }
     }
@@ -71,7 +70,7 @@ struct Walk<'a, 'v> {
     findings: Vec<Finding>,
     each: &'a mut Visit<'v>,
     told: &'a mut Told<'v>,
-    /// Nodes that were looked at, and those of the last checkpoint.
+    /// The number of checked nodes, and that of nodes at the last checkpoint.
     done: u64,
     nodes: u64,
     /// Nodes that are marked as prepaid.
@@ -110,7 +109,7 @@ impl Core {
         (walk.told)(walk.done, walk.done);
         let (seen, prepaid, mut findings) = (walk.seen, walk.prepaid, walk.findings);
         let counted = self.count.prepaid.load(Ordering::Relaxed);
-        // Of what cannot be reached nobody knows how it is marked.
+        // The marks of nodes that cannot be reached are unknown.
         if findings.is_empty() && self.counts_prepaid() && prepaid != counted {
             findings.push(Finding {
                 kind: FindingKind::LiveCount,
@@ -123,8 +122,8 @@ impl Core {
         Ok(findings)
     }
 
-    /// Compares what the MAT names with what was seen. Returns what its chunks place in each zone: pages,
-    /// and leaves' changes.
+    /// Compares the nodes that the MAT names with those found. Returns the numbers of pages and of delta records that
+    /// its chunks place in each zone.
     fn check_mat(&self, seen: &Bits, findings: &mut Vec<Finding>) -> Result<HashMap<ZoneId, (u32, u32)>> {
         let mut placed: HashMap<ZoneId, (u32, u32)> = HashMap::new();
         for number in 0..self.mat.chunks_len() {
@@ -194,7 +193,7 @@ impl Walk<'_, '_> {
         self.findings.push(Finding { kind, what, lost: None });
     }
 
-    /// A node cannot be used, and with it what lies below.
+    /// Notes a node that cannot be used, and that everything below it is lost.
     fn lost(&mut self, what: String, low: &[u8], high: Option<&[u8]>) {
         let lost = KeyRange { group: self.group, low: low.to_vec(), high: high.map(<[u8]>::to_vec) };
         self.findings.push(Finding { kind: FindingKind::Node, what, lost: Some(lost) });
@@ -214,7 +213,7 @@ impl Walk<'_, '_> {
             return Ok(());
         }
         let loaded = self.core.load(id);
-        // What is remembered grows with the ids, and a damaged node may name any: one that lies nowhere is forgotten.
+        // The set grows with the ids, and a damaged node may name any id. So a node without a place is not added.
         if !matches!(loaded, Ok(None)) {
             self.seen.insert(id.0);
             self.done += 1;

@@ -1,20 +1,20 @@
-//! Changes of a leaf since it was last written whole, and pages of such changes.
+//! Delta records: the changes of a leaf since it was last written whole, and the pages of such records.
 //!
-//! A leaf that has changed in a few entries is not written again: what it has now under the keys that
-//! changed goes to a page that it shares with the changes of other leaves, and the MAT names that page
-//! beside the whole one, the *base*. Each time all changes since the base are written, so a leaf lies in
-//! two pages at most; when they take more than an eighth of a page (then the pages written for a change
-//! are about the fewest), or are of a kind that keys do not tell, it is written whole.
+//! A leaf with a few changed entries is not written whole. The present entries of the changed keys go to a page that
+//! it shares with the delta records of other leaves. The MAT names that page beside the whole one, the *base page*.
+//! Each delta record has all changes since the base page, so a leaf lies in two pages at most. A leaf is written whole
+//! if its record would take more than an eighth of a page, because at about that size the number of written pages is
+//! smallest. It is also written whole if its changes cannot be expressed by keys.
 //!
-//! Which keys have changed is kept with the node in memory, and of each how long its value is, or that it
-//! went: so it is known when a leaf is changed what writing it will take. It may be more keys than have
-//! changed, never fewer: the value is taken from the page that is written, so that a key too many says
-//! what the base says.
+//! The node in memory has the set of changed keys, and for each key the length of its value, or that it was deleted.
+//! So the size of the record is known when a leaf is changed. The set may have more keys than have changed, never
+//! fewer. The values are taken from the page when the record is written, so an extra key has the value of the base
+//! page.
 //!
-//! Changes name their base by its LSN and not by its address: cleaning moves either by itself, and a MAT
-//! rebuilt by scanning finds the two again (I-TREE-3). Any bytes may be offered for changes (I-TREE-2).
+//! A delta record names its base page by LSN and not by address, because GC moves each of them separately, and a MAT
+//! rebuilt by scanning finds the two again (I-TREE-3). Decoders of delta records accept any bytes (I-TREE-2).
 //!
-//! Does no I/O and knows nothing of where pages lie. Inner nodes are always written whole.
+//! This module does no I/O and does not know addresses of pages. Inner nodes are always written whole.
 
 use std::collections::BTreeMap;
 
@@ -29,13 +29,13 @@ use crate::page::{Page, value_max};
 use crate::types::{Bytes, Epoch, Group, NodeId};
 use pool::Lsn;
 
-/// The part of a page that a leaf's changes may take.
+/// The fraction of a page that a leaf's delta record may take.
 pub(crate) const SHARE: usize = 8;
-/// As many leaves' changes as a page that is full holds at least. Counted so, nothing that cleaning would have to
-/// move is taken for dead; otherwise it would move what lives round and round.
+/// The least number of delta records in a full page. With this estimate GC never counts bytes as dead that it would
+/// have to move. Otherwise it could move the same live blocks again and again.
 pub(crate) const IN_PAGE_AT_LEAST: u64 = SHARE as u64 - 1;
 
-/// As many as a page of so many bytes holds at most.
+/// The most delta records in a page of this size.
 pub(crate) fn in_page_at_most(page_size: usize) -> u64 {
     ((page_size - PAGE_HEADER) / (size_of::<DeltaHeader>() + size_of::<DeltaEntry>())) as u64
 }
@@ -43,21 +43,21 @@ pub(crate) fn in_page_at_most(page_size: usize) -> u64 {
 /// The keys under which a leaf may differ from its base.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Changes {
-    /// Each as [`DeltaEntry`] and key: a value as long as it has now, or none.
+    /// Each as [`DeltaEntry`] and key: the length of the present value, or the mark for a deleted key.
     keys: Bytes,
     /// Bytes of the values.
     values: usize,
-    /// More has changed than is known by key, or it takes more than [`SHARE`] lets it.
+    /// Changes that cannot be expressed by keys, or a record larger than [`SHARE`] allows.
     all: bool,
 }
 
 impl Changes {
-    /// Of a node that has to be written whole.
+    /// For a node that has to be written whole.
     pub(crate) fn all() -> Self {
         Changes { all: true, ..Changes::default() }
     }
 
-    /// What is under this key has changed: there is a value of this length, or none any more.
+    /// Notes a change under this key: a value of this length, or a deletion.
     pub(crate) fn note(&mut self, key: &[u8], value: Option<usize>, page_size: usize) {
         if self.all {
             return;
@@ -81,12 +81,12 @@ impl Changes {
         }
     }
 
-    /// Bytes that [`Changes::encode`] gives; none when the leaf has to be written whole.
+    /// The size of the result of [`Changes::encode`]. None if the leaf has to be written whole.
     pub(crate) fn encoded_bytes(&self) -> Option<usize> {
         (!self.all).then(|| size_of::<DeltaHeader>() + self.keys.len() + self.values)
     }
 
-    /// Where each begins, and how long its value is.
+    /// The offset, the key and the length of the value of each entry.
     fn keys(&self) -> impl Iterator<Item = (usize, &[u8], Option<usize>)> {
         let mut next = 0;
         std::iter::from_fn(move || {
@@ -97,28 +97,28 @@ impl Changes {
         })
     }
 
-    /// More has changed than can be told by key.
+    /// Notes changes that cannot be expressed by keys.
     pub(crate) fn note_all(&mut self) {
         *self = Changes::all();
     }
 
-    /// The changes as they are stored, but for the epoch, which [`set_epoch`] sets; `None` when the leaf has to be
-    /// written whole. The page is what it was when the last of them was noted.
+    /// The delta record as it is stored, without the epoch, which [`set_epoch`] sets. `None` if the leaf has to be
+    /// written whole. The page must be the one after the last noted change.
     pub(crate) fn encode(&self, page: &Page, base: Lsn) -> Option<Bytes> {
         let length = self.encoded_bytes().filter(|_| page.level() == 0)?;
         let header = page.header();
-        // With the header before them once it is known.
+        // The header is filled in at the end.
         let mut bytes = Bytes::with_capacity(length);
         bytes.resize(size_of::<DeltaHeader>(), 0);
         let mut count = 0;
         for (at, key, length) in self.keys() {
             count += 1;
-            debug_assert!(length.is_some() || page.search(key).is_err(), "what is gone is not there");
+            debug_assert!(length.is_some() || page.search(key).is_err(), "a deleted key has no entry");
             bytes.extend_from_slice(&self.keys[at..at + size_of::<DeltaEntry>() + key.len()]);
             if let Some(length) = length {
-                let index = page.search(key).expect("what was noted as there is there");
+                let index = page.search(key).expect("a changed key has an entry");
                 let value = page.value(index);
-                assert_eq!(value.len(), length, "the value is as long as it was noted");
+                assert_eq!(value.len(), length, "the value has the noted length");
                 bytes.extend_from_slice(value);
             }
         }
@@ -136,19 +136,19 @@ impl Changes {
     }
 }
 
-/// Completes what [`Changes::encode`] gave for the epoch in which it is written.
+/// Sets the epoch in which a result of [`Changes::encode`] is written.
 pub(crate) fn set_epoch(delta: &mut [u8], epoch: Epoch) {
     let at = std::mem::offset_of!(DeltaHeader, epoch);
     delta[at..at + size_of::<U64>()].copy_from_slice(&epoch.0.to_le_bytes());
 }
 
-/// Of changes as they are stored: the leaf's group, and the LSN of what it was then.
+/// The group of a stored delta record's leaf, and the LSN of its contents.
 pub(crate) fn of_what(delta: &[u8]) -> (Group, Lsn) {
-    let (header, _) = take::<DeltaHeader>(delta).expect("changes have a header");
+    let (header, _) = take::<DeltaHeader>(delta).expect("a delta record has a header");
     (Group(header.group.get()), Lsn(header.lsn.get()))
 }
 
-/// One leaf's changes as they are stored.
+/// A stored delta record of a leaf.
 #[derive(Clone, Copy)]
 pub(crate) struct Delta<'a> {
     pub(crate) header: DeltaHeader,
@@ -162,7 +162,7 @@ impl Delta<'_> {
         NodeId(self.header.node.get())
     }
 
-    /// Whether this is the page that the changes are to.
+    /// Whether this is the record's base page.
     pub(crate) fn is_to(&self, page: &Page) -> bool {
         let header = page.header();
         header.level == 0
@@ -170,8 +170,8 @@ impl Delta<'_> {
                 == (self.header.node, self.header.base, self.header.group)
     }
 
-    /// Changes the base; the keys under which it then may differ from what is on the device. `None` when
-    /// these are no changes to that page.
+    /// Applies the record to its base page. Returns the keys under which the page may then differ from the base page
+    /// on the device. `None` if the record does not fit that page.
     pub(crate) fn apply(&self, page: &mut Page) -> Option<Changes> {
         let (mut entries, mut changes) = (BTreeMap::new(), Changes::default());
         let mut rest = self.entries;
@@ -190,7 +190,7 @@ impl Delta<'_> {
                 return None;
             }
         }
-        // What goes goes first: then what comes has room at every step.
+        // Deletions come first, so that each insertion has space.
         for (key, value) in entries.into_iter().filter_map(|(key, value)| Some((key, value?))) {
             let Err(index) = page.search(key) else { return None };
             let is_kept = (1..=KEY_MAX).contains(&key.len()) && value.len() <= value_max(page.bytes().len());
@@ -204,7 +204,7 @@ impl Delta<'_> {
     }
 }
 
-/// All changes in a page whose header has been checked; `None` when they are not well formed.
+/// All delta records in a page whose header has been verified. `None` if they are not well formed.
 pub(crate) fn all(page: &[u8]) -> Option<Vec<Delta<'_>>> {
     let (header, _) = take::<PageHeader>(page)?;
     let mut rest = page.get(PAGE_HEADER..)?;
@@ -222,12 +222,12 @@ pub(crate) fn all(page: &[u8]) -> Option<Vec<Delta<'_>>> {
     Some(deltas)
 }
 
-/// A node's changes in a page whose header has been checked.
+/// The delta record of a node in a page whose header has been verified.
 pub(crate) fn find(page: &[u8], id: NodeId) -> Option<Delta<'_>> {
     all(page)?.into_iter().find(|delta| delta.node() == id)
 }
 
-/// Fills pages with the changes of leaves, in turn; `T` goes with each.
+/// Fills pages with delta records, in order. Each record has a value of type `T` with it.
 pub(crate) struct Packed<T> {
     page_size: usize,
     pages: Vec<(Bytes, Vec<T>)>,
@@ -244,7 +244,7 @@ impl<T> Packed<T> {
         self.pages.len()
     }
 
-    /// Whether these changes would go into a page that has others.
+    /// Whether this record would go into a page that has others.
     fn joins(&self, delta: &[u8]) -> bool {
         self.pages.last().is_some_and(|(bytes, _)| self.has_room(bytes, delta))
     }
@@ -253,7 +253,7 @@ impl<T> Packed<T> {
         bytes.len() + delta.len() <= self.page_size - PAGE_HEADER
     }
 
-    /// Adds a leaf's changes, which [`Changes::encode`] or [`Delta::bytes`] gave.
+    /// Adds a delta record, the result of [`Changes::encode`] or [`Delta::bytes`].
     pub(crate) fn add(&mut self, delta: &[u8], lsn: Lsn, with: T) {
         if !self.joins(delta) {
             self.seal();
@@ -276,7 +276,7 @@ impl<T> Packed<T> {
         *bytes = page;
     }
 
-    /// The pages that take no more, and what went with the changes in each.
+    /// The full pages, and the values of the records in each.
     pub(crate) fn take_full(&mut self) -> (Vec<Bytes>, Vec<Vec<T>>) {
         let filling = self.pages.pop();
         let full = std::mem::take(&mut self.pages);
@@ -284,7 +284,7 @@ impl<T> Packed<T> {
         full.into_iter().unzip()
     }
 
-    /// The pages, and what went with the changes in each.
+    /// All pages, and the values of the records in each.
     pub(crate) fn take(mut self) -> (Vec<Bytes>, Vec<Vec<T>>) {
         self.seal();
         self.pages.into_iter().unzip()

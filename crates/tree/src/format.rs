@@ -1,7 +1,7 @@
 //! The bytes of the metadata store: log frames and batches, checkpoint records, pages, the ZIT.
 //!
-//! `docs/format.md` has the same tables; a test compares the two. Decoders take any bytes and never
-//! panic; what they return has been checked against its checksum and identity (I-TREE-2).
+//! `docs/format.md` has the same tables, and a test compares the two. Decoders accept any bytes and never panic. Their
+//! results have been verified by checksum and identity (I-TREE-2).
 
 use crate::types::Reserve;
 use pool::Lsn;
@@ -22,7 +22,7 @@ pub(crate) const FRAME: usize = size_of::<LogFrame>();
 /// Bytes of [`PageHeader`].
 pub(crate) const PAGE_HEADER: usize = size_of::<PageHeader>();
 
-/// What a batch holds.
+/// The contents of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum BatchKind {
@@ -135,11 +135,13 @@ pub(crate) struct CheckpointHeader {
 
 const _: () = assert!(size_of::<CheckpointHeader>() == 400);
 
-/// Compatible feature: `reserve` is not the default. Who does not know it offers what its own default leaves.
+/// Compatible feature: `reserve` is not the default. A release that does not know it reports the space that its own
+/// default leaves.
 pub(crate) const FEATURE_RESERVE: u64 = 1;
 
-/// Read-only-compatible feature: whoever moves the log to another zone makes a successor mark durable before anything is
-/// acknowledged there. A release that does not know it would take an older zone for the newest, and write on.
+/// Read-only-compatible feature: a release that moves the log to another zone makes a successor mark durable before it
+/// acknowledges anything there. A release that does not know the feature would take an older zone for the newest, and
+/// write to it.
 pub(crate) const FEATURE_SUCCESSOR_MARKS: u64 = 1;
 
 /// The read-only-compatible features that this code knows. Every volume gets them with the first checkpoint.
@@ -185,7 +187,7 @@ pub(crate) struct DirectoryEntry {
 
 const _: () = assert!(size_of::<DirectoryEntry>() == 16);
 
-/// What a page is.
+/// The kind of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PageKind {
@@ -203,14 +205,14 @@ pub enum PageKind {
     Deltas = 6,
 }
 
-/// One leaf's changes in a page of them; its entries follow.
+/// The delta record of a leaf in a page of such records. Its entries follow.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct DeltaHeader {
     pub(crate) node: U64,
     pub(crate) lsn: U64,
     pub(crate) epoch: U64,
-    /// The LSN of the whole page that they are to.
+    /// The LSN of the base page.
     pub(crate) base: U64,
     pub(crate) group: U16,
     pub(crate) entries: U16,
@@ -220,12 +222,12 @@ pub(crate) struct DeltaHeader {
 
 const _: () = assert!(size_of::<DeltaHeader>() == 40);
 
-/// The start of an entry: key and value follow, or, in place of the value of a key that is gone, nothing.
+/// The start of an entry. The key and the value follow, or only the key if it is deleted.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct DeltaEntry {
     pub(crate) key: U16,
-    /// [`DELTA_GONE`] when the key is gone.
+    /// [`DELTA_GONE`] if the key is deleted.
     pub(crate) value: U16,
 }
 
@@ -256,7 +258,7 @@ pub(crate) struct PageHeader {
 
 const _: () = assert!(size_of::<PageHeader>() == 64);
 
-/// The last key of a node was of the table that is paid for beforehand when the node was made, split or merged.
+/// The last key of a node belonged to the prepaid table when the node was made, split or merged.
 pub(crate) const NODE_PREPAID: u16 = 1;
 
 /// Reads a struct from the start of `bytes`.
@@ -265,7 +267,7 @@ pub(crate) fn take<T: FromBytes>(bytes: &[u8]) -> Option<(T, &[u8])> {
     Some((value, rest))
 }
 
-/// The identity that a page or block must show.
+/// The identity that a page or block must have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Identity {
     pub(crate) fs_id: FsId,
@@ -273,7 +275,7 @@ pub(crate) struct Identity {
     pub(crate) life: Life,
 }
 
-/// Completes a log block in place: frame, payload already behind it.
+/// Completes a log block in place: writes its frame before the payload.
 pub(crate) fn seal_block(block: &mut [u8], mut frame: LogFrame) {
     frame.checksum = U32::ZERO;
     block[..FRAME].copy_from_slice(frame.as_bytes());
@@ -281,8 +283,8 @@ pub(crate) fn seal_block(block: &mut [u8], mut frame: LogFrame) {
     block[4..8].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Whether an LSN, an epoch or a sequence can be one: no volume lives to see the others, and who adds to these need not
-/// fear the end of numbers.
+/// Whether an LSN, an epoch or a sequence number is possible. No volume reaches the others, so additions to a possible
+/// number do not overflow.
 pub(crate) fn is_ordinal(number: U64) -> bool {
     number.get() < 1 << 62
 }
@@ -302,7 +304,7 @@ pub(crate) fn decode_frame(block: &[u8], identity: &Identity) -> Option<LogFrame
     (ours && sum() == frame.checksum.get()).then_some(frame)
 }
 
-/// The life that the frame of a log block says it is of, if it is one of this zone.
+/// The life in the frame of a log block, if the frame is one of this zone.
 pub(crate) fn life_of_frame(block: &[u8], fs_id: FsId, zone: ZoneId) -> Option<Life> {
     let life = Life(take::<LogFrame>(block)?.0.life.get());
     decode_frame(block, &Identity { fs_id, zone, life }).map(|_| life)
@@ -328,7 +330,7 @@ pub(crate) fn write_header(page: &mut [u8], kind: PageKind, id: u64, lsn: Lsn) {
     page[..PAGE_HEADER].copy_from_slice(header.as_bytes());
 }
 
-/// Completes a page in place for where it is going to be written.
+/// Completes the header of a page for the zone and epoch in which it will be written.
 pub(crate) fn seal_page(page: &mut [u8], fs_id: FsId, life: Life, epoch: u64) {
     page[4..8].copy_from_slice(&PAGE_MAGIC);
     page[8..24].copy_from_slice(&fs_id.0);

@@ -1,8 +1,8 @@
-//! Offers any bytes to the decoders of this crate, as a hostile device would (I-TREE-2).
+//! Passes any bytes to the decoders of this crate, as a hostile device would (I-TREE-2). For fuzzing.
 //!
-//! A checksum is no defence against somebody who writes it anew. So each function completes what it is given
-//! with the right checksums and identity first, and what comes behind them is reached. Whatever the bytes, it returns:
-//! no panic, no loop without end, and nothing kept that is larger than a small multiple of what was given. For fuzzing.
+//! An attacker can recompute checksums, so they are no defence. Each function first sets the right checksums and
+//! identity in its input, so that the code behind these checks is reached. For any bytes it returns: it does not panic
+//! or loop for ever, and it allocates at most a small multiple of the input.
 
 use std::sync::{Arc, LazyLock};
 
@@ -24,7 +24,7 @@ use crate::recover::decode_checkpoint;
 use crate::scan::{Found, Gathered, Seals};
 use crate::types::{Epoch, Group, NodeId};
 
-/// The volume and the zone that everything is said to be of.
+/// The volume and the zone of all inputs.
 const IDENTITY: Identity = Identity { fs_id: FsId([7; 16]), zone: ZoneId(1), life: Life(1) };
 const BLOCK: usize = 4096;
 const PAGE: usize = 4096;
@@ -66,7 +66,7 @@ fn log_blocks(bytes: &[u8]) {
     }
 }
 
-/// The records of a batch. What is accepted is what was written: encoded again it is the same.
+/// The records of a batch. An accepted record has only one encoding.
 fn log_records(bytes: &[u8]) {
     let Some(records) = record::decode_all(bytes) else { return };
     let mut again = Vec::new();
@@ -101,7 +101,7 @@ fn page_of(bytes: &[u8], kind: PageKind) -> Vec<u8> {
     let mut page = bytes.to_vec();
     page.resize(PAGE, 0);
     page[54] = kind as u8;
-    // An LSN that can be one.
+    // A possible LSN.
     page[39] &= 0x3f;
     format::seal_page(&mut page, IDENTITY.fs_id, IDENTITY.life, 1);
     assert!(format::decode_page(&page, IDENTITY.fs_id).is_some(), "it was just completed");
@@ -139,7 +139,7 @@ fn nodes(bytes: &[u8]) {
     }
 }
 
-/// A page of changes, each made to a small leaf that it says it is to.
+/// A page of delta records. Each is applied to a small leaf that has the LSN of its base page.
 fn deltas(bytes: &[u8]) {
     let page = page_of(bytes, PageKind::Deltas);
     for delta in delta::all(&page).unwrap_or_default() {
@@ -181,7 +181,7 @@ fn chunks(bytes: &[u8]) {
     assert!(listed.len() as u64 == decode::chunks_per_directory(PAGE), "a full page of addresses");
 }
 
-/// Completes a block of a log zone: its frame is of this zone, and checksums are right.
+/// Completes a block of a log zone with a frame of this zone and valid checksums.
 fn complete_log_block(block: &mut [u8], identity: &Identity) {
     block[..4].copy_from_slice(&LOG_MAGIC);
     block[8..24].copy_from_slice(&identity.fs_id.0);
@@ -190,7 +190,7 @@ fn complete_log_block(block: &mut [u8], identity: &Identity) {
     complete_checksums_of_log(block);
 }
 
-/// Makes the checksums of a block of the log right, and of the batch when that is all of it.
+/// Sets the right checksums of a log block, and of the batch if the block is all of it.
 pub fn complete_checksums_of_log(block: &mut [u8]) {
     let Some((frame, _)) = take::<LogFrame>(block) else { return };
     let end = FRAME + frame.payload.get() as usize;
@@ -201,7 +201,7 @@ pub fn complete_checksums_of_log(block: &mut [u8]) {
     format::seal_block(block, frame);
 }
 
-/// Makes the checksum of a page of metadata right.
+/// Sets the right checksum of a metadata page.
 pub fn complete_checksum_of_page(page: &mut [u8]) {
     if page.len() > PAGE_HEADER && page[4..8] == PAGE_MAGIC {
         page[..4].fill(0);
@@ -210,7 +210,7 @@ pub fn complete_checksum_of_page(page: &mut [u8]) {
     }
 }
 
-/// What is right, to begin with: each with the name of its target.
+/// Valid inputs to begin with, each with the name of its target.
 pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     const VALUE: [u8; 20] = [7; 20];
     let mut packed = Packed::new(PAGE);

@@ -1,7 +1,7 @@
-//! Looking inside: what the log, a node, or a metadata zone holds, for whoever wants to see it.
+//! Views of the log, of a node, and of a metadata zone for inspection.
 //!
-//! Changes nothing. What is read from the device is shown as far as it can be decoded; meant for a volume
-//! that nobody changes meanwhile.
+//! Nothing is changed. Contents of the device are returned as far as they can be decoded. Meant for a volume that no
+//! program changes meanwhile.
 
 use pool::{COUNTERS, Lsn};
 use zone::{Address, Blocks, Role, ZoneId, ZoneState};
@@ -25,13 +25,13 @@ pub struct NodeView {
     pub level: u8,
     /// The last change in it.
     pub lsn: Lsn,
-    /// Where it was written last, whole or as changes; nowhere as long as it has not been written.
+    /// Where it was written last, whole or as a delta record; nowhere as long as it has not been written.
     pub address: Address,
-    /// Where the page lies that the changes are to; nowhere when it was written whole.
+    /// The base page of the delta record; nowhere if the node was written whole.
     pub base: Address,
-    /// Bytes of its entries, and how many there could be.
+    /// Bytes of its entries, and the most that it can have.
     pub used: (usize, usize),
-    /// What it holds, in order.
+    /// Its entries, in order.
     pub entries: Vec<NodeEntry>,
 }
 
@@ -44,14 +44,14 @@ pub enum NodeEntry {
     Row(Table, Bytes, Bytes),
 }
 
-/// What was appended to the log in one piece.
+/// A batch of the log.
 #[derive(Clone, Debug)]
 pub struct BatchView {
     /// Where it begins.
     pub at: Address,
     /// Its epoch.
     pub epoch: u64,
-    /// Its place in the order of all.
+    /// Its sequence number.
     pub sequence: u64,
     /// The first and the last transaction.
     pub lsns: (u64, u64),
@@ -59,11 +59,11 @@ pub struct BatchView {
     pub known_durable: u64,
     /// The newest checkpoint known durable then.
     pub checkpoint: Address,
-    /// What it is.
+    /// Its contents.
     pub kind: BatchContents,
 }
 
-/// What a piece of the log holds.
+/// The contents of a batch.
 #[derive(Clone, Debug)]
 pub enum BatchContents {
     /// Transactions; `None` when they cannot be decoded.
@@ -85,13 +85,13 @@ pub enum BatchContents {
         /// Nodes that are marked as those of [`crate::PREPAID`], with feature [`zone::format::FEATURE_PREPAID`].
         prepaid: u64,
     },
-    /// What a recovery accepted.
+    /// The state that a recovery accepted.
     Seal,
-    /// It claims to be a checkpoint and is none.
+    /// An invalid checkpoint.
     Damaged,
 }
 
-/// A page in a metadata zone, whether it counts or not.
+/// A page in a metadata zone, live or dead.
 #[derive(Clone, Debug)]
 pub struct PageView {
     /// Its first block.
@@ -106,7 +106,7 @@ pub struct PageView {
     pub lsn: Lsn,
     /// The epoch in which it was written.
     pub epoch: u64,
-    /// Whether the node lies here now; nothing is known of other pages.
+    /// Whether this is the present place of the node; unknown for other pages.
     pub is_current: Option<bool>,
 }
 
@@ -139,7 +139,7 @@ impl Store {
         }))
     }
 
-    /// Everything whole in the log, in the order in which it was written.
+    /// All whole batches of the log, in the order in which they were written.
     pub fn view_log(&self) -> Result<Vec<BatchView>> {
         let zones = self.pool().in_role(Role::Log);
         let mut all = Vec::new();
@@ -150,7 +150,7 @@ impl Store {
         Ok(all)
     }
 
-    /// Everything whole in one zone of the log.
+    /// All whole batches of one log zone.
     pub fn view_log_zone(&self, zone: ZoneId) -> Result<Vec<BatchView>> {
         let core = &self.core;
         let (info, life) = (core.device.report_zone(zone)?, core.pool.entry(zone).life);
@@ -161,7 +161,7 @@ impl Store {
         Ok(log.batches(1)?.into_iter().map(view_batch).collect())
     }
 
-    /// Every page in a metadata zone that is whole.
+    /// Every whole page of a metadata zone.
     pub fn view_pages(&self, zone: ZoneId) -> Result<Vec<PageView>> {
         let core = &self.core;
         let info = core.device.report_zone(zone)?;

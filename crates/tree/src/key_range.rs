@@ -6,18 +6,18 @@ use std::ops::RangeInclusive;
 use crate::lookup::tree_key;
 use crate::types::{Bytes, Group, Table};
 
-/// Keys of one group that lie together.
+/// Consecutive keys of one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRange {
     /// The group.
     pub group: Group,
-    /// The first: the table's number, then the key.
+    /// The first key: the table's number, then the key.
     pub low: Bytes,
-    /// The first one behind; none at the end of the group.
+    /// The first key behind the range; none at the end of the group.
     pub high: Option<Bytes>,
 }
 
-/// Several ranges, to be asked which of them a key lies in without looking at each.
+/// Several ranges. A look-up by key does not examine each of them.
 #[derive(Clone, Debug, Default)]
 pub struct KeyRanges {
     /// In the order of their first keys.
@@ -27,12 +27,12 @@ pub struct KeyRanges {
 #[derive(Clone, Debug)]
 struct Part {
     range: KeyRange,
-    /// The last end of this range and those before it; none at the end of the group.
+    /// The greatest end of this range and those before it; none at the end of the group.
     reached: Option<Bytes>,
 }
 
 impl KeyRange {
-    /// Whether a key of a table that begins with these bytes may lie in it.
+    /// Whether a key of the table with this prefix may lie in the range.
     pub fn touches(&self, table: Table, prefix: &[u8]) -> bool {
         let first = tree_key(table, prefix);
         self.begins_at_or_before(&first) && ends_behind(self.high.as_ref(), &first)
@@ -48,7 +48,7 @@ impl KeyRange {
         let last = match self.high.as_ref().map(|high| high.split_first()) {
             None => u64::MAX,
             Some(Some((own, _))) if *own > table.0 => u64::MAX,
-            // A longer key lies behind all that are its number alone.
+            // A longer key sorts behind all keys that are only its number.
             Some(Some((own, key))) if *own == table.0 && key.len() > size_of::<u64>() => number_of(key),
             Some(Some((own, key))) if *own == table.0 => number_of(key).checked_sub(1)?,
             Some(_) => return None,
@@ -85,7 +85,7 @@ impl KeyRanges {
         self.groups.values().flatten().map(|part| &part.range)
     }
 
-    /// Those in which a key of a table may lie that begins with these bytes.
+    /// The ranges in which a key of the table with this prefix may lie.
     pub fn touching<'a>(
         &'a self,
         group: Group,
@@ -104,12 +104,12 @@ impl KeyRanges {
     }
 }
 
-/// Whether a range with this end goes on behind a key.
+/// Whether a range with this end contains keys behind this one.
 fn ends_behind(high: Option<&Bytes>, key: &Bytes) -> bool {
     high.is_none_or(|high| high > key)
 }
 
-/// The number that a key begins with; what it lacks is 0.
+/// The number at the start of a key. Missing bytes are 0.
 fn number_of(key: &[u8]) -> u64 {
     let mut number = [0; size_of::<u64>()];
     let known = key.len().min(number.len());

@@ -1,23 +1,23 @@
 //! The metadata store: transactional ordered tables on zones that are only ever appended to.
 //!
-//! Keys and values are byte strings in numbered tables; a [`Tx`] changes many of them, in one
-//! [`Group`] or several, together or not at all. Nodes name each other by id, and the Metadata
-//! Allocation Table (MAT) says where each lies, so a changed node changes nothing above it. Changes
-//! go to a journal at once and to nodes in memory; checkpoints write what changed. The store also
-//! keeps the Zone Information Table (ZIT) and hands out zones by role.
+//! Keys and values are byte strings in numbered tables. A [`Tx`] changes many of them atomically, in one [`Group`] or
+//! several. Nodes name each other by id, and the Metadata Allocation Table (MAT) has the address of each, so a changed
+//! node changes nothing above it. Changes go to a journal at once and to nodes in memory. Checkpoints write the
+//! changed nodes. The store also writes the Zone Information Table (ZIT) and opens zones by role.
 //!
 //! The promises:
 //!
-//! * I-TREE-1 What is recovered is the state after some prefix of the transactions, and the prefix
-//!   contains every transaction acknowledged as durable, over any number of crashes in a row.
+//! * I-TREE-1 Recovery restores the state after some prefix of the transactions. The prefix contains every
+//!   transaction acknowledged as durable, over any number of crashes in a row.
 //! * I-TREE-2 A node, chunk or record is used only after its checksum, volume, identity, life and LSN
-//!   were verified; any bytes may be offered to a decoder.
+//!   were verified. A decoder accepts any bytes without harm.
 //! * I-TREE-3 Each node describes itself, so that the MAT can be rebuilt by scanning.
 //!
-//! It owns no threads: [`Store::step`] does one piece of background work and says whether there is
-//! more. It knows nothing of inodes or data. How the pieces fit is in `docs/design.md`; from the bottom:
-//! `format` and `record` (bytes), `page` (a node's inside), `zones` (the ZIT), `mat`, `cache`, `log`
-//! and `scan` (the journal's two sides), `lookup`, `ahead`, `commit`, `epoch`, `checkpoint`, `reclaim`, `recover`, `check`, `inspect`.
+//! The store owns no threads: [`Store::step`] does one piece of background work and returns whether there is more. It
+//! knows nothing of inodes or data. `docs/design.md` explains how the modules fit together. From the bottom they are
+//! `format` and `record` (bytes), `page` (the contents of a node), `mat`, `cache`, `log` and `scan` (writing and
+//! reading the journal), `lookup`, `prefetch`, `commit`, `epoch`, `checkpoint`, `reclaim`, `recover`, `check`,
+//! `inspect`.
 #![forbid(unsafe_code)]
 
 mod ahead;

@@ -1,18 +1,19 @@
 //! Making an empty volume.
 //!
-//! Every zone is emptied and the device flushed before anything is written, so that nothing of an
-//! older volume can be taken for part of this one. Then an empty store takes its first checkpoint.
+//! Every zone is reset and the device flushed before anything is written, so that no part of an older volume can be
+//! taken for a part of this one. Then an empty store takes its first checkpoint.
 //!
-//! A loss of power undoes any of the resets since the last flush. Were all zones reset at once, the log could come back
-//! without the metadata and the data that it names: a volume that mounts, and has lost files without a word. So the
-//! log goes first, durably. In it the newest zone goes last, when the others are gone: an older one that is left alone
-//! mounts as the volume was when the log moved on. What is left in between is the old volume, whole, or is refused.
+//! A loss of power undoes any of the resets since the last flush. If all zones were reset at once, the log could come
+//! back without the metadata and the data that it names. Such a volume mounts, and has lost files without an error. So
+//! the log is reset first, durably. The newest zone of the log is reset last, after the others: an older one that
+//! remained alone would mount in the state before the log moved on. In between, the old volume is either whole or
+//! refused.
 //!
-//! What a device reads where blocks were lost may be what the zone held before it was reset. Two things keep that from
-//! being taken for the new volume's. The identity has to be a new one: lives begin at 1 again, and under the same
-//! identity a block of the old volume would pass. And the log's zones get a header of the new volume each and are
-//! reset once more: else the lost header of a log zone could read as that of a log zone of the old volume, and nobody
-//! could tell which of the two volumes is there.
+//! If blocks were lost, a device may return contents from before the reset of the zone. Two measures prevent that they
+//! are taken for contents of the new volume. The identity must be a new one: lives begin at 1 again, and under the
+//! same identity a block of the old volume would be valid. And each log zone gets a header of the new volume and is
+//! reset once more. Otherwise a lost header of a log zone could read as the header of a log zone of the old volume,
+//! and it would be unknown which of the two volumes is there.
 
 use std::sync::Arc;
 
@@ -29,10 +30,10 @@ use crate::recover::{Config, assemble};
 use crate::scan::{LogZone, read_header};
 use crate::types::{Bytes, Epoch, Group, Reserve, Result, StoreError};
 
-/// Memory for what is written when a volume is made.
+/// Memory for pages while a volume is made.
 pub(crate) const CACHE_BYTES: u64 = 64 << 20;
 
-/// What `mkfs` decides.
+/// The options of `mkfs`.
 #[derive(Clone, Debug)]
 pub struct FormatOptions {
     /// The volume's identity.
@@ -45,11 +46,11 @@ pub struct FormatOptions {
     pub groups: u16,
     /// When, in nanoseconds since 1970.
     pub created_ns: i64,
-    /// What the store's user keeps from data.
+    /// The space that the store's user reserves and data cannot take.
     pub reserve: Reserve,
 }
 
-/// A new volume's checkpoint carries nothing for the store's user.
+/// The client of a new volume, whose checkpoint carries no bytes.
 struct Nothing;
 
 impl Client for Nothing {
@@ -58,14 +59,15 @@ impl Client for Nothing {
     }
 }
 
-/// Nodes for which a zone has room, at least: with fewer what must be dead in a zone for it to be cleaned is more than half.
+/// The least number of nodes that fit in a zone. With fewer, the dead blocks that GC requires would be more than half
+/// of a zone.
 const ZONE_PAGES_MIN: Blocks = 2 * (GAIN_PAGES + 1);
 
 fn unusable(what: impl Into<String>) -> StoreError {
     StoreError::NoVolume(what.into())
 }
 
-/// Refuses what no volume on a device of this shape can have.
+/// Refuses options that are impossible on a device with this geometry.
 pub(crate) fn check_options(geometry: &Geometry, options: &FormatOptions) -> Result<()> {
     let page = options.page_size;
     if !page.is_power_of_two() || !(4096..=65536).contains(&page) || page < geometry.block_size {
@@ -101,7 +103,7 @@ pub(crate) fn check_options(geometry: &Geometry, options: &FormatOptions) -> Res
     Ok(())
 }
 
-/// Refuses too few zones that keep their pointers: what a small volume cannot do without lies there, the log always.
+/// Refuses a device with too few sequential zones. A small volume needs them, and the log always does.
 fn check_count(geometry: &Geometry, page: u32, zones: u32) -> Result<()> {
     let (bounds, _) = Limits::new(geometry, page as usize, CACHE_BYTES);
     let needed = LOG_ZONES + bounds.kept_for_metadata(geometry, page as usize).zones(0) + 4;
@@ -115,7 +117,7 @@ fn check_count(geometry: &Geometry, page: u32, zones: u32) -> Result<()> {
     )))
 }
 
-/// The same of a device whose zones are not alike: those that are too small for a page do not count.
+/// The same check for a device with zones of different capacity. Zones that are too small for a page do not count.
 fn check_zones(device: &dyn Device, page: u32) -> Result<()> {
     let geometry = device.geometry();
     let least = smallest_of_use(page / geometry.block_size);
@@ -124,7 +126,7 @@ fn check_zones(device: &dyn Device, page: u32) -> Result<()> {
     check_count(geometry, page, in_order.filter(|info| info.capacity >= least).count() as u32)
 }
 
-/// Makes an empty volume on a device, whatever was there.
+/// Makes an empty volume on a device, and discards any earlier contents.
 pub(crate) fn format(device: &Arc<dyn Device>, options: &FormatOptions) -> Result<()> {
     check_options(device.geometry(), options)?;
     check_zones(&**device, options.page_size)?;
@@ -158,7 +160,7 @@ pub(crate) fn format(device: &Arc<dyn Device>, options: &FormatOptions) -> Resul
     first_checkpoint(&core)
 }
 
-/// Resets all zones, those of the log first: the newest of them by itself, when the others are gone.
+/// Resets all zones, first those of the log. The newest of these is reset alone, after the others.
 fn empty_all(device: &dyn Device) -> Result<()> {
     let report = device.report()?;
     let newest = newest_of_log(device, &report);
@@ -168,8 +170,8 @@ fn empty_all(device: &dyn Device) -> Result<()> {
     reset_those(device, &report, |zone| !is_log(zone))
 }
 
-/// Has the zones that may hold the log hold headers of this volume, and resets them again: what reads there where a
-/// header is lost later is a header like it, and none of a log of another volume.
+/// Writes headers of this volume to the zones that may hold the log, and resets them again. If a header is lost later,
+/// a read returns a header of this volume, and none of another volume's log.
 fn take_over_log(device: &dyn Device, fs_id: FsId) -> Result<()> {
     let is_log = |zone: ZoneId| zone.0 < LOG_ZONES_WITHIN;
     let report = device.report()?;
@@ -197,7 +199,8 @@ fn reset_those(device: &dyn Device, report: &[ZoneInfo], is_one: impl Fn(ZoneId)
     Ok(device.flush()?)
 }
 
-/// Where the log of a volume that is there has gone on last. What cannot be read is no part of a log that mounts.
+/// The zone in which the log of an existing volume continues. A zone that cannot be read is no part of a log that
+/// mounts.
 fn newest_of_log(device: &dyn Device, report: &[ZoneInfo]) -> Option<ZoneId> {
     let last = |(zone, info): (ZoneId, &ZoneInfo)| {
         let (identity, _) = read_header(device, zone).ok()?.ok()?;

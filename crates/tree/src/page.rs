@@ -3,12 +3,12 @@
 //! ```text
 //! | header 64 | slot 0 | slot 1 | … →      free      ← … | cell | cell |
 //! ```
-//! A slot is the offset of its cell; a cell is key length, value length, key, value. Cells of removed
-//! entries leave holes that are closed when room is needed. A page that came from the device was
-//! checked as a whole ([`Page::load`]), so that no later access can leave it.
+//! A slot is the offset of its cell; a cell is key length, value length, key, value. Cells of removed entries leave
+//! holes that are closed when space is needed. A page that came from the device was verified as a whole
+//! ([`Page::load`]), so no later access can leave it.
 //!
-//! Beside the buffer, and not on the device, are the first bytes of all keys behind what they have in common: a search
-//! goes over these, which lie together, and looks at a cell or two.
+//! Not on the device are the heads: the first bytes of each key behind the prefix that all keys share. They lie
+//! together in memory. A search goes over the heads and then reads a cell or two.
 //!
 //! In a leaf the key begins with the number of its table. In an inner node the value is the id of a
 //! child, the key the smallest that may be below it, and the first key is empty.
@@ -26,25 +26,25 @@ use crate::types::{Group, NodeId, PREPAID};
 
 const CELL_HEADER: usize = 4;
 const SLOT: usize = 2;
-/// Where the header has its flags.
+/// The offset of the flags in the header.
 const FLAGS: usize = std::mem::offset_of!(PageHeader, flags);
-/// What a processor takes from memory at once.
+/// The bytes that a processor reads from memory at once.
 const LINE: usize = 64;
-/// The largest page: a slot tells where its cell is.
+/// The largest page, because a slot has 16 bits for the offset of its cell.
 const BYTES_MAX: usize = 1 << 16;
 
 /// A node in memory.
 #[derive(Clone)]
 pub struct Page {
     bytes: PageBuffer,
-    /// As in the header, which is in memory that a search need not go to.
+    /// As in the header. Here a search needs no access to the header's memory.
     group: Group,
     level: u8,
-    /// Bytes of slots and cells that count; at most the page less its header.
+    /// Bytes of used slots and cells, at most the page less its header.
     used: usize,
-    /// What all keys begin with, but for the first of an inner node.
+    /// The common prefix of all keys, except the first key of an inner node.
     prefix: SmallVec<[u8; 24]>,
-    /// For each entry, in order, what comes next in its key ([`head`]).
+    /// For each entry, in order, the next bytes of its key ([`head`]).
     heads: Vec<u16>,
 }
 
@@ -113,7 +113,7 @@ impl Page {
         Some(page)
     }
 
-    /// Becomes what another page is, in the memory that this one has.
+    /// Copies another page into this page's memory.
     pub(crate) fn copy_from(&mut self, other: &Page) {
         self.bytes.clone_from(&other.bytes);
         self.heads.clone_from(&other.heads);
@@ -121,7 +121,7 @@ impl Page {
         (self.group, self.level, self.used) = (other.group, other.level, other.used);
     }
 
-    /// Whether no cell has bytes of another: what is put into one would change the other.
+    /// Whether no two cells overlap. Otherwise a change in one cell would change the other.
     fn cells_lie_apart(&self) -> bool {
         let mut begins = [0_u64; BYTES_MAX / 64];
         for index in 0..self.count() {
@@ -169,12 +169,12 @@ impl Page {
         self.bytes[FLAGS..FLAGS + 2].copy_from_slice(&flags.to_le_bytes());
     }
 
-    /// Whether it leads to keys of [`PREPAID`] and of no table behind it; none comes before.
+    /// Whether it leads only to keys of [`PREPAID`]. No table comes before that one.
     pub(crate) fn leads_to_prepaid(&self) -> bool {
         self.count().checked_sub(1).is_some_and(|last| self.key(last).first() == Some(&PREPAID.0))
     }
 
-    /// How far it is above the leaves.
+    /// The level of the node above the leaves.
     pub fn level(&self) -> u8 {
         self.level
     }
@@ -214,7 +214,7 @@ impl Page {
         (at + CELL_HEADER, key, value)
     }
 
-    /// What an entry takes, its slot included.
+    /// Bytes of an entry, including its slot.
     pub(crate) fn entry_bytes(&self, index: usize) -> usize {
         let (_, key, value) = self.cell(index);
         SLOT + CELL_HEADER + key + value
@@ -251,7 +251,7 @@ impl Page {
         Err(low)
     }
 
-    /// Where the key would be, and where those end that look like it.
+    /// The place of the key by its head, and the end of the entries with an equal head.
     fn likely(&self, key: &[u8]) -> (usize, usize) {
         if self.level == 0 {
             self.warm();
@@ -268,8 +268,8 @@ impl Page {
         }
     }
 
-    /// Looks at once at all the memory that a search goes to in turn: of a leaf that no processor cache holds, each
-    /// line would be waited for by itself.
+    /// Touches all memory that a search reads, at once. For a leaf outside the processor caches, a search would
+    /// otherwise wait for each line separately.
     fn warm(&self) {
         let heads = self.heads.iter().step_by(LINE / size_of::<u16>()).fold(0, |all, head| all ^ head);
         let slots = &self.bytes[PAGE_HEADER..PAGE_HEADER + self.heads.len() * SLOT];
@@ -281,7 +281,7 @@ impl Page {
         usize::from(self.level() > 0).min(self.count())
     }
 
-    /// Finds out what the keys have in common, and what comes next in each.
+    /// Computes the common prefix of the keys and their heads.
     fn take_heads(&mut self) {
         let (first, count) = (self.first_with_prefix(), self.count());
         self.prefix.clear();
@@ -302,7 +302,7 @@ impl Page {
         }
     }
 
-    /// Bytes of slots and cells that count.
+    /// Bytes of used slots and cells.
     pub(crate) fn used(&self) -> usize {
         self.used
     }
@@ -322,19 +322,19 @@ impl Page {
         self.used + SLOT + CELL_HEADER + key + value <= self.capacity()
     }
 
-    /// By how many bytes an entry of these lengths makes the page longer where [`Page::search`] found its
-    /// key or its place.
+    /// The bytes by which an entry of these lengths enlarges the page. `found` is the result of [`Page::search`] for
+    /// its key.
     pub(crate) fn growth(&self, found: Result<usize, usize>, key: usize, value: usize) -> isize {
         let goes = found.map_or(0, |index| self.entry_bytes(index));
         (SLOT + CELL_HEADER + key + value) as isize - goes as isize
     }
 
-    /// Bytes that slots and cells may still take.
+    /// Bytes that are free for slots and cells.
     pub(crate) fn room(&self) -> isize {
         (self.capacity() - self.used) as isize
     }
 
-    /// Puts an entry that fits where [`Page::search`] found its key or its place.
+    /// Puts an entry that fits. `found` is the result of [`Page::search`] for its key.
     pub(crate) fn put(&mut self, found: Result<usize, usize>, key: &[u8], value: &[u8]) {
         let (Ok(index) | Err(index)) = found;
         if found.is_ok() {
@@ -367,7 +367,7 @@ impl Page {
         self.set_count(count + 1);
         self.used += SLOT + need;
         match key.strip_prefix(self.prefix.as_slice()) {
-            // Now and then they may have more in common than they had.
+            // The common prefix is recomputed now and then, because it may have become longer.
             Some(rest) if !(count + 1).is_power_of_two() => self.heads.insert(index, head(rest)),
             _ => self.take_heads(),
         }
@@ -387,8 +387,7 @@ impl Page {
         self.used -= SLOT + CELL_HEADER + key + value;
     }
 
-    /// Moves the entries from `at` on to the end of `right`, which is an empty page or the neighbour
-    /// to the left of them.
+    /// Moves the entries from `at` on to the end of `to`, which is an empty page or the left neighbour.
     pub(crate) fn move_entries(&mut self, at: usize, to: &mut Page) {
         for index in at..self.count() {
             to.insert(to.count(), self.key(index), self.value(index));
@@ -399,8 +398,8 @@ impl Page {
         self.take_heads();
     }
 
-    /// Where to split so that both halves have room for one more entry of the greatest size. A split
-    /// at the end (for keys that only grow) leaves the left page full.
+    /// Where to split so that both halves have space for one more entry of the greatest size. A split at the end (for
+    /// keys that only grow) leaves the left page full.
     pub(crate) fn split_point(&self, insert_at: usize) -> usize {
         let count = self.count();
         assert!(count >= 2, "two of the longest cells fit in a page");
@@ -435,7 +434,7 @@ impl Page {
     }
 }
 
-/// The first two bytes of what a key has behind the prefix, so that they compare as keys do.
+/// The first two bytes of a key behind the prefix, as a number that sorts like the key.
 fn head(rest: &[u8]) -> u16 {
     let byte = |index| rest.get(index).copied().unwrap_or(0);
     u16::from_be_bytes([byte(0), byte(1)])

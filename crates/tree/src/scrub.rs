@@ -1,8 +1,9 @@
-//! Reading all metadata that counts, while the store is used: is it still on the device what was written?
+//! Scrubbing: reads and verifies all live metadata while the store is in use.
 //!
-//! A piece at a time, from where the last one ended; what the cache holds is read again too. No lock is held
-//! over a read, so what is found wrong is asked for once more: a page that was written anew or moved
-//! meanwhile is no finding. Nothing is latched: what is damaged here may never be needed.
+//! Each step reads some pages, from the end of the last step on. Pages in the cache are read from the device as well.
+//! No lock is held during a read, so a page that is not valid is looked up once more: a page that was rewritten or
+//! moved meanwhile is no finding. A finding does not shut the volume down, because the damaged page may never be
+//! needed.
 
 use zone::{Address, PageBuffer};
 
@@ -13,7 +14,7 @@ use crate::mat::{Found, Place};
 use crate::store::Store;
 use crate::types::{NodeId, Result, StoreError};
 
-/// Where reading goes on; begins with the tables and goes through all nodes by number.
+/// The position of a scrub. It begins with the tables and goes through all nodes by number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeScrub {
     /// The tables have been read.
@@ -24,22 +25,22 @@ pub struct NodeScrub {
     pub index: u64,
 }
 
-/// What a piece of work came to.
+/// The result of a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scrubbed {
     /// Bytes that were read.
     pub bytes: u64,
-    /// What is wrong.
+    /// Defects.
     pub findings: Vec<Finding>,
-    /// There is nothing left to read.
+    /// The scrub is complete.
     pub done: bool,
 }
 
 impl Store {
-    /// Reads and verifies the next pages, about as many as have so many bytes.
+    /// Reads and verifies the next pages, about `bytes_max` bytes of them.
     ///
     /// # Errors
-    /// When the device as a whole has failed. What is damaged is a finding.
+    /// If the whole device has failed. A damaged page is a finding.
     pub fn scrub_step(&self, scrub: &mut NodeScrub, bytes_max: u64) -> Result<Scrubbed> {
         let core = &*self.core;
         let mut scrubbed = Scrubbed::default();
@@ -73,7 +74,7 @@ impl Store {
         Ok(scrubbed)
     }
 
-    /// Bytes of the nodes that [`Store::scrub_step`] will read, about.
+    /// About the number of bytes of nodes that [`Store::scrub_step`] will read.
     pub fn scrub_bytes(&self) -> u64 {
         let page = u64::from(self.info().page_size);
         self.core.mat.chunks().iter().map(|chunk| (u64::from(chunk.used) + 1) * page).sum()
@@ -90,7 +91,7 @@ impl Core {
         Ok(())
     }
 
-    /// Where they lie now. The lock is held for the look only; a checkpoint that is being taken is waited for.
+    /// The present places of the tables. The lock is held only for the copy. A running checkpoint is waited for.
     fn tables(&self) -> Vec<(PageKind, u64, Address)> {
         let saving = self.saving.lock();
         let numbered = |kind: PageKind, places: &mut dyn Iterator<Item = Address>| -> Vec<_> {
@@ -103,7 +104,7 @@ impl Core {
         all
     }
 
-    /// A chunk of the MAT; none where no node of it has been written by a checkpoint, or it is damaged.
+    /// A chunk of the MAT. None if no checkpoint has written a node of it, or if it is damaged.
     fn scrub_chunk(&self, number: u64, scrubbed: &mut Scrubbed) -> Result<Option<PageBuffer>> {
         loop {
             let at = self.mat.chunk(number).address;
@@ -138,12 +139,12 @@ impl Core {
         }
     }
 
-    /// Whether the node lies there still.
+    /// Whether the node still lies at this place.
     fn lies_at(&self, id: NodeId, place: Place) -> Result<bool> {
         Ok(self.find(id)?.0 == place)
     }
 
-    /// Reads a page; one that is damaged, and still named, is a finding.
+    /// Reads a page. A damaged page that is still named is a finding.
     fn scrub_page(
         &self,
         at: Address,
@@ -167,7 +168,7 @@ impl Core {
     }
 }
 
-/// What is wrong with one page, in words; an error when more than that is.
+/// The defect of one page, in words. An error if the device has failed.
 fn wrong<T>(read: Result<T>) -> Result<Option<String>> {
     match read {
         Ok(_) => Ok(None),

@@ -1,4 +1,4 @@
-//! The store as its user sees it.
+//! The interface of the store.
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
@@ -15,19 +15,19 @@ use crate::reclaim::Need;
 use crate::recover::{Config, Recovery, Replay};
 use crate::types::{Bytes, Entry, Group, Result, Step, Table, Tx};
 
-/// Steps for which there is nothing to do before an epoch that holds much is ended: some seconds of them.
+/// Idle steps before a long epoch is ended: these take some seconds.
 const QUIET: u32 = 20;
 
 /// Transactional ordered tables on a zoned device.
 pub struct Store {
     pub(crate) core: Arc<Core>,
-    /// The last LSN when [`Store::step`] last found nothing to do.
+    /// The last LSN when [`Store::step`] last had nothing to do.
     idle_at: AtomicU64,
-    /// Steps since then for which there was nothing to do.
+    /// The number of steps since then that had nothing to do.
     idle_for: AtomicU32,
 }
 
-/// What was counted since the store was opened.
+/// Counters since the store was opened.
 #[derive(Clone, Debug, Default)]
 pub struct StoreStats {
     /// Checkpoints taken.
@@ -36,7 +36,7 @@ pub struct StoreStats {
     pub commits: u64,
     /// Batches appended to the log (journal, checkpoints, seals).
     pub log_batches: u64,
-    /// Syncs that shared a flush of the log with one before them.
+    /// Syncs that were served by the flush of an earlier sync.
     pub sync_followers: u64,
     /// The most syncs that one flush of the log has served.
     pub syncs_per_flush_max: u64,
@@ -46,43 +46,43 @@ pub struct StoreStats {
     pub pages_cached_max: u64,
     /// Nodes written whole by checkpoints and evictions.
     pub nodes_written: u64,
-    /// Leaves of which they wrote the changes only.
+    /// Leaves that they wrote as delta records.
     pub deltas_written: u64,
-    /// Whole nodes moved by cleaning.
+    /// Whole nodes moved by GC.
     pub nodes_cleaned: u64,
-    /// Leaves whose changes were moved.
+    /// Delta records moved by GC.
     pub deltas_cleaned: u64,
     /// Nodes read from the device.
     pub nodes_read: u64,
 }
 
 impl Store {
-    /// Whether [`Store::format`] would take these options on a device of this shape: asked before what
-    /// the device holds is given up.
+    /// Whether [`Store::format`] would accept these options on a device with this geometry. To be called before the
+    /// contents of the device are given up.
     pub fn check_format(geometry: &Geometry, options: &FormatOptions) -> Result<()> {
         crate::mkfs::check_options(geometry, options)
     }
 
-    /// Zones that data never has on a device of this shape, beside those with metadata in them: the log's, and the
-    /// most free ones that are ever kept for metadata and for garbage collection.
+    /// Zones that data never gets on a device with this geometry, beside those with metadata in them. These are the
+    /// zones of the log, and the most free zones that are ever reserved for metadata and for GC.
     pub fn zones_kept(geometry: &Geometry, page_size: u32) -> (u32, u32) {
         let (bounds, _) = crate::epoch::Limits::new(geometry, page_size as usize, crate::mkfs::CACHE_BYTES);
         let kept = bounds.kept_for_metadata(geometry, page_size as usize);
         (pool::LOG_ZONES, kept.zones(0) + GC_MINIMUM)
     }
 
-    /// Pages of metadata that say what the zones of a device of this shape hold. They always live, and are not among those
-    /// that [`Store::metadata_blocks`] counts.
+    /// Pages of the zone table on a device with this geometry. They are always live, and [`Store::metadata_blocks`]
+    /// does not count them.
     pub fn zone_table_pages(geometry: &Geometry, page_size: u32) -> u64 {
         crate::epoch::zone_table_pages(geometry.zones, page_size as usize) as u64
     }
 
-    /// Makes an empty volume, whatever was on the device.
+    /// Makes an empty volume, and discards any earlier contents of the device.
     pub fn format(device: &Arc<dyn Device>, options: &FormatOptions) -> Result<()> {
         crate::mkfs::format(device, options)
     }
 
-    /// Recovers and opens a volume. Before the first change, [`Store::set_client`] must be called.
+    /// Recovers and opens a volume. [`Store::set_client`] must be called before the first change.
     pub fn open(
         device: Arc<dyn Device>,
         config: &Config,
@@ -93,28 +93,28 @@ impl Store {
         Ok((Store { core, idle_at: AtomicU64::new(u64::MAX), idle_for: AtomicU32::new(0) }, recovery))
     }
 
-    /// Names the user whose bytes checkpoints carry.
+    /// Sets the client whose bytes checkpoints carry.
     pub fn set_client(&self, client: Arc<dyn Client>) {
         *self.core.client.write() = Some(client);
     }
 
-    /// Sets the [`Growth`] that is asked whether there is space for trees to grow; without one there always is.
+    /// Sets the [`Growth`] that decides whether there is space for trees to grow. Without one there always is.
     pub fn set_growth(&self, growth: Weak<dyn Growth>) {
         *self.core.growth.write() = Some(growth);
     }
 
-    /// From now on somebody calls [`Store::read_ahead`] soon after `wake` was. It is called under locks: it takes only
-    /// locks of its own and never calls the store.
+    /// Sets the function that wakes the background reader, which then calls [`Store::read_ahead`] soon. The store
+    /// calls `wake` under locks. `wake` takes only its own locks and never calls the store.
     pub fn set_reader(&self, wake: Arc<dyn Fn() + Send + Sync>) {
         self.core.follow.set_reader(wake);
     }
 
-    /// What `mkfs` decided.
+    /// The properties that `mkfs` decided.
     pub fn info(&self) -> &VolumeInfo {
         &self.core.info
     }
 
-    /// The group in which what belongs to a number (an inode's, an object's) is kept.
+    /// The group that contains the entries of a number (an inode's, an object's).
     pub fn group_of(&self, number: u64) -> Group {
         Group((number % u64::from(self.core.info.groups)) as u16)
     }
@@ -136,7 +136,7 @@ impl Store {
         self.look(group, table, key, <[u8]>::to_vec)
     }
 
-    /// Shows the value of a key where it lies; `None` when there is none. `see` calls nothing of the store.
+    /// Passes the value of a key to `see` without a copy. `None` if there is none. `see` calls nothing of the store.
     pub fn look<T>(
         &self,
         group: Group,
@@ -147,8 +147,8 @@ impl Store {
         self.core.look(group, table, key, see)
     }
 
-    /// Shows entries with `from <= key < to` where they lie, in order; an empty `to` is the end of the
-    /// table. `each` calls nothing of the store. Not one moment's picture if others write meanwhile.
+    /// Passes the entries with `from <= key < to` to `each` without a copy, in order. An empty `to` is the end of the
+    /// table. `each` calls nothing of the store. The entries are not a snapshot if other threads write meanwhile.
     pub fn visit(
         &self,
         group: Group,
@@ -160,7 +160,7 @@ impl Store {
         self.core.visit(group, table, from, to, each)
     }
 
-    /// Up to `limit` entries as [`Store::visit`] shows them.
+    /// Up to `limit` entries, as [`Store::visit`] passes them.
     pub fn range(
         &self,
         group: Group,
@@ -195,7 +195,7 @@ impl Store {
 
     /// Applies a transaction. It is durable after a [`Store::sync`] of the LSN that this returns.
     ///
-    /// May take a checkpoint or clean, but never waits for anything that the caller could hold.
+    /// May take a checkpoint or run GC, but never waits for a lock or a resource that the caller could hold.
     pub fn commit(&self, tx: Tx) -> Result<Lsn> {
         self.core.commit(tx)
     }
@@ -210,8 +210,8 @@ impl Store {
         self.core.log.durable()
     }
 
-    /// Returns when everything up to `lsn`, with the data that it names, is durable. All who wait share
-    /// one flush.
+    /// Returns when everything up to `lsn`, with the data that it names, is durable. All waiting threads share one
+    /// flush.
     pub fn sync(&self, lsn: Lsn) -> Result<()> {
         self.core.sync(lsn)
     }
@@ -221,18 +221,18 @@ impl Store {
         self.core.checkpoint()
     }
 
-    /// Whether [`Store::step`] should be called soon: otherwise those who commit will have to do its work.
+    /// Whether [`Store::step`] should be called soon. Otherwise committing threads will have to do its work.
     pub fn is_pressed(&self) -> bool {
         self.core.is_pressed() || self.core.log.is_pressed() || self.core.is_to_clean()
     }
 
-    /// Reads what whoever walks through a tree will need next; false when there is nothing to read.
-    /// [`Store::set_reader`] says when to call it.
+    /// Reads the leaves that walks through a tree will need next. Returns false if there is nothing to read.
+    /// [`Store::set_reader`] sets the function that asks for a call.
     pub fn read_ahead(&self) -> bool {
         self.core.read_ahead()
     }
 
-    /// One piece of background work.
+    /// Does one piece of background work.
     pub fn step(&self) -> Result<Step> {
         if self.core.writable().is_err() {
             return Ok(Step::Idle);
@@ -240,8 +240,8 @@ impl Store {
         if self.core.background()? {
             return Ok(Step::Worked);
         }
-        // Nothing has happened since the last time: let the log say that all of it is durable, so that a
-        // recovery need not verify (and cannot lose) what was acknowledged long ago.
+        // Nothing has changed since the last step. The log now records that everything is durable. Then a recovery
+        // need not verify data that was acknowledged long ago, and cannot lose it.
         let last = self.last_lsn();
         if self.idle_at.swap(last.0, Ordering::Relaxed) == last.0 && self.durable_lsn() == last {
             if self.core.settle(last)? == Step::Worked {
@@ -257,15 +257,15 @@ impl Store {
         Ok(Step::Idle)
     }
 
-    /// Cleans metadata zones, if that gains anything, and makes them free; false when it does not. For who needs a zone
-    /// for data and can have none otherwise.
+    /// Runs GC of metadata zones, if that gains anything, and frees them. Returns false if it gains nothing. For a
+    /// caller that needs a zone for data and gets none otherwise.
     ///
-    /// As many as together gain more than the checkpoint after them writes: where zones are small one does not, and who
-    /// cleaned one after the other never came to an end.
+    /// It collects as many zones as together gain more than the checkpoint after them writes. If zones are small, a
+    /// single zone does not gain that much, and a loop over single zones would never end.
     pub fn clean(&self) -> Result<bool> {
         let (core, mut saving) = (&self.core, self.core.saving.lock());
         let (saving, free) = (&mut *saving, core.pool.free());
-        // What the running epoch has left dead is seen after a checkpoint only.
+        // Blocks that the running epoch has left dead become visible only with a checkpoint.
         let is_cleaned = saving.cleaned
             || core.clean_many(saving, 1)?
             || core.end_epoch(saving)? && core.clean_many(saving, 1)?
@@ -276,26 +276,27 @@ impl Store {
         Ok(is_cleaned || core.pool.free() > free)
     }
 
-    /// Resets zones in which nothing lives; returns how many became free. With `force`, first makes the
-    /// log say what is durable if that is what they wait for.
+    /// Resets zones without live blocks. Returns how many became free. With `force`, the log first records what is
+    /// durable if the resets wait for that.
     pub fn reclaim(&self, force: bool) -> Result<u32> {
         self.core.writable()?;
         self.core.reclaim(force)
     }
 
-    /// Resets that are over. Look here, then for a free zone, then call [`Store::reclaim_one`].
+    /// The number of finished resets. Read it, then look for a free zone, then call [`Store::reclaim_one`].
     pub fn resets_over(&self) -> u64 {
         self.core.pool.resets_over()
     }
 
-    /// For who needs a zone and has found none since so many resets were over: resets one in which nothing lives, or
-    /// waits until one is reset that somebody else is resetting, unless one was meanwhile; false when there is none.
+    /// For a caller that needs a zone and has found none since it read `over`. Resets a zone without live blocks, or
+    /// waits until another thread has reset one, unless one was reset meanwhile. Returns false if there is no such
+    /// zone.
     pub fn reclaim_one(&self, over: u64) -> Result<bool> {
         self.core.writable()?;
         self.core.reclaim_one(over)
     }
 
-    /// Cleans a metadata zone while metadata zones together hold a zone's worth that is dead.
+    /// Runs GC of one metadata zone while the dead blocks of metadata zones together fill a zone.
     pub fn clean_if_worth_it(&self) -> Result<bool> {
         self.core.writable()?;
         if !self.core.a_zone_is_dead() {
@@ -318,36 +319,36 @@ impl Store {
         if self.core.is_clean() { Ok(()) } else { self.core.checkpoint() }
     }
 
-    /// Takes no more changes until the next mount.
+    /// Shuts the volume down: no changes until the next mount.
     pub fn latch(&self, why: &str) {
         self.core.latch(why);
     }
 
-    /// Whether no page is in use that was promised to somebody: always so while nobody changes anything.
+    /// Whether no reserved page is in use. This is always so while no thread changes anything.
     pub fn covers_reservations(&self) -> bool {
         self.core.pages.covers_reservations()
     }
 
-    /// Why no more changes are taken.
+    /// Why the volume is shut down.
     pub fn latched(&self) -> Option<Arc<str>> {
         self.core.latched.lock().clone()
     }
 
     // ---- zones of data -----------------------------------------------------------------------
 
-    /// Opens a free zone for data or GC: resets it if it is not empty, writes its header, and journals that. `None`: no zone
-    /// that this role may take is free.
+    /// Opens a free zone for data or GC: resets it if it is not empty, writes its header, and journals that. `None`:
+    /// this role may take no free zone.
     pub fn open_zone(&self, role: Role) -> Result<Option<Lease>> {
         self.core.open_data_zone(role)
     }
 
-    /// Goes on writing a partly written data zone after a mount.
+    /// Continues a partly written data zone after a mount.
     pub fn resume_zone(&self, zone: ZoneId) -> Result<Lease> {
         self.core.resume_data_zone(zone)
     }
 
-    /// A reader enters a zone: it is not reset until the reference is dropped. `None`: the zone is in another life by now.
-    /// To be called under the lock under which the address was looked up.
+    /// A reader enters a zone: it is not reset until the reference is dropped. `None`: the zone is in another life by
+    /// now. To be called under the lock that protected the look-up of the address.
     pub fn enter_zone(&self, at: Address) -> Option<ZoneRef> {
         ZoneRef::enter(&self.core, at)
     }
@@ -359,14 +360,14 @@ impl Store {
 
     // ---- space of metadata -------------------------------------------------------------------
 
-    /// Nodes that transactions have reserved and may not have made yet. Read it before the number of nodes: then a node that
-    /// is made in between counts twice rather than not at all.
+    /// Nodes that transactions have reserved and may not have made yet. Read it before the number of nodes. Then a
+    /// node that is made in between counts twice rather than not at all.
     pub fn nodes_reserved(&self) -> u64 {
         self.core.count.asked.load(Ordering::Acquire)
     }
 
-    /// Free zones without which trees do not grow, whatever [`Growth`] says. A zone that GC took from the metadata reserve
-    /// counts as free ([`Pool::free_or_outstanding`]).
+    /// Free zones without which trees do not grow, even if [`Growth`] allows it. A zone that GC took from the metadata
+    /// reserve counts as free ([`Pool::free_or_outstanding`]).
     pub fn zones_needed_to_grow(&self) -> u32 {
         self.core.needed_to_grow()
     }
@@ -376,43 +377,43 @@ impl Store {
         self.core.metadata_blocks()
     }
 
-    /// The same at a moment at which the zones are looked at.
+    /// The same at the given moment of the zone table.
     pub fn metadata_blocks_at(&self, moment: &Moment<'_>) -> u64 {
         self.core.metadata_blocks_at(moment)
     }
 
-    /// Blocks of the nodes of all trees, and of those of them that lead to other tables than [`crate::PREPAID`]; none on a
-    /// volume that was made before these were counted.
+    /// Blocks of the nodes of all trees, and of those of them that lead to other tables than [`crate::PREPAID`]. None
+    /// on a volume that was made before these were counted.
     pub fn blocks_of_nodes(&self) -> Option<(u64, u64)> {
         self.core.blocks_of_nodes()
     }
 
-    /// Blocks that metadata can write now, beside what a running checkpoint has still to write.
+    /// Blocks that metadata can write now, beside the remaining writes of a running checkpoint.
     pub fn metadata_headroom(&self) -> u64 {
         self.core.room_now()
     }
 
-    /// Blocks that metadata can write, beside what it has to write by now, before one more free zone is reserved for it.
-    /// Negative: what it has to write takes more by that.
+    /// Blocks that metadata can write, beside what is dirty now, before one more free zone is reserved for it.
+    /// Negative: the dirty nodes take more by that amount.
     pub fn headroom_until_reserve_grows(&self) -> i64 {
         let headroom = i64::try_from(self.core.pool.headroom_until_reserve_grows()).unwrap_or(i64::MAX);
         headroom - self.core.blocks_of_next_checkpoint() as i64
     }
 
-    /// Checkpoints before the running epoch, since the mount, and how much of it has passed: at 1 a checkpoint begins, if
-    /// none was asked for before.
+    /// The number of checkpoints before the running epoch, since the mount, and the share of the epoch that has
+    /// passed. At 1 a checkpoint begins, unless one was requested before.
     pub fn epoch(&self) -> (u64, f64) {
         (self.core.count.checkpoints.load(Ordering::Relaxed), self.core.epoch_share())
     }
 
     // ---- around ------------------------------------------------------------------------------
 
-    /// The zones of the volume: what they are used for, and who may have which.
+    /// The zones of the volume: their use, and how many zones each role may take.
     pub fn pool(&self) -> &Pool {
         &self.core.pool
     }
 
-    /// The error that says why nothing can be written, if so.
+    /// An error that says why nothing can be written. `Ok` if the volume is writable.
     pub fn writable(&self) -> Result<()> {
         self.core.writable()
     }
@@ -447,13 +448,13 @@ impl Store {
         }
     }
 
-    /// Verifies every node, the MAT and the ZIT's counts of metadata; calls `each` for every entry, by
-    /// group and in order. Nobody may write meanwhile.
+    /// Verifies every node, the MAT and the ZIT's counts of metadata. Calls `each` for every entry, by group and in
+    /// order. No thread may write meanwhile.
     pub fn check(&self, each: &mut Visit<'_>) -> Result<Vec<Finding>> {
         self.check_telling(each, &mut |_, _| ())
     }
 
-    /// As [`Store::check`], and says after each node how far it is.
+    /// As [`Store::check`], and reports the progress after each node.
     pub fn check_telling(&self, each: &mut Visit<'_>, told: &mut Told<'_>) -> Result<Vec<Finding>> {
         self.core.check(each, told)
     }

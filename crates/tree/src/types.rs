@@ -1,4 +1,4 @@
-//! The nouns of the store: groups, tables, sequence numbers, errors, transactions.
+//! The basic types of the store: groups, tables, sequence numbers, errors, transactions.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ pub struct Group(pub u16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Table(pub u8);
 
-/// The table whose growth was paid for beforehand by whoever puts something into it: nodes that lead to nothing else are
-/// counted apart ([`crate::Store::blocks_of_nodes`]). No table has a smaller number.
+/// The table whose growth is reserved beforehand by each insertion into it. Nodes that lead only to it are counted
+/// separately ([`crate::Store::blocks_of_nodes`]). No table has a smaller number.
 pub const PREPAID: Table = Table(1);
 
-/// The name of a node; the MAT says where it lies.
+/// The id of a node. The MAT has its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u64);
 
@@ -41,22 +41,22 @@ impl std::fmt::Display for Reserve {
     }
 }
 
-/// Why the store did not do what was asked.
+/// Why an operation of the store failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
-    /// The metadata does not fit, whatever is cleaned.
+    /// The metadata does not fit, even after GC.
     #[error("no space left for metadata")]
     NoSpace,
-    /// There is no memory for what this needs, whatever is dropped. It has changed nothing.
+    /// The operation needs more memory than can be freed. It has changed nothing.
     #[error(transparent)]
     NoMemory(#[from] zone::NoMemory),
-    /// Something broke that cannot be repaired while mounted.
+    /// A failure that cannot be repaired while mounted.
     #[error("the volume takes no more writes until it is mounted again: {0}")]
     Latched(Arc<str>),
     /// The volume was opened without the right to write.
     #[error("the volume is mounted read-only")]
     ReadOnly,
-    /// Metadata that should be there is not, or is not what it should be.
+    /// Metadata is missing or not valid.
     #[error("metadata is damaged: {0}; run `polder check`, or `polder salvage` if nothing can be opened")]
     Corrupt(String),
     /// There is no volume, or none that this release can read.
@@ -105,20 +105,20 @@ pub enum Op {
         zone: ZoneId,
         /// The life that begins.
         life: Life,
-        /// What it is for.
+        /// The role.
         role: Role,
     },
     /// The live blocks of a data zone change.
     ZoneLive {
         /// The zone.
         zone: ZoneId,
-        /// Its life; filled in when the transaction commits. Replay passes over what concerns an earlier
-        /// life than the zone has in the checkpoint.
+        /// Its life; filled in when the transaction commits. Replay skips changes of an earlier life than the zone has
+        /// in the checkpoint.
         life: Life,
-        /// How many come to life (or die).
+        /// The number of blocks that become live (or dead).
         change: i32,
     },
-    /// The 16 bytes that the store keeps for its user with each zone.
+    /// The 16 bytes for each zone that the store keeps for its user.
     ZoneUser {
         /// The zone.
         zone: ZoneId,
@@ -127,7 +127,7 @@ pub enum Op {
         /// The bytes.
         bytes: [u8; 16],
     },
-    /// One of the counters that the store keeps for its user changes.
+    /// A change of a counter that the store keeps for its user.
     Counter {
         /// Which, below [`crate::COUNTERS`].
         counter: u8,
@@ -137,7 +137,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// The change of the zone table that this is.
+    /// The change of the zone table, if the write is one.
     pub(crate) fn zone_change(&self) -> Option<Change> {
         match *self {
             Op::ZoneOpened { zone, life, role } => Some(Change::Opened { zone, life, role }),
@@ -157,23 +157,23 @@ impl Op {
     }
 }
 
-/// What a transaction may draw on when space is short.
+/// The space that a transaction may take when space is short.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Draw {
     /// Free space only: a transaction that would make a tree grow is refused where [`crate::Growth`] says that there is no
     /// space for that. One that only changes rows is not.
     #[default]
     Free,
-    /// What was reserved for it before it began ([`Tx::spends`]).
+    /// Space that was reserved for it before it began ([`Tx::spends`]).
     Reserved,
-    /// The metadata reserve too: it frees space, or nothing can go on without it.
+    /// The metadata reserve too, because the transaction frees space, or because nothing can go on without it.
     Reserve,
 }
 
-/// Writes that happen together or not at all.
+/// Writes that are applied atomically.
 ///
-/// It has no reads: whoever builds it holds the locks that make its preconditions true until
-/// [`crate::Store::commit`] has returned.
+/// It has no reads: its creator holds the locks that make its preconditions true until [`crate::Store::commit`] has
+/// returned.
 #[derive(Clone, Debug, Default)]
 pub struct Tx {
     pub(crate) ops: Vec<Op>,
@@ -192,7 +192,7 @@ impl Tx {
         Tx { draw: Draw::Reserve, ..Tx::default() }
     }
 
-    /// What was reserved is spent when this transaction takes effect.
+    /// Spends a reservation when this transaction takes effect.
     pub fn spends(&mut self, reserved: Arc<dyn Reserved>) {
         if self.draw == Draw::Free {
             self.draw = Draw::Reserved;
@@ -246,7 +246,7 @@ impl Tx {
     }
 }
 
-/// What a background step found to do.
+/// The result of a background step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// It did something; call again at once.
