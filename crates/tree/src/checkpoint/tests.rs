@@ -3,8 +3,8 @@ use emulated::Spec;
 use super::*;
 use crate::tests::{formatted, open, options};
 
-/// The record names each page of the directories, of which a volume of terabytes of metadata has hundreds. Were the log to
-/// keep less than that takes, there might be no room for the record after the cut, which ends the mount.
+/// The record names each page of the directories. A volume with terabytes of metadata has hundreds of them. If the log
+/// reserved less, there might be no space for the record after the cut, which shuts the volume down.
 #[test]
 fn room_is_made_for_a_record_that_names_hundreds_of_directories() {
     let (store, _) = open(&formatted(Spec::tiny(), &options())).unwrap();

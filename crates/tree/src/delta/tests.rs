@@ -13,7 +13,7 @@ fn length_in(page: &Page, key: &[u8]) -> Option<usize> {
     page.search(key).ok().map(|index| page.value(index).len())
 }
 
-/// What is changed in a leaf by a random story: the leaf before, after, and the keys.
+/// A leaf before and after random changes, and the changes.
 fn story(rng: &mut fastrand::Rng) -> (Page, Page, Changes) {
     let mut base = Page::new(&Pages::new(PAGE), NodeId(9), Group(2), 0);
     base.set_lsn(Lsn(100));
@@ -68,7 +68,7 @@ fn a_base_with_its_changes_is_the_leaf() {
         let keys = delta.apply(&mut found).unwrap_or_else(|| panic!("round {round}"));
         assert_eq!(entries(&found), entries(&now), "round {round}");
         assert_eq!(found.header().lsn, now.header().lsn);
-        // What was read can be written again as changes to the same base.
+        // The read record can be written again as changes to the same base page.
         assert_eq!(keys.encode(&found, Lsn(100)), Some(bytes), "round {round}");
     }
     assert!(small > 500 && large > 50, "{small} small and {large} large changes");
@@ -88,7 +88,7 @@ fn changes_to_another_page_are_not_taken() {
     assert!(find(&pages[0], NodeId(8)).is_none());
 }
 
-/// Whether a key is there must not depend on who asks: the page, or what is noted of it.
+/// The page and the noted changes must agree whether a key exists.
 #[test]
 fn changes_that_name_a_key_twice_are_refused() {
     let mut leaf = Page::new(&Pages::new(PAGE), NodeId(9), Group(2), 0);
@@ -137,10 +137,10 @@ fn pages_are_filled_in_turn_and_hold_everything() {
     assert_eq!(found, added);
     let full =
         pages.iter().take(count - 1).all(|page| page[PAGE - PAGE / SHARE..].iter().any(|&byte| byte != 0));
-    assert!(full, "a page is begun only when the one before has no room");
+    assert!(full, "a page is begun only if the one before is full");
 }
 
-/// I-TREE-2: any bytes may be offered.
+/// I-TREE-2: decoders accept any bytes.
 #[test]
 fn damaged_changes_are_refused_or_make_a_page_that_is_whole() {
     let mut rng = fastrand::Rng::with_seed(4);

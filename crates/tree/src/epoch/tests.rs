@@ -7,14 +7,14 @@ use super::*;
 use crate::Store;
 use crate::tests::{Contents, config, contents, formatted, open, open_with, options, random_tx};
 
-/// What all dirty nodes weigh, one by one.
+/// The number and the weight of all dirty nodes, added up node by node.
 fn weighed(core: &Core) -> (usize, Weight) {
     let (mut nodes, mut weight) = (0, Weight::default());
     for node in core.groups.iter().flat_map(|group| group.read().dirty.values().cloned().collect::<Vec<_>>())
     {
         let state = node.look();
         let now = Weight::of_changes(&state.changes, core.mat.has_deltas(), core.page_size());
-        assert_eq!(state.counted, now, "node {} is counted as what it weighs", node.id.0);
+        assert_eq!(state.counted, now, "node {} is counted with its weight", node.id.0);
         (nodes, weight) = (nodes + 1, weight + now);
     }
     (nodes, weight)
@@ -25,15 +25,15 @@ fn is_counted_right(store: &Store) {
     assert_eq!((dirty.nodes(), dirty.weight()), weighed(&store.core));
 }
 
-/// The reserve has room for what an epoch weighs. Were it less than what the checkpoint writes, a volume that is nearly
-/// full could not write one.
+/// The reserve has space for the weight of an epoch. If a checkpoint wrote more than that, a nearly full volume could
+/// not take one.
 #[test]
 fn a_checkpoint_writes_no_more_than_what_was_weighed() {
     let device = formatted(Spec::new(4096, 64, 256), &options());
     let (store, _) = open_with(&device, &crate::Config { cache_bytes: 16 << 20, ..config() }).unwrap();
     let (mut rng, mut model, mut nearest) = (fastrand::Rng::with_seed(9), Contents::new(), 0.0_f64);
     for round in 0..120 {
-        // Many leaves that change a little, few that change much, and splits and merges.
+        // Many leaves with small changes, few with large ones, and splits and merges.
         let (count, value_max) = (rng.usize(1..400), [20, 100, 700][round % 3]);
         for _ in 0..count {
             store.commit(random_tx(&mut rng, &mut model, 4000, value_max)).unwrap();
@@ -59,7 +59,7 @@ fn a_checkpoint_writes_no_more_than_what_was_weighed() {
     assert_eq!(contents(&store), model);
 }
 
-/// The reserve has room for what two epochs weigh after a crash as well.
+/// After a crash too, the reserve has space for the weight of two epochs.
 #[test]
 fn what_is_replayed_weighs_no_more_than_what_was_changed() {
     let device = formatted(Spec::new(4096, 64, 256), &options());
@@ -91,8 +91,8 @@ fn what_is_replayed_weighs_no_more_than_what_was_changed() {
     }
 }
 
-/// Pages of an epoch, and free zones that metadata needs. Volumes of few small zones have more for files, and epochs are
-/// longer where one zone has room for two of them.
+/// The pages of an epoch, and the free zones that metadata needs. Volumes of few small zones leave more of them for
+/// files. Epochs are longer if one zone has space for two of them.
 #[test]
 fn the_reserve_holds_two_epochs_in_whole_pages() {
     let limits = |zones: u32, zone_mib: u32| {
@@ -106,7 +106,7 @@ fn the_reserve_holds_two_epochs_in_whole_pages() {
         let kept = limits.kept_for_metadata(&geometry, 16 << 10);
         let in_zone = u64::from((geometry.zone_blocks - 1) / 4);
         let pages = (limits.epoch_pages * 5 / 2 + 2 * limits.zone_table_beyond) as u64;
-        assert!(pages <= u64::from(kept.zones(0) - 1) * in_zone, "{pages} pages, {in_zone} in a zone");
+        assert!(pages <= u64::from(kept.zones(0) - 1) * in_zone, "{pages} pages, {in_zone} fit in a zone");
         (limits.epoch_pages, kept.zones(0))
     };
     assert_eq!(limits(4, 4), (32, 2));
@@ -119,9 +119,9 @@ fn the_reserve_holds_two_epochs_in_whole_pages() {
     assert!(limits(1000, 1).1 > limits(100, 1).1);
 }
 
-/// A checkpoint writes the pages of the table of zones that have changed, and that may be all. From 640,000 zones of a
-/// mebibyte on they were more than what was kept for two epochs: on a volume that was nearly full cleaning would have been
-/// refused, and then a checkpoint would have found no zone, which ends the mount.
+/// A checkpoint writes the changed pages of the zone table, which may be all of them. With 640,000 zones of a mebibyte
+/// or more, these were more than the reserve for two epochs. On a nearly full volume GC would have been refused, and
+/// then a checkpoint would have found no zone, which shuts the volume down.
 #[test]
 fn what_is_kept_has_room_for_the_table_of_zones() {
     let geometry = |zones: u32, zone_mib: u32| Geometry {
@@ -150,13 +150,13 @@ fn what_is_kept_has_room_for_the_table_of_zones() {
         let kept = limits.kept_for_metadata(&geometry, page_size);
         let chunks = (zones as usize).div_ceil(510);
         let table = chunks + chunks.div_ceil(1020);
-        // What may be dirty or will be before the cut, with what weighs of the MAT beyond its part, the rest of the
-        // MAT, and the whole table of zones: twice, and a zone to clean into beside the second.
+        // The pages that may become dirty before the cut, with the pages of the MAT beyond its part, the rest of the
+        // MAT, and the whole zone table: twice, and a zone as the target of GC beside the second.
         let checkpoint = limits.epoch_pages + limits.mat_pages + table;
         let needed = |checkpoints: usize| {
             ((checkpoints * checkpoint * 4) as u64).div_ceil(u64::from(geometry.zone_blocks - 1)) as u32
         };
-        assert!(kept.zones(0) > needed(2), "{zones} zones of {zone_mib} MiB: {} kept", kept.zones(0));
+        assert!(kept.zones(0) > needed(2), "{zones} zones of {zone_mib} MiB: {} reserved", kept.zones(0));
         let cleaning = checkpoint + limits.epoch_pages / 4;
         assert!(((kept.zones(0) - 1) * (geometry.zone_blocks - 1)) as usize >= cleaning * 4);
         assert!(kept.zones(0) <= needed(2) + needed(2) / 2 + 2, "and not much more: {}", kept.zones(0));
@@ -164,7 +164,7 @@ fn what_is_kept_has_room_for_the_table_of_zones() {
     }
 }
 
-/// Changes of leaves share pages, and each leaves a rest that the next does not fit into.
+/// Delta records share pages, and each page has a rest that the next record does not fit into.
 #[test]
 fn changes_take_no_more_pages_than_they_weigh() {
     for page_size in [4096, 16 << 10, 64 << 10] {
@@ -181,9 +181,9 @@ fn changes_take_no_more_pages_than_they_weigh() {
     assert_eq!([0, 1, 4096, 4097].map(|bytes| Weight::of_bytes(bytes).pages(4096)), [0, 2, 2, 3]);
 }
 
-/// The reserve has room for the pages of two epochs, and after a crash replay has their nodes in memory. With
-/// a small cache what is dirty is written early: that frees memory, and ends no epoch. One that nobody ended
-/// would change more than there is room for.
+/// The reserve has space for the pages of two epochs, and after a crash replay has their nodes in memory. With a small
+/// cache dirty nodes are written early, which frees memory but does not end the epoch. An epoch that never ended would
+/// change more nodes than there is space for.
 #[test]
 fn an_epoch_changes_no_more_than_it_may_though_nothing_stays_dirty() {
     let device = formatted(Spec::new(4096, 128, 256), &options());
@@ -196,7 +196,7 @@ fn an_epoch_changes_no_more_than_it_may_though_nothing_stays_dirty() {
     (0..45_000).for_each(|number| put(number, 100));
     let (core, mut rng) = (&store.core, fastrand::Rng::with_seed(6));
     let limits = core.limits;
-    // Of most leaves a little, which many share a page for; and so much that each takes its own.
+    // Small changes of most leaves, which share pages. And changes so large that each leaf takes a page of its own.
     for (bytes, bound_by_nodes) in [(100, true), (600, false)] {
         store.checkpoint().unwrap();
         let (mut nodes, mut pages, before) = (0, 0, store.stats().checkpoints);
@@ -214,7 +214,7 @@ fn an_epoch_changes_no_more_than_it_may_though_nothing_stays_dirty() {
     }
 }
 
-/// Whoever prepares for what a checkpoint takes asks how far it is.
+/// A thread that reserves space for a checkpoint asks how much of the epoch has passed.
 #[test]
 fn an_epoch_passes_until_a_checkpoint_begins() {
     let device = formatted(Spec::new(4096, 128, 256), &options());
@@ -238,7 +238,7 @@ fn an_epoch_passes_until_a_checkpoint_begins() {
     panic!("there was no checkpoint, and {before} of an epoch has passed");
 }
 
-/// Leaves by the hundred, all in a checkpoint.
+/// Hundreds of leaves, all written by a checkpoint.
 fn with_leaves(zones: u32) -> (Arc<Emulated>, Store) {
     let device = formatted(Spec::new(4096, zones, 256), &options());
     let (store, _) = open_with(&device, &with_cache()).unwrap();
@@ -259,18 +259,19 @@ fn put(tx: &mut crate::Tx, number: u32, bytes: usize) {
     tx.put(crate::Group(0), crate::Table(1), number.to_be_bytes(), vec![7; bytes]);
 }
 
-/// Of entries that are so far from one another no two are in one leaf.
+/// Entries at this distance are in different leaves.
 fn change_leaf(store: &Store, leaf: u32, bytes: usize) {
     let mut tx = crate::Tx::new();
     put(&mut tx, leaf * 40, bytes);
     store.commit(tx).unwrap();
 }
 
-/// What is dirty is written by itself only where as much again has room in the epoch, as nodes and as pages, and zones
-/// abound: else a checkpoint came moments later, and wrote the tables for little.
+/// Dirty nodes are written without a checkpoint only if the epoch has space for as many again, as nodes and as pages,
+/// and many zones are free. Otherwise a checkpoint would follow at once, and the tables would be written for few
+/// changes.
 #[test]
 fn an_epoch_is_ending_where_it_has_no_room_for_as_much_again() {
-    // A little of many leaves; and so much that each takes a page.
+    // Small changes of many leaves. And changes so large that each leaf takes a page.
     for (zones, bytes) in [(512, 100), (128, 600)] {
         let (_, store) = with_leaves(zones);
         let core = &store.core;
@@ -295,7 +296,7 @@ fn an_epoch_is_ending_where_it_has_no_room_for_as_much_again() {
     }
 }
 
-/// An eighth of the pages is for those who go on until the cut: a checkpoint begins before.
+/// An eighth of the pages is for transactions until the cut. A checkpoint begins before that.
 #[test]
 fn an_epoch_has_passed_when_its_pages_call_for_a_checkpoint() {
     let (_, store) = with_leaves(128);
@@ -310,7 +311,7 @@ fn an_epoch_has_passed_when_its_pages_call_for_a_checkpoint() {
     assert!(core.epoch_share() >= 1.0, "{} of it, {pages} of {most} pages", core.epoch_share());
 }
 
-/// Another such epoch on top of one that was not saved would be more than there is room for after another crash.
+/// After another crash, a second epoch on top of one that was not saved would need more space than there is.
 #[test]
 fn a_mount_that_finds_many_pages_changed_begins_with_a_checkpoint() {
     let (device, store) = with_leaves(128);

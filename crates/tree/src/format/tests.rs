@@ -1,4 +1,4 @@
-//! What is used was verified: not its checksum alone, but whose it is and from when (I-TREE-2).
+//! Decoders verify not only the checksum, but also the identity, the life and the numbers (I-TREE-2).
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn frame() -> LogFrame {
     frame
 }
 
-/// Whether a block with this change of its frame, and the right checksum, is taken for one of the log.
+/// Whether a block with this change of its frame, and the right checksum, is accepted as a block of the log.
 fn taken(change: impl FnOnce(&mut LogFrame)) -> bool {
     let mut frame = frame();
     change(&mut frame);

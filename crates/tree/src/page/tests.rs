@@ -6,7 +6,7 @@ fn empty(level: u8) -> Page {
     Page::new(&Pages::new(PAGE), NodeId(1), Group(0), level)
 }
 
-/// A key of a few forms that share much or nothing with each other, some of them prefixes of others.
+/// A key of one of a few forms, which share long or short prefixes. Some are prefixes of others.
 fn random_key(rng: &mut fastrand::Rng) -> Vec<u8> {
     let number = u64::from(rng.u32(0..3) * 70_000 + rng.u32(0..200));
     let mut key = vec![rng.u8(1..4)];
@@ -19,7 +19,7 @@ fn random_key(rng: &mut fastrand::Rng) -> Vec<u8> {
     key
 }
 
-/// The page finds what a binary search over its keys finds, whatever is asked for.
+/// The page finds the same as a binary search over its keys, for any key.
 fn check(page: &Page, keys: &[Vec<u8>], rng: &mut fastrand::Rng) {
     assert_eq!(page.count(), keys.len());
     for _ in 0..20 {
@@ -84,7 +84,7 @@ fn an_inner_node_leads_every_key_to_its_branch() {
     }
 }
 
-/// The checksum of a page is no proof of anything: a value may look like a cell.
+/// A right checksum does not make a page valid: a value may look like a cell.
 #[test]
 fn a_page_whose_cells_overlap_is_none() {
     let mut page = empty(0);
@@ -92,7 +92,7 @@ fn a_page_whose_cells_overlap_is_none() {
     page.insert(1, &[1, 2], &[0; 8]);
     let bytes = page.bytes.clone();
     assert!(Page::load(bytes.clone()).is_some());
-    // The second cell lies in the value of the first, or where that begins.
+    // The second cell begins inside the value of the first, or at the start of the first.
     for at in [page.slot(0) + 30, page.slot(0)] {
         let mut bytes = bytes.clone();
         let cell = page.slot(1);
@@ -104,7 +104,7 @@ fn a_page_whose_cells_overlap_is_none() {
     }
 }
 
-/// A leaf with one entry that fills it could not be split when a second came.
+/// A leaf with one entry that fills it could not be split for a second one.
 #[test]
 fn a_page_with_more_than_may_be_put_in_is_none() {
     let load = |key: usize, value: usize| {

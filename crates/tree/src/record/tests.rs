@@ -31,7 +31,7 @@ fn a_record_that_is_cut_is_none() {
     let record = encoded(&every_kind(), 11);
     for length in 1..record.len() {
         assert_eq!(decode_all(&record[..length]), None, "{length} bytes of a record");
-        // Also when the record says itself that it is so short.
+        // Also if the record itself states the shorter length.
         let mut shorter = record[..length].to_vec();
         if length >= 4 {
             shorter[..4].copy_from_slice(&(length as u32).to_le_bytes());
@@ -47,13 +47,13 @@ fn a_record_that_contradicts_itself_is_none() {
         record[at..at + bytes.len()].copy_from_slice(bytes);
         decode_all(&record)
     };
-    assert!(put(4, &[1]).is_some(), "it has one operation");
-    assert_eq!(put(4, &[2]), None, "an operation more than there is");
+    assert!(put(4, &[1]).is_some(), "the record has one operation");
+    assert_eq!(put(4, &[2]), None, "one operation more than there are bytes for");
     assert_eq!(put(4, &[0]), None, "bytes that belong to no operation");
     assert_eq!(put(0, &[0; 4]), None, "a record without a length never ends");
-    assert_eq!(put(16, &[0]), None, "a kind that there is not");
-    assert_eq!(put(16, &[7]), None, "a kind that there is not");
-    assert_eq!(put(8, &(1u64 << 62).to_le_bytes()), None, "an LSN at the end of numbers");
+    assert_eq!(put(16, &[0]), None, "an unknown kind");
+    assert_eq!(put(16, &[7]), None, "an unknown kind");
+    assert_eq!(put(8, &(1u64 << 62).to_le_bytes()), None, "an impossible LSN");
     assert!(put(8, &((1u64 << 62) - 1).to_le_bytes()).is_some());
 }
 

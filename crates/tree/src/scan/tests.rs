@@ -21,8 +21,8 @@ fn seal(epoch: u64, last: u64, next: u64) -> Found {
     }
 }
 
-/// Epoch 10 has written up to some LSN; 20 took of it what is up to 100 and goes on at 200; 30 took of that what
-/// is up to 250 and goes on at 300.
+/// Epoch 10 has written up to some LSN. Epoch 20 accepted the records of 10 up to 100 and continues at 200. Epoch 30
+/// accepted the records up to 250 and continues at 300.
 fn seals() -> Seals {
     Seals::of(&[seal(30, 250, 300), seal(20, 100, 200)])
 }
@@ -30,8 +30,8 @@ fn seals() -> Seals {
 #[test]
 fn what_an_epoch_wrote_counts_up_to_the_first_of_the_seals_after_it() {
     assert_eq!([10, 19, 20, 29].map(|epoch| seals().limit(epoch)), [100, 100, 250, 250]);
-    assert_eq!([30, 31].map(|epoch| seals().limit(epoch)), [u64::MAX; 2], "nobody has ended it");
-    // An epoch that took less than the one before it had taken.
+    assert_eq!([30, 31].map(|epoch| seals().limit(epoch)), [u64::MAX; 2], "no seal has ended it");
+    // An epoch that accepted less than the one before it.
     assert_eq!(Seals::of(&[seal(20, 100, 200), seal(30, 50, 300)]).limit(10), 50);
 }
 
@@ -43,7 +43,7 @@ fn what_follows_a_seal_is_where_its_epoch_went_on() {
     assert!(!seals.follows(100, 102) && !seals.follows(99, 200) && !seals.follows(100, 300));
     assert!(!seals.follows(5, 5));
     assert_eq!([99, 100, 101, 250].map(|last| seals.next_after(last)), [100, 200, 102, 300]);
-    // Two mounts that found the same end: the later one goes on.
+    // Two mounts that found the same end. The later one continues the log.
     assert_eq!(Seals::of(&[seal(20, 100, 200), seal(30, 100, 201)]).next_after(100), 201);
 }
 

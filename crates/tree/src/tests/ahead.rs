@@ -1,4 +1,4 @@
-//! What will be needed is read at depth: by a replay, and for whoever says what he will look up.
+//! Prefetch: a replay and callers that announce their look-ups read nodes at depth.
 
 use emulated::timed::{CommandClass, Model, Timed};
 use rt::{Clock, ManualClock, Timestamp};
@@ -12,8 +12,8 @@ pub(super) fn key(number: u32) -> Bytes {
     number.to_be_bytes().to_vec()
 }
 
-/// A device on which leaves by the thousand have been written, and as many records that change one entry each, all over
-/// them, are in the journal only.
+/// A device with thousands of leaves. The journal has as many records that change one entry each, all over these
+/// leaves, and no checkpoint has them.
 pub(super) fn with_a_long_journal() -> Arc<Emulated> {
     let device = formatted(Spec::new(4096, 128, 2048), &options());
     let (store, _) = open_with(&device, &Config { cache_bytes: 64 << 20, ..config() }).unwrap();
@@ -31,7 +31,7 @@ pub(super) fn with_a_long_journal() -> Arc<Emulated> {
         store.commit(tx).unwrap();
     }
     store.sync(store.last_lsn()).unwrap();
-    assert_eq!(store.stats().checkpoints, checkpoints, "nothing of it was written");
+    assert_eq!(store.stats().checkpoints, checkpoints, "no node was written");
     device
 }
 
@@ -51,7 +51,7 @@ impl Mounted {
         Mounted { store, ns: timed.clock().monotonic_ns(), timed }
     }
 
-    /// Device time, and nodes that are read.
+    /// The device time, and the number of nodes that were read.
     fn measure(&self, work: impl FnOnce(&Store)) -> (u64, u64) {
         let now = || (self.timed.clock().monotonic_ns(), self.store.stats().nodes_read);
         let before = now();
@@ -60,8 +60,8 @@ impl Mounted {
     }
 }
 
-/// Replay came to each leaf by itself and waited for it. Of a few thousand records over as many leaves a disk with an arm
-/// made twenty seconds, in which nobody could use the volume.
+/// Replay waited for each leaf separately. For a few thousand records over as many leaves, a disk with an arm took
+/// twenty seconds, during which the volume could not be used.
 #[test]
 fn a_replay_reads_leaves_at_depth() {
     let device = with_a_long_journal();
@@ -69,19 +69,19 @@ fn a_replay_reads_leaves_at_depth() {
         let Mounted { store, timed, ns } = Mounted::of(&device, model, true);
         let (nodes, reads) = (store.stats().nodes_read, timed.times().of(CommandClass::Read).commands);
         println!("{name}: {} ms for {RECORDS} records, {nodes} nodes, {reads} reads", ns / 1_000_000);
-        assert!(nodes > 1500, "the records are all over the tree: {nodes} nodes");
+        assert!(nodes > 1500, "the records are spread over the tree: {nodes} nodes");
         let alone_ns = nodes * each_ns;
         assert!(
             if model.seek_ns > 0 { ns * 20 < alone_ns } else { ns * 10 < alone_ns * 12 },
             "{name}: {ns} ns"
         );
         assert!(ns < 1_000_000_000, "{name}: {ns} ns");
-        // Each once, although the cache holds a fraction of them.
+        // Each node once, although the cache holds only a fraction of them.
         assert!(store.stats().pages_cached_max * 5 < nodes && reads < nodes + 100, "{name}: {reads} reads");
     }
 }
 
-/// However many records there are, what is read ahead of them is bounded, and what does not count is passed over.
+/// The prefetch for a replay is bounded for any number of records, and records that do not count are skipped.
 #[test]
 fn what_is_read_for_a_replay_is_bounded() {
     let device = with_a_long_journal();
@@ -97,7 +97,7 @@ fn what_is_read_for_a_replay_is_bounded() {
     assert_eq!(mounted.store.core.read_for_replay(&[], &mut held), 0);
 }
 
-/// Who says what he will look up waits once for many leaves.
+/// A caller that announces its look-ups waits once for many leaves.
 #[test]
 fn what_is_named_before_it_is_looked_up_is_read_at_once() {
     let device = with_a_long_journal();
@@ -118,7 +118,7 @@ fn what_is_named_before_it_is_looked_up_is_read_at_once() {
             assert!(count == rest.len() || (1..=most).contains(&count), "{count} keys of {}", rest.len());
             let (now, later) = rest.split_at(count);
             let (_, read) = together.measure(|store| now.iter().for_each(|&number| look_up(store, number)));
-            assert_eq!(read, 0, "all that was named is there");
+            assert_eq!(read, 0, "all announced nodes are in memory");
             rest = later;
         }
     });
@@ -126,8 +126,8 @@ fn what_is_named_before_it_is_looked_up_is_read_at_once() {
     assert!(alone > 100 && nodes <= alone && ns * 3 < alone_ns);
 }
 
-/// Chunks of the table of nodes that somebody holds are all there, also where few may be in memory; afterwards few are.
-/// Cleaning asks where the nodes of a zone lie: where chunks were not in memory each answer was a read.
+/// Chunks of the MAT that are held stay in memory, even if the cache may have few. Afterwards it has few. GC looks up
+/// the places of the nodes in a zone. Without the chunks in memory each look-up was a read.
 #[test]
 fn chunks_that_are_held_stay_in_memory() {
     let device = with_a_long_journal();
@@ -157,10 +157,10 @@ fn chunks_that_are_held_stay_in_memory() {
     let together = reads(&|| {
         let held = core.hold_chunks(&ids);
         assert_eq!((held.len(), core.chunks.pages()), (chunks as usize, chunks as usize));
-        assert_eq!(reads(&find_all).0, 0, "all that was named is there");
+        assert_eq!(reads(&find_all).0, 0, "all announced nodes are in memory");
     });
     println!("{alone:?} reads and ns for {} nodes, {together:?} together", ids.len());
     assert!(together.0 <= chunks && together.0 * 3 < alone.0 && together.1 * 10 < alone.1);
     core.chunks.put(u64::MAX, zone::Address::NONE, Arc::new(core.pages.zeroed()));
-    assert_eq!(core.chunks.pages(), 8, "few may be in memory");
+    assert_eq!(core.chunks.pages(), 8, "the limit holds again");
 }

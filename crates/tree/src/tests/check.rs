@@ -1,4 +1,4 @@
-//! Every finding of the checker and the scrub, each with the damage that it is for.
+//! Every finding of the checker and of the scrub, each with the damage that causes it.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use crate::page::Page;
 use crate::types::NodeId;
 use crate::{FindingKind, NodeScrub, PREPAID, Scrubbed};
 
-/// A store with a tree of two levels in group 0, all of it in a checkpoint.
+/// A store with a tree of two levels in group 0, all of it written by a checkpoint.
 fn with_leaves() -> (Arc<Emulated>, Store) {
     let device = formatted(Spec::new(4096, 64, 64), &options());
     let (store, _) = open(&device).unwrap();
@@ -24,7 +24,7 @@ fn with_leaves() -> (Arc<Emulated>, Store) {
     (device, store)
 }
 
-/// The kinds of what is found, each once.
+/// The kinds of the findings, each once.
 fn kinds(store: &Store) -> Vec<FindingKind> {
     let mut kinds: Vec<_> =
         store.check(&mut |_, _, _, _| ()).unwrap().iter().map(|finding| finding.kind).collect();
@@ -35,7 +35,7 @@ fn kinds(store: &Store) -> Vec<FindingKind> {
 }
 
 thread_local! {
-    /// The kinds that tests of this thread have come to.
+    /// The kinds that tests of this thread have found.
     static PLANTED: RefCell<BTreeSet<String>> = RefCell::default();
 }
 
@@ -82,7 +82,7 @@ fn scrub(store: &Store) -> Scrubbed {
     all
 }
 
-/// Who adds a kind plants it too.
+/// A new kind must have a test that plants it.
 #[test]
 fn every_kind_of_finding_is_planted() {
     let plants = [
@@ -109,8 +109,8 @@ fn a_sound_store_has_no_findings_and_is_read_as_a_whole() {
     assert!(scrubbed.bytes >= nodes * 4096 && store.scrub_bytes() >= nodes * 4096, "{scrubbed:?}");
 }
 
-/// What is shown of a scrub's progress is a part of this: were it less than what is read, more than all would
-/// be done while the scrub goes on.
+/// The progress of a scrub is shown as a share of this number. If it were less than the bytes that are read, the
+/// progress would exceed the total.
 #[test]
 fn a_scrub_reads_as_much_as_is_said_beforehand() {
     let (_device, store) = with_leaves();
@@ -122,7 +122,7 @@ fn a_scrub_reads_as_much_as_is_said_beforehand() {
     assert_eq!(told, nodes.bytes, "all nodes lie in whole pages, and a chunk says where");
 }
 
-/// What a damaged leaf takes with it is told, and the other leaves are shown.
+/// The finding names the keys that a damaged leaf loses, and the check passes on the other leaves.
 #[test]
 fn a_node_that_is_damaged_or_cannot_be_read() {
     for by_device in [false, true] {
@@ -158,12 +158,11 @@ fn a_node_of_another_tree() {
     assert!(kinds(&store).contains(&FindingKind::Node));
 }
 
-/// A node names another tree's leaf, or one that is not of the next level. What is there would be taken for
-/// what was looked for: somebody would be told that his entry does not exist, or nothing at all, because the
-/// walk goes round.
+/// A node names a leaf of another tree, or one of a wrong level. If its entries were taken for the expected ones, a
+/// caller would learn that an entry does not exist, or would never get an answer, because the walk is endless.
 #[test]
 fn a_walk_that_comes_to_a_node_that_does_not_belong_there_says_so() {
-    // The root of another group, which is a leaf, and this one's.
+    // The root of another group, which is a leaf, and the root of this group.
     for child in [2, 1] {
         let (_device, store) = with_leaves();
         let mut key = Bytes::new();
@@ -176,9 +175,9 @@ fn a_walk_that_comes_to_a_node_that_does_not_belong_there_says_so() {
     }
 }
 
-/// The fuzzer had a damaged node name a child of a huge id. A check remembers what it has seen in bits that grow with the
-/// ids: it asked for 2 EiB and was gone. The same, and a long search for chunks that there are not, came from a
-/// checkpoint that says that so many ids have been given out.
+/// The fuzzer made a damaged node name a child with a huge id. A check marks the nodes that it has found in bits that
+/// grow with the ids, so it requested 2 EiB and the process ended. A checkpoint that claims as many used ids had the
+/// same effect, and caused a long search for chunks that do not exist.
 #[test]
 fn an_id_that_lies_nowhere_takes_neither_memory_nor_time() {
     for (next, child) in [(None, 1 << 62), (Some((1 << 40) - 1), (1 << 40) - 2)] {
@@ -193,8 +192,8 @@ fn an_id_that_lies_nowhere_takes_neither_memory_nor_time() {
     }
 }
 
-/// The table of nodes has a place for each id up to the largest: a new node of a volume whose checkpoint claims that so
-/// many have been given out would have taken 65 GiB.
+/// The MAT has a place for each id up to the largest. For a new node of a volume whose checkpoint claims a huge number
+/// of used ids, it would have taken 65 GiB.
 #[test]
 fn a_checkpoint_that_claims_too_many_ids_makes_the_table_no_longer() {
     let (device, store) = with_leaves();
@@ -259,8 +258,8 @@ fn a_wrong_count_of_prepaid_nodes() {
     assert_eq!(kinds(&store), [FindingKind::LiveCount]);
 }
 
-/// What else is in the trees is counted by what is left: nodes that were split, merged and given back while both changed,
-/// and again after a crash in the middle of an epoch.
+/// Nodes of other tables are counted separately. Nodes of both are split, merged and freed, and a crash in the middle
+/// of an epoch follows.
 #[test]
 fn nodes_of_the_prepaid_table_are_counted_apart() {
     let (device, store) = with_leaves();
@@ -315,7 +314,7 @@ fn a_damaged_chunk_of_the_tables() {
     assert!(kinds(&store).contains(&FindingKind::Table));
 }
 
-/// Cleaning moves nodes between the look-up and the read; what is not there any more was not damaged.
+/// GC moves nodes between the look-up and the read. A page that is no longer in its place is not damaged.
 #[test]
 fn what_is_rewritten_meanwhile_is_no_finding() {
     let (device, store) = with_leaves();
@@ -337,8 +336,8 @@ fn what_is_rewritten_meanwhile_is_no_finding() {
         store.checkpoint().unwrap();
     }
     let is_metadata = |zone: &zone::ZoneId| store.pool().entry(*zone).role == Role::Metadata;
-    assert!(!first.iter().any(is_metadata), "everything was moved at least once");
-    // A device that has failed as a whole is no finding.
+    assert!(!first.iter().any(is_metadata), "every page was moved at least once");
+    // The failure of the whole device is no finding.
     device.record();
     device.lose_power_after(0);
     device.flush().unwrap_err();

@@ -1,5 +1,5 @@
-//! Many threads at once: each group's contents are what its own thread put there, over checkpoints,
-//! cleaning, eviction and the freeing of nodes by others meanwhile.
+//! Many threads at once: each group has the entries that its own thread put there. Meanwhile there are checkpoints,
+//! GC, evictions, and threads that free nodes.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::*;
 
 const GROUPS: u16 = 4;
 
-/// Fills a group and empties it again, so that nodes are made and freed all the time; what is left.
+/// Fills a group and empties it again, so that nodes are made and freed all the time. Returns the remaining entries.
 fn fill_and_empty(store: &Store, group: u16, rounds: u32) -> Contents {
     let mut rng = fastrand::Rng::with_seed(u64::from(group));
     let mut model = Contents::new();
@@ -48,7 +48,7 @@ fn fill_and_empty(store: &Store, group: u16, rounds: u32) -> Contents {
 fn groups_change_beside_each_other_and_beside_the_background() {
     let spec = Spec::new(4096, 64, 256);
     let device = formatted(spec, &FormatOptions { groups: GROUPS, ..options() });
-    // A cache that holds a part of the nodes.
+    // A cache that holds only some of the nodes.
     let config = Config { cache_bytes: 64 << 10, ..config() };
     let (store, _) = open_with(&device, &config).unwrap();
     let store = Arc::new(store);
@@ -82,8 +82,8 @@ fn groups_change_beside_each_other_and_beside_the_background() {
     assert_eq!(contents(&store), model, "after a mount");
 }
 
-/// The leader of a sync appended all that others committed while he did, and went on for as long as they did: writers
-/// waited behind the journal of garbage collection.
+/// The leader of a sync also appended all that other threads committed meanwhile, and went on as long as they did.
+/// Writers waited behind the journal of GC.
 #[test]
 fn a_sync_is_not_held_up_by_what_others_commit_meanwhile() {
     const COMMITS: u32 = 400;
@@ -99,7 +99,7 @@ fn a_sync_is_not_held_up_by_what_others_commit_meanwhile() {
     };
     write(0);
     let began = clock.monotonic_ns();
-    // One for each microsecond, which is many for each append.
+    // One commit for each microsecond, which is many for each append.
     let others = || {
         for number in 1..=COMMITS {
             write(number);
@@ -115,12 +115,12 @@ fn a_sync_is_not_held_up_by_what_others_commit_meanwhile() {
     let bodies: Vec<Body<'_, u64>> =
         vec![("others".to_owned(), Box::new(others)), ("one".to_owned(), Box::new(one))];
     let took = schedule::run_in_time(clock, 1, bodies).returned;
-    assert_eq!(took, [400_000, 40_000], "an append and a flush, and nothing of what the others do after it");
+    assert_eq!(took, [400_000, 40_000], "an append and a flush, without later commits of the others");
 }
 
-/// Dirty nodes are written so that memory is free, and one of them is changed at the moment at which it has
-/// been written: it is dirty again. Were it taken for clean, the next checkpoint would leave it as it was,
-/// and say that nothing before it is to be replayed: a transaction that had been acknowledged would be gone.
+/// Dirty nodes are written to free memory. One of them is changed at the moment when it has been written, and is dirty
+/// again. If it were taken for clean, the next checkpoint would not write it, and would state that replay begins
+/// later: an acknowledged transaction would be lost.
 #[test]
 fn what_is_changed_while_it_is_written_early_is_dirty_still() {
     const KEYS: u8 = 6;
@@ -148,5 +148,5 @@ fn what_is_changed_while_it_is_written_early_is_dirty_still() {
         assert!(found.values().all(|value| value[0] == 2), "seed {seed}: {found:?}");
         assert_eq!(found.len(), usize::from(KEYS), "seed {seed}");
     }
-    assert!(changed > 100, "in {changed} of 600 schedules something was written and is dirty again");
+    assert!(changed > 100, "in {changed} of 600 schedules a node was written and is dirty again");
 }

@@ -1,6 +1,5 @@
-//! The store under power cuts: at every command of a short history, every basic state of the device,
-//! the recovered contents are those after some prefix of the transactions, not older than the last
-//! acknowledged sync.
+//! The store under power cuts: at every command of a short history, for every basic state of the device. The recovered
+//! contents are those after some prefix of the transactions, and not older than the last acknowledged sync.
 
 use super::*;
 
@@ -8,7 +7,7 @@ pub(crate) struct History {
     pub(crate) device: Arc<Emulated>,
     /// Contents after each transaction, by LSN.
     pub(crate) after: BTreeMap<Lsn, Contents>,
-    /// Commands issued when a sync of this LSN had been acknowledged.
+    /// The number of commands when a sync of this LSN had been acknowledged.
     pub(crate) acknowledged: Vec<(u64, Lsn)>,
 }
 
@@ -65,13 +64,13 @@ impl History {
     }
 }
 
-/// A user that commits while a checkpoint is being taken, after its cut.
+/// A client that commits while a checkpoint is taken, after its cut.
 struct Meddling {
     store: std::sync::Weak<Store>,
     state: rt::sync::Mutex<Meddled>,
 }
 
-/// The model, where its changes come from, and how it was after each.
+/// The model, its random numbers, and its state after each transaction.
 struct Meddled {
     model: Contents,
     rng: fastrand::Rng,
@@ -141,7 +140,7 @@ fn a_batch_behind_a_lost_one_does_not_count() {
     let mut model = Contents::new();
     let mut history =
         History { device, after: BTreeMap::from([(recovery.last, model.clone())]), acknowledged: Vec::new() };
-    // More than one batch takes, so that several are appended before the flush.
+    // More records than a batch takes, so that several batches are appended before the flush.
     for number in 0..700_u32 {
         let mut tx = Tx::new();
         let value = vec![number as u8; 1000];
@@ -188,7 +187,7 @@ fn cleaning_loses_nothing_wherever_it_is_cut() {
         let lsn = put(&store, &mut model, round.wrapping_mul(7919) % 1800);
         history.after.insert(lsn, model.clone());
     }
-    assert!(store.stats().nodes_cleaned > cleaned_before, "zones were cleaned");
+    assert!(store.stats().nodes_cleaned > cleaned_before, "GC has run");
     let mut cuts = 0;
     for n in (0..=history.device.commands()).step_by(5) {
         for plan in history.device.plans_at(n).into_iter().step_by(3) {
@@ -326,7 +325,7 @@ fn a_log_zone_that_can_only_be_read_is_not_given_up() {
     }
 }
 
-/// A user who finds that what a transaction names is not there.
+/// A client whose data is missing: the data that a transaction names.
 struct Missing(Bytes);
 
 impl Replay for Missing {
@@ -341,8 +340,8 @@ impl Replay for Missing {
     fn apply(&mut self, _ops: &[Op]) {}
 }
 
-/// The power was lost, and with it the data of a transaction: neither that counts nor what came after it. The
-/// numbers of these are in the log still; given out again, they would be those of two transactions each.
+/// The power was lost, and with it the data of a transaction. Neither that transaction nor later ones count. Their
+/// LSNs are still in the log. If these were used again, each would belong to two transactions.
 #[test]
 fn numbers_of_transactions_that_do_not_count_are_not_given_out_again() {
     let device = formatted(Spec::tiny(), &options());

@@ -1,4 +1,4 @@
-//! Leaves that are written as changes.
+//! Leaves that are written as delta records.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ fn filled(device: &Arc<Emulated>, entries: u32) -> (Store, Contents) {
     (store, model)
 }
 
-/// Many leaves, each with changes that take little.
+/// Many leaves, each with a small delta record.
 fn with_small_changes() -> (Arc<Emulated>, Store, Contents) {
     let device = formatted(Spec::new(4096, 48, 64), &options());
     let (store, mut model) = filled(&device, 6000);
@@ -53,14 +53,14 @@ fn a_few_changes_cost_a_few_pages() {
     let (after, blocks) = (store.stats(), written() - blocks);
     let (whole, deltas) =
         (after.nodes_written - before.nodes_written, after.deltas_written - before.deltas_written);
-    assert!(deltas >= 90 && whole <= 10, "{deltas} leaves are written as changes, {whole} whole");
+    assert!(deltas >= 90 && whole <= 10, "{deltas} leaves are written as delta records, {whole} whole");
     assert!(blocks < 40, "{blocks} blocks for 100 leaves, with journal, MAT and ZIT");
     assert_eq!(contents(&store), model);
     drop(store);
     let (store, recovery) = open(&device).unwrap();
     assert!(recovery.clean, "everything is in the checkpoint: {recovery:?}");
     assert_eq!(contents(&store), model);
-    // Written again, they are changes to the same base: what was read says which keys.
+    // Written again, they are changes to the same base page, because the read record has the changed keys.
     for number in (30..6000).step_by(60) {
         put(&store, &mut model, number, vec![3; 100]);
     }
@@ -77,7 +77,7 @@ fn what_has_changed_much_is_written_whole_again() {
     let mut before = store.stats();
     let (mut whole, mut deltas) = (0, 0);
     for round in 0..12 {
-        // One in each leaf, another one each time.
+        // One entry in each leaf, another one each time.
         for number in (round..2000).step_by(30) {
             put(&store, &mut model, number, vec![round as u8; 100]);
         }
@@ -87,12 +87,12 @@ fn what_has_changed_much_is_written_whole_again() {
         deltas += now.deltas_written - before.deltas_written;
         before = now;
     }
-    assert!(whole * 2 < deltas && deltas < whole * 8, "{whole} whole, {deltas} as changes");
+    assert!(whole * 2 < deltas && deltas < whole * 8, "{whole} whole, {deltas} as delta records");
     assert_eq!(contents(&store), model);
 }
 
-/// Where part of a zone was written before the last checkpoint and bases were moved into the rest since, only the
-/// larger part was counted: cleaning began for which there was no room.
+/// If a part of a zone was written before the last checkpoint and base pages were moved into the rest since, only the
+/// larger part was counted. Then GC began without enough space for its target.
 fn cleaning_takes_no_more_than_is_counted(store: &Store) {
     let core = &store.core;
     let mut pages: BTreeSet<Address> = BTreeSet::new();
@@ -102,7 +102,7 @@ fn cleaning_takes_no_more_than_is_counted(store: &Store) {
     }
     for zone in core.pool.closed_metadata() {
         let live = pages.iter().filter(|at| at.zone() == zone.zone).count() as u32 * core.pool.page_blocks();
-        assert!(zone.live >= live, "{zone:?}, where {live} blocks live");
+        assert!(zone.live >= live, "{zone:?}, where {live} blocks are live");
     }
 }
 
@@ -114,7 +114,7 @@ fn cleaning_moves_bases_and_changes_each_by_itself() {
     for round in 0..40 {
         for _ in 0..200 {
             put(&store, &mut model, rng.u32(0..3000), vec![rng.u8(..); 100]);
-            // Sooner than by itself, so that leaves have changed little.
+            // Earlier than the store would, so that leaves have changed little.
             if rng.u8(0..8) == 0 {
                 store.checkpoint().unwrap();
             }
@@ -134,22 +134,23 @@ fn cleaning_moves_bases_and_changes_each_by_itself() {
             assert_eq!(contents(&store), model, "round {round}");
         }
     }
-    assert!(moved.0 > 100 && moved.1 > 100, "{moved:?} nodes and changes were moved");
+    assert!(moved.0 > 100 && moved.1 > 100, "{moved:?} nodes and delta records were moved");
 }
 
-/// Names were refused for want of what is dead in zones of small changes, which counted as if each took the most that it may.
+/// New names were refused for a lack of dead blocks in zones of small delta records, each of which counted with the
+/// maximal size.
 #[test]
 fn small_changes_are_counted_before_a_name_is_refused() {
     let (_device, store, mut model) = with_small_changes();
     let lacking = &store.core.count.zones_lacking;
     lacking.store(100, Ordering::Relaxed);
-    // Each splits a leaf before long.
+    // Each insertion soon splits a leaf.
     for number in 6000..6100 {
         put(&store, &mut model, number, vec![3; 100]);
     }
     assert_eq!(lacking.load(Ordering::Relaxed), 0);
     assert_eq!(contents(&store), model);
-    // Nothing is there that was not counted.
+    // All records have been counted exactly.
     lacking.store(100, Ordering::Relaxed);
     let refused = (6100..6200u32).find_map(|number| {
         let mut tx = Tx::new();
@@ -159,8 +160,8 @@ fn small_changes_are_counted_before_a_name_is_refused() {
     assert!(matches!(refused, Some(StoreError::NoSpace)), "{refused:?}");
 }
 
-/// Each counted as if it took the most that it may: zones of small changes were taken for full and never cleaned, and a
-/// full volume took no more writes.
+/// Each record counted with the maximal size: zones of small records counted as full and were never collected, and a
+/// full volume accepted no more writes.
 #[test]
 fn small_changes_are_counted_as_they_are_before_anybody_is_refused() {
     let (_device, store, model) = with_small_changes();
@@ -169,7 +170,7 @@ fn small_changes_are_counted_as_they_are_before_anybody_is_refused() {
     let live = || core.pool.closed_metadata().iter().map(|zone| u64::from(zone.live)).sum::<u64>();
     let before = live();
     assert!(core.look_closer().unwrap() && live() < before, "{} of {before} live", live());
-    assert!(!core.look_closer().unwrap(), "it has looked at all");
+    assert!(!core.look_closer().unwrap(), "all zones have been read");
     let mut cleaned = 0;
     for _ in 0..8 {
         let moved = || core.leases.traffic().bytes_written(Cause::MetadataGc) / 4096;
@@ -201,8 +202,8 @@ fn the_checker_counts_changes() {
     assert!(findings[0].what.contains("and 1"), "{findings:?}");
 }
 
-/// Large changes: seven to a page. Were they taken for smaller than they are, zones full of them would look
-/// partly dead, and be cleaned for ever.
+/// Large delta records: seven in a page. If they counted as smaller than they are, zones full of them would count as
+/// partly dead, and GC would collect them for ever.
 #[test]
 fn cleaning_ends_where_nothing_can_be_gained() {
     let device = formatted(Spec::new(4096, 60, 64).limits(60, 60), &options());
@@ -216,7 +217,7 @@ fn cleaning_ends_where_nothing_can_be_gained() {
     }
     store.checkpoint().unwrap();
     assert!(store.stats().deltas_written > 900);
-    // Data takes every zone that it may, until nothing more comes free.
+    // Data takes every zone that it may, until no more zones are freed.
     let mut data = Vec::new();
     loop {
         let before = data.len();

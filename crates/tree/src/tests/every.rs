@@ -1,24 +1,24 @@
-//! Every single command that fails: a short history in which the first, the second, the third … reset,
-//! finish, open or read fails, until there is none left to fail.
+//! A failure of every single command: a short history in which the first, the second, the third … reset, finish, open
+//! or read fails, until none is left.
 //!
-//! Whatever the store says to its user then, it says in a typed error and not by a panic; the next mount
-//! is sound, and has all that was acknowledged.
+//! The store reports each failure as a typed error and does not panic. The next mount is sound and has all that was
+//! acknowledged.
 
 use emulated::{CommandKind, Effect, Fault};
 
 use super::*;
 use crate::StoreError;
 
-/// What a run came to.
+/// The result of a run.
 struct Ran {
-    /// What was put, after each transaction that was taken.
+    /// The contents after each committed transaction.
     after: BTreeMap<Lsn, Contents>,
     acknowledged: Lsn,
-    /// What the store gave up with.
+    /// The error that ended the run.
     error: Option<StoreError>,
 }
 
-/// Mounts, changes, cleans and mounts again, until something is refused.
+/// Mounts, changes, runs GC and mounts again, until an operation fails.
 fn run(device: &Arc<Emulated>, base: &Contents) -> Ran {
     let mut ran = Ran { after: BTreeMap::from([(Lsn(0), base.clone())]), acknowledged: Lsn(0), error: None };
     let (mut rng, mut model) = (fastrand::Rng::with_seed(5), base.clone());
@@ -45,7 +45,7 @@ fn mounted(
         let mut changed = model.clone();
         let mut tx = random_tx(rng, &mut changed, 500, 900);
         if round % 20 == 7 {
-            // A zone of data is opened, filled and given back, and dies.
+            // A data zone is opened, filled and closed, and all its blocks die.
             let opened = store.open_zone(zone::Role::Data)?;
             let lease = opened.expect("there are free zones");
             let zone = lease.zone();
@@ -97,7 +97,7 @@ fn base() -> (Arc<Emulated>, Contents) {
     (device, base)
 }
 
-/// Runs with the `nth` command failing; whether there was one, and whether the run ended with it.
+/// Runs with the `nth` command failing. Returns whether there was one, and whether the run ended with an error.
 fn with_fault(
     (device, base): &(Arc<Emulated>, Contents),
     kind: CommandKind,
@@ -116,21 +116,21 @@ fn with_fault(
     let at = ran.after.range(..=recovery.last).next_back().unwrap().1;
     assert_eq!(&contents(&store), at, "{told}");
     let mut tx = Tx::new();
-    tx.put(Group(1), Table(1), *b"again", *b"it takes changes");
+    tx.put(Group(1), Table(1), *b"again", *b"it accepts changes");
     let lsn = store.commit(tx).unwrap_or_else(|error| panic!("{told}: {error}"));
     store.sync(lsn).unwrap_or_else(|error| panic!("{told}: {error}"));
     store.close().unwrap_or_else(|error| panic!("{told}: {error}"));
     (struck, ran)
 }
 
-/// Until there is no such command left; how many failed, and how many of them the user saw.
+/// Repeats this until there is no such command left. Returns how many failed, and the errors that the user got.
 fn every(kind: CommandKind, effect: Effect) -> (u64, Vec<String>) {
     let (base, mut seen) = (base(), Vec::new());
     for nth in 1.. {
         let (struck, ran) = with_fault(&base, kind, effect, nth);
         if !struck {
             assert!(ran.error.is_none(), "nothing failed: {:?}", ran.error);
-            println!("{kind:?} {effect:?}: {} failed, {} were seen", nth - 1, seen.len());
+            println!("{kind:?} {effect:?}: {} failed, {} were reported", nth - 1, seen.len());
             return (nth - 1, seen);
         }
         seen.extend(ran.error.map(|error| format!("{nth}: {error}")));
@@ -163,6 +163,6 @@ fn reads_that_fail_once_are_asked_again() {
 #[test]
 fn no_command_opens_a_zone_but_an_append() {
     for effect in [Effect::Error, Effect::TurnReadOnly(0)] {
-        assert_eq!(every(CommandKind::Open, effect).0, 0, "an open has no place in what may fail");
+        assert_eq!(every(CommandKind::Open, effect).0, 0, "no open is among the commands");
     }
 }

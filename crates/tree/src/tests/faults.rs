@@ -1,4 +1,4 @@
-//! The store on a device whose commands fail, or whose blocks cannot be read any more.
+//! The store on a device whose commands fail, or whose blocks cannot be read.
 
 use emulated::{CommandKind, Effect, Fault};
 use pool::MetadataZone;
@@ -17,7 +17,7 @@ fn put(store: &Store, model: &mut Contents, number: u32, value: u8) {
     store.commit(tx).unwrap();
 }
 
-/// A store with nodes in several metadata zones, many of them dead, all in a checkpoint.
+/// A store with nodes in several metadata zones, many of them dead, all written by a checkpoint.
 fn with_dead_nodes() -> (Arc<Emulated>, Store, Contents) {
     let device = formatted(Spec::tiny(), &options());
     let (store, _) = open(&device).unwrap();
@@ -39,7 +39,7 @@ fn places(store: &Store) -> BTreeMap<Address, NodeId> {
     placed.filter(|(at, _)| !at.is_none()).collect()
 }
 
-/// The zone that is cleaned next, and the pages written there.
+/// The next victim of GC, and the addresses of the pages written there.
 fn next_to_clean(store: &Store) -> (ZoneId, Vec<Address>) {
     let zones = store.core.pool.closed_metadata();
     let MetadataZone { zone, life, .. } =
@@ -63,7 +63,7 @@ fn dead_pages_that_cannot_be_read_keep_no_zone_from_being_cleaned() {
     let chunks = store.core.mat.chunks();
     let is_live = |at: &Address| live.contains_key(at) || chunks.iter().any(|chunk| chunk.address == *at);
     let dead: Vec<_> = pages.into_iter().filter(|at| !is_live(at)).collect();
-    assert!(dead.len() > 2, "something is dead there");
+    assert!(dead.len() > 2, "some pages are dead there");
     dead.iter().for_each(|at| device.make_unreadable(zone, at.block()));
     assert!(clean(&store));
     assert_eq!(store.latched(), None);
@@ -81,9 +81,9 @@ fn a_live_page_that_cannot_be_read_pins_its_zone_and_nothing_else() {
     let before = live.keys().filter(|at| at.zone() == zone).count();
     device.make_unreadable(zone, at.block());
     drop(store);
-    // Nothing is in memory but what the mount needed.
+    // Memory has only what the mount needed.
     let (store, _) = open(&device).unwrap();
-    assert!(clean(&store), "it is tried in each mount");
+    assert!(clean(&store), "GC tries it in each mount");
     let left: Vec<_> = places(&store).into_iter().filter(|(at, _)| at.zone() == zone).collect();
     assert_eq!(left, [(at, live[&at])], "of {before} nodes those that can be read were moved");
     assert_eq!(store.core.pool.entry(zone).live, store.core.pool.page_blocks());
@@ -91,24 +91,24 @@ fn a_live_page_that_cannot_be_read_pins_its_zone_and_nothing_else() {
         assert_eq!(store.core.pool.usage(zone), pool::Usage::Closed);
     }
     (2000..2200).for_each(|number| put(&store, &mut model, number, 3));
-    assert_eq!(store.latched(), None, "nobody needed it");
+    assert_eq!(store.latched(), None, "no look-up needed the node");
     store.close().unwrap();
-    assert!(store.core.load(live[&at]).is_err(), "who needs it is told");
+    assert!(store.core.load(live[&at]).is_err(), "a look-up of the node gets the error");
     assert!(store.latched().is_some());
 }
 
-/// Cleaning asked once for each page: after one failure in passing, or one bit that came wrong once, a node stayed where it
-/// was, and its zone with it, until the next mount. Where metadata was short of zones nothing could be changed till then.
+/// GC read each page only once. After one transient failure, or one wrong bit, a node stayed in its place, and so did
+/// its zone, until the next mount. If metadata was short of zones, nothing could be changed until then.
 #[test]
 fn a_read_that_fails_in_passing_keeps_no_zone_from_being_cleaned() {
     let (device, store, model) = with_dead_nodes();
     let bits = 8 * store.info().page_size;
     let (zone, pages) = next_to_clean(&store);
-    assert!(store.core.pool.entry(zone).live > 0, "something lives there");
+    assert!(store.core.pool.entry(zone).live > 0, "the zone has live pages");
     drop(store);
     device.record();
     for page in 0..pages.len() as u32 {
-        // All at once, and then the page by itself; or a bit of the page, when all are read at once.
+        // The read of all pages at once and then of the page alone; or a bit of the page, when all are read at once.
         let alone = Fault::nth(CommandKind::Read, 2 + u64::from(page), Effect::Error);
         let wrong = Fault::nth(CommandKind::Read, 1, Effect::FlipBit(page * bits + 99));
         for faults in [vec![Fault::nth(CommandKind::Read, 1, Effect::Error), alone], vec![wrong]] {
@@ -125,8 +125,8 @@ fn a_read_that_fails_in_passing_keeps_no_zone_from_being_cleaned() {
     }
 }
 
-/// Cleaning needed the next zone, the host had no room for it, and the volume could only be read until it was mounted
-/// again, though nothing was half done.
+/// GC needed the next zone, the host had no space for it, and the volume was read-only until the next mount, although
+/// nothing was half done.
 #[test]
 fn where_the_host_is_full_cleaning_ends_and_goes_on_later() {
     let (device, store, model) = with_dead_nodes();
@@ -142,7 +142,7 @@ fn where_the_host_is_full_cleaning_ends_and_goes_on_later() {
     assert!(!device.failed_zones().is_empty(), "the next zone was needed after {times}");
     assert_eq!(store.latched(), None);
     device.clear_faults();
-    assert!(clean(&store), "the zone is tried again");
+    assert!(clean(&store), "GC tries the zone again");
     assert_eq!(contents(&store), model);
 }
 
@@ -184,7 +184,7 @@ fn a_mount_that_needs_a_slot_tries_more_than_one_zone() {
         store.close().unwrap();
         let log = store.pool().in_role(Role::Log);
         drop(store);
-        // The log cannot go on where it was, and others hold all slots.
+        // The log cannot continue in its zone, and other zones take all slots.
         log.iter().for_each(|&zone| device.set_zone_state(zone, ZoneState::ReadOnly));
         let geometry = device.geometry().clone();
         let mut zone = geometry.zones;
@@ -203,7 +203,7 @@ fn a_mount_that_needs_a_slot_tries_more_than_one_zone() {
     }
 }
 
-/// Puts an entry into the ZIT that contradicts what is on the device.
+/// Writes an entry to the ZIT that contradicts the device.
 fn plant(store: &Store, zone: ZoneId, change: impl Fn(&mut ZoneEntry)) {
     let mut entry = store.core.pool.entry(zone);
     change(&mut entry);
@@ -226,7 +226,7 @@ fn a_wrong_count_of_live_nodes_latches_and_panics_nowhere() {
         assert!(store.latched().is_some());
         assert!(matches!(store.writable(), Err(StoreError::Latched(_))));
         drop(store);
-        // Nothing of the wrong count is on the device.
+        // The wrong count is not on the device.
         contents(&open(&device).unwrap().0);
     }
 }
@@ -244,7 +244,7 @@ fn a_zit_that_cannot_be_right_is_refused_at_the_mount() {
         let (device, store, _) = with_dead_nodes();
         let zone = *store.pool().in_role(role).last().unwrap();
         plant(&store, zone, change);
-        // One more, so that nothing is done with the entry but to write it.
+        // One more checkpoint, so that the entry is only written.
         if store.checkpoint().is_ok() {
             drop(store);
             let error = open(&device).err();
@@ -255,8 +255,8 @@ fn a_zit_that_cannot_be_right_is_refused_at_the_mount() {
     }
 }
 
-/// A block of the log that was durable and cannot be read any more: what was acknowledged after it is there,
-/// but not what was in it.
+/// A durable block of the log that cannot be read any more. Records that were acknowledged later can be read, but the
+/// records in this block cannot.
 #[test]
 fn a_hole_in_what_was_durable_is_not_written_over() {
     let device = formatted(Spec::power_of_two(), &options());
@@ -285,7 +285,7 @@ fn a_hole_in_what_was_durable_is_not_written_over() {
     assert_eq!(contents(&store).len(), 2);
 }
 
-/// A store with a few transactions in its journal, its recording, and what it holds.
+/// A store with a few transactions in its journal, its recording, and its contents.
 fn with_journal() -> (Arc<Emulated>, Vec<ZoneId>, Contents) {
     let device = formatted(Spec::power_of_two(), &options());
     let (store, _) = open(&device).unwrap();
@@ -299,8 +299,8 @@ fn with_journal() -> (Arc<Emulated>, Vec<ZoneId>, Contents) {
     (device, log, model)
 }
 
-/// Opens copies in which the first, second, third … read of the log goes wrong; how many open, all of them with
-/// everything, and how many are refused.
+/// Opens copies in which the first, second, third … read of the log fails. Returns how many open, all with the whole
+/// contents, and how many are refused.
 fn reads_of_the_log(effect: Effect) -> (u32, u32) {
     let (device, log, model) = with_journal();
     let (mut opened, mut refused) = (0, 0);
@@ -321,17 +321,16 @@ fn reads_of_the_log(effect: Effect) -> (u32, u32) {
     (opened, refused)
 }
 
-/// The log's zone went offline after recovery had read its checkpoint there, and before it had read the journal:
-/// blocks that cannot be read are no batches, so the journal was empty, and the volume went on from the checkpoint
-/// as if nothing had been acknowledged since.
+/// The log's zone went offline after recovery had read its checkpoint, and before it had read the journal. Unreadable
+/// blocks are no batches, so the journal was empty, and the volume continued from the checkpoint without the records
+/// acknowledged since.
 #[test]
 fn a_log_that_goes_offline_while_it_is_read_is_not_taken_for_empty() {
     let (opened, refused) = reads_of_the_log(Effect::TurnOffline);
     assert!(opened > 0 && refused > 4, "{opened} and {refused}");
 }
 
-/// Not even the header of the log's zone can be read: it was said that there is no volume and that one be made, and no
-/// more.
+/// The header of the log's zone cannot be read. The error said only that there is no volume, and advised to make one.
 #[test]
 fn a_log_whose_header_cannot_be_read_is_not_taken_for_none() {
     let (device, log, _) = with_journal();
@@ -339,13 +338,13 @@ fn a_log_whose_header_cannot_be_read_is_not_taken_for_none() {
     for effect in [Effect::Error, Effect::TurnOffline] {
         let copy = Arc::new(device.image(&CrashPlan::KeepAll));
         copy.inject(Fault { kind: CommandKind::Read, zone: Some(zone), after: 0, times: u64::MAX, effect });
-        let told = open(&copy).err().expect("there is nothing else to be found").to_string();
+        let told = open(&copy).err().expect("there is no other log zone").to_string();
         assert!(told.contains("cannot be read") && told.contains("salvage"), "{effect:?}: {told}");
     }
 }
 
-/// A bit of the log that came wrong once, and would have come right the next time, ended the log there: what was
-/// acknowledged after it was given up for good.
+/// A bit of the log was read wrong once and would have been right the next time. It ended the log there, and records
+/// acknowledged later were given up for good.
 #[test]
 fn a_log_that_is_read_wrong_once_loses_nothing() {
     for bit in (0..4096 * 8).step_by(1117) {
@@ -354,7 +353,8 @@ fn a_log_that_is_read_wrong_once_loses_nothing() {
     }
 }
 
-/// What a checkpoint had not written when it failed left memory for other nodes, and came back as it had been before.
+/// Nodes that a failed checkpoint had not written were evicted for other nodes, and were then read in their earlier
+/// state.
 #[test]
 fn what_a_failed_checkpoint_has_not_written_is_read_from_memory() {
     for after in 0.. {
@@ -367,7 +367,7 @@ fn what_a_failed_checkpoint_has_not_written_is_read_from_memory() {
             return;
         }
         assert!(store.latched().is_some());
-        // Twice: by then all that may leave memory has.
+        // Twice: by then all nodes that may be evicted have been evicted.
         for ((group, table, key), value) in model.iter().chain(&model) {
             let found = store.get(Group(*group), Table(*table), key).unwrap();
             assert!(found.as_ref() == Some(value), "after {after} appends: {key:?}");
@@ -375,9 +375,9 @@ fn what_a_failed_checkpoint_has_not_written_is_read_from_memory() {
     }
 }
 
-/// When much data is not durable, a transaction makes it so after it has taken effect. Where that failed the
-/// transaction was said to have failed: whoever kept what it had changed beside the store, as a file's size, went on
-/// with what had been before, and read other bytes than the store had.
+/// If much data is not durable, a transaction makes it durable after it has taken effect. A failure of this was
+/// reported as a failure of the transaction. A caller that keeps related state, such as a file's size, continued with
+/// the earlier state, and read other bytes than the store had.
 #[test]
 fn what_has_taken_effect_is_not_called_refused() {
     let device = formatted(Spec::tiny(), &options());
@@ -394,8 +394,8 @@ fn what_has_taken_effect_is_not_called_refused() {
     tx.zone_live(lease.zone(), 1);
     let lsn = store.commit(tx).expect("from its LSN on a transaction cannot fail");
     model.insert((0, 1, key), value);
-    assert_eq!((lsn, device.failed_zones().len()), (store.last_lsn(), 1), "it was to be made durable");
+    assert_eq!((lsn, device.failed_zones().len()), (store.last_lsn(), 1), "the data was to be made durable");
     assert_eq!(contents(&store), model);
-    assert!(store.sync(lsn).is_err(), "who wants it durable is told");
+    assert!(store.sync(lsn).is_err(), "a sync gets the error");
     assert!(store.latched().is_some() && store.commit(Tx::new()).is_err());
 }

@@ -1,4 +1,4 @@
-//! What is written in `docs/format.md` is what the structs are.
+//! `docs/format.md` agrees with the structs.
 
 use std::mem::offset_of;
 

@@ -1,4 +1,4 @@
-//! The space of nodes: what a transaction reserves, for how long, and what happens where there is none.
+//! The space of nodes: what a transaction reserves, for how long, and its refusal without space.
 
 use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ fn a_large_row(number: u32) -> Tx {
     tx
 }
 
-/// Has space for a number of nodes that are not made yet, and notes the largest number that was asked for.
+/// Has space for a number of nodes that are not made yet, and notes the largest number requested.
 #[derive(Default)]
 struct Space {
     nodes: AtomicU64,
@@ -54,7 +54,7 @@ fn a_transaction_that_splits_a_leaf_is_refused_where_there_is_no_space_for_a_nod
     store.commit(a_large_row(fits)).unwrap();
 }
 
-/// Notes how many nodes are reserved at the moment at which a transaction takes effect, before it has made a node.
+/// Notes how many nodes are reserved at the moment when a transaction takes effect, before it has made a node.
 struct Noted(Weak<crate::Store>, Mutex<Vec<u64>>);
 
 impl std::fmt::Debug for Noted {
@@ -70,7 +70,8 @@ impl crate::Reserved for Noted {
     }
 }
 
-/// A count must find a node as reserved or as made: data were promised the space of one that it did not find.
+/// A count must find a node as reserved or as existing. Otherwise data would be promised the space of a node that was
+/// not found.
 #[test]
 fn nodes_are_reserved_when_a_transaction_takes_effect() {
     let (store, _space) = with_space(50);
@@ -102,8 +103,8 @@ fn no_more_nodes_are_reserved_at_once_than_there_is_space_for() {
     assert_eq!(store.nodes_reserved(), 0);
 }
 
-/// One of the zones that are kept is in use, which is what they are kept for. As long as metadata has garbage
-/// enough, or needs none, trees grow all the same: otherwise nobody could make a name though there is room.
+/// A zone of the reserve is in use, which is the purpose of the reserve. While metadata has enough garbage, or needs
+/// none, trees grow anyway. Otherwise no name could be made although there is space.
 #[test]
 fn while_no_garbage_is_lacking_trees_grow_into_what_is_kept() {
     let device = formatted(Spec::tiny(), &options());
@@ -122,7 +123,7 @@ fn while_no_garbage_is_lacking_trees_grow_into_what_is_kept() {
     assert!(pool.free_or_outstanding() < store.zones_needed_to_grow(), "and a zone was missing all the time");
 }
 
-/// Each row behind the one that filled a leaf counted as another split of it: a clone of a few blocks was to make two
+/// Each row behind the one that filled a leaf counted as another split of it. A clone of a few blocks was to make two
 /// hundred nodes, and found no space for them.
 #[test]
 fn many_rows_in_one_leaf_split_it_a_few_times() {
@@ -131,7 +132,7 @@ fn many_rows_in_one_leaf_split_it_a_few_times() {
     let put = |tx: &mut Tx, number: u32| {
         tx.put(Group(0), Table(1), format!("key {number:04}").into_bytes(), vec![7; 30]);
     };
-    // Little room is left in the only leaf.
+    // The only leaf has little free space.
     let mut tx = Tx::new();
     (0..80).for_each(|number| put(&mut tx, 10 * number));
     store.commit(tx).unwrap();

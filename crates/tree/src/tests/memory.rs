@@ -1,4 +1,4 @@
-//! The store where the machine has no more memory for pages.
+//! The store when the machine has no more memory for pages.
 
 use rt::sync::RwLock;
 
@@ -6,7 +6,7 @@ use super::ahead::{ENTRIES, key, with_a_long_journal};
 use super::*;
 use crate::StoreError;
 
-/// Makes changes while requests for memory are refused as was said before: what was refused has changed nothing. How many
+/// Makes changes while requests for memory are refused. A refused transaction has changed nothing. Returns how many
 /// were refused.
 fn work(store: &Store, model: &mut Contents, seed: u64, transactions: u32) -> u32 {
     let mut rng = fastrand::Rng::with_seed(seed);
@@ -29,7 +29,7 @@ fn work(store: &Store, model: &mut Contents, seed: u64, transactions: u32) -> u3
     refused
 }
 
-/// Where the machine had no memory for one more node the process ended, with all that was mounted and not yet synced.
+/// If the machine had no memory for one more node, the process ended, and all changes that were not synced were lost.
 #[test]
 fn a_cache_that_cannot_grow_is_a_smaller_one() {
     let device = formatted(Spec::power_of_two(), &options());
@@ -38,7 +38,7 @@ fn a_cache_that_cannot_grow_is_a_smaller_one() {
     let mut model = Contents::new();
     work(&store, &mut model, 1, 300);
     rt::memory::refuse(1, u64::MAX);
-    assert_eq!(work(&store, &mut model, 2, 6000), 0, "what is dirty is written out, and dropped");
+    assert_eq!(work(&store, &mut model, 2, 6000), 0, "dirty nodes are written out and dropped");
     assert!(rt::memory::refused() > 1000, "{} requests were refused", rt::memory::refused());
     assert_eq!(contents(&store), model);
     store.checkpoint().unwrap();
@@ -48,8 +48,8 @@ fn a_cache_that_cannot_grow_is_a_smaller_one() {
     assert_eq!(contents(&store), model);
 }
 
-/// Each request for memory is refused, by itself or with all that follow it: nobody is told anything but that, what was
-/// refused has changed nothing, and the store goes on when there is memory again.
+/// A request for memory is refused, alone or with all that follow it. Callers get only errors for lack of memory. A
+/// refused transaction has changed nothing, and the store continues when there is memory again.
 #[test]
 fn no_memory_is_refused_and_does_no_harm() {
     let device = formatted(Spec::tiny(), &options());
@@ -78,11 +78,11 @@ fn no_memory_is_refused_and_does_no_harm() {
             }
             nth += 3;
         }
-        assert!(nth > 30 && (refused > 0 || times == 1), "{nth} requests, {refused} were told");
+        assert!(nth > 30 && (refused > 0 || times == 1), "{nth} requests, {refused} refused");
     }
 }
 
-/// Takes all pages that anybody can be given; the machine has no more.
+/// Takes all available pages, so the machine has no more.
 fn nothing_is_left(store: &Store) -> Vec<zone::PageBuffer> {
     rt::memory::refuse(1, u64::MAX);
     let core = &store.core;
@@ -90,13 +90,13 @@ fn nothing_is_left(store: &Store) -> Vec<zone::PageBuffer> {
     std::iter::from_fn(|| core.pages.try_take().ok()).collect()
 }
 
-/// Several leaves are read together for who goes through the tree in its order. Those behind took what memory there was,
-/// so that there was none for the changes of the one he had come to.
+/// Several leaves are read together for a walk in the order of the tree. The leaves behind took the available memory,
+/// so that none remained for the delta record of the leaf that the walk had reached.
 #[test]
 fn who_reads_ahead_is_refused_nothing_that_he_could_have_alone() {
     let device = with_a_long_journal();
     rt::memory::make_scarce();
-    // The changes are written as changes.
+    // The changes are written as delta records.
     let (store, _) = open(&device).unwrap();
     store.checkpoint().unwrap();
     store.close().unwrap();
@@ -104,11 +104,11 @@ fn who_reads_ahead_is_refused_nothing_that_he_could_have_alone() {
     for free in [30, 12, 8, 6, 5, 4] {
         rt::memory::make_scarce();
         let (store, _) = open(&device).unwrap();
-        // As much memory as that takes at most.
+        // The most memory that a walk takes.
         contents(&store);
         let mut pages = nothing_is_left(&store);
         assert!(store.get(Group(0), Table(1), &key(0)).is_err(), "a tree has two levels");
-        // The way down, a leaf and its changes, and a chunk of the table; and some more.
+        // The path, a leaf and its delta record, a chunk of the MAT, and some more.
         drop(pages.drain(..free));
         let mut entries = 0;
         let walked = store.visit(Group(0), Table(1), &[], &[], |_, _| {
@@ -124,12 +124,12 @@ fn who_reads_ahead_is_refused_nothing_that_he_could_have_alone() {
     rt::memory::make_plenty();
 }
 
-/// What a replay reads ahead stays in memory until its records have been replayed, what they do not change as well. Only
-/// what it cannot do without keeps it from a mount: what is dirty, and for a moment what one transaction takes.
+/// Prefetched nodes of a replay stay in memory until its records have been replayed, even nodes that the records do
+/// not change. A mount fails only if memory lacks for the dirty nodes and for the temporary pages of one transaction.
 #[test]
 fn a_replay_lets_go_what_it_has_read_ahead() {
     let device = with_a_long_journal();
-    // How many pages are dirty, if there is memory for so many requests.
+    // The number of dirty pages after a mount, if this number of requests for memory succeed.
     let mount = |requests: u64| {
         rt::memory::refuse(requests + 1, u64::MAX);
         let opened = open_with(&device, &Config { read_only: true, ..config() });
@@ -153,8 +153,9 @@ fn a_replay_lets_go_what_it_has_read_ahead() {
     assert!(enough > 1500 && enough <= dirty + 12, "{enough} requests for {dirty} pages");
 }
 
-/// Where the machine had nothing left a checkpoint's pages were kept as chunks in memory; whoever held these while they
-/// were written again needed as many once more, and the process ended.
+/// When the machine had no memory left, the pages of a checkpoint stayed in memory as chunks. If a reader held them
+/// while a later checkpoint wrote these chunks again, that checkpoint needed as many pages once more, and the process
+/// ended.
 #[test]
 fn a_checkpoint_has_its_pages_each_time() {
     let device = formatted(Spec::new(4096, 128, 2048), &options());
@@ -174,7 +175,7 @@ fn a_checkpoint_has_its_pages_each_time() {
         store.core.saving.lock().move_mat_chunks.extend(0..chunks);
         store.core.checkpoint().unwrap();
     }
-    // Somebody looks where nodes lie, with chunks that are held in the way of one that is not.
+    // A reader looks up places of nodes, and the chunks that it holds leave no memory for another one.
     let per_chunk = store.core.mat.per_chunk();
     let ids: Vec<_> = (1..chunks).map(|number| crate::types::NodeId(number * per_chunk)).collect();
     drop(pages.drain(..8));
@@ -187,7 +188,7 @@ fn a_checkpoint_has_its_pages_each_time() {
     store.close().unwrap();
 }
 
-/// What somebody holds is no memory that could be had: forgotten, it would be read again, for which there is none.
+/// Dropping a chunk in use frees no memory. It would have to be read again, and there is no memory for that.
 #[test]
 fn a_chunk_that_somebody_holds_stays_for_all() {
     let device = formatted(Spec::tiny(), &options());
@@ -199,10 +200,10 @@ fn a_chunk_that_somebody_holds_stays_for_all() {
     let held = store.core.hold_chunks(&[root]);
     assert_eq!(held.len(), 1);
     let pages = nothing_is_left(&store);
-    assert!(store.core.find(root).is_ok(), "it is there");
+    assert!(store.core.find(root).is_ok(), "the chunk is in memory");
     drop((held, pages));
     let pages = nothing_is_left(&store);
-    assert!(matches!(store.core.find(root), Err(StoreError::NoMemory(_))), "nobody holds it any more");
+    assert!(matches!(store.core.find(root), Err(StoreError::NoMemory(_))), "the chunk is no longer in use");
     drop(pages);
     rt::memory::make_plenty();
 }

@@ -1,5 +1,6 @@
-//! A log zone that cannot be read any more, beside an older one that can: what was acknowledged stood in the newer one,
-//! and the mount went on from the older as if nothing had. And one that nobody had come to, which takes nothing along.
+//! A log zone that can no longer be read, beside an older one that can. The acknowledged records were in the newer
+//! one, and the mount continued from the older one as if they did not exist. Also a log zone that the log had not
+//! reached, whose failure loses nothing.
 
 use emulated::{CommandKind, Effect, Fault};
 use zone::{Role, ZoneId, ZoneState};
@@ -18,13 +19,13 @@ fn put(store: &Store, model: &mut Contents, number: u32) {
     store.sync(store.last_lsn()).unwrap();
 }
 
-/// The zones of the log that hold something, with their pointers.
+/// The log zones in use, with their states and pointers.
 fn in_use(device: &Emulated) -> Vec<(ZoneId, zone::ZoneInfo)> {
     let zones = (0..3).map(|zone| (ZoneId(zone), device.report_zone(ZoneId(zone)).unwrap()));
     zones.filter(|(_, info)| info.state != ZoneState::Empty).collect()
 }
 
-/// Opened for writing the volume is refused, and unchanged; for reading it shows something.
+/// A mount for writing is refused and leaves the volume unchanged. A mount for reading opens it.
 fn is_refused(device: &Arc<Emulated>) {
     let digest = device.digest();
     let error = open(device).map(|_| ()).unwrap_err();
@@ -35,7 +36,7 @@ fn is_refused(device: &Arc<Emulated>) {
     goes_on_without_what_is_lost(device, contents(&store));
 }
 
-/// Who accepts the loss has what can be read, in this mount and the next, and goes on writing.
+/// A mount that accepts the loss has all that can be read, in this mount and the next, and writes go on.
 fn goes_on_without_what_is_lost(device: &Arc<Emulated>, mut left: Contents) {
     device.record();
     let (store, recovery) = open_with(device, &Config { accept_loss: true, ..config() }).unwrap();
@@ -48,8 +49,8 @@ fn goes_on_without_what_is_lost(device: &Arc<Emulated>, mut left: Contents) {
     assert_eq!(contents(&store), left);
 }
 
-/// Devices as they are at each command while the log is on its way from one zone to another, with the zone that it is on
-/// its way to, and what had been made durable at least.
+/// The state of the device at each command while the log moves from one zone to another, with the zone to which it
+/// moves.
 fn amid_switches() -> Vec<(Arc<Emulated>, ZoneId)> {
     let device = formatted(Spec::tiny(), &options());
     let (store, _) = open(&device).unwrap();
@@ -72,7 +73,7 @@ fn amid_switches() -> Vec<(Arc<Emulated>, ZoneId)> {
     both.collect()
 }
 
-/// The zone that the log was about to go to died before anything said that it had gone: such a volume was refused.
+/// The next log zone failed before any record showed that the log had moved there. Such a volume was refused.
 #[test]
 fn a_log_that_has_moved_to_a_zone_that_is_gone_is_not_taken_for_the_older_one() {
     let images = amid_switches();
@@ -92,7 +93,7 @@ fn a_log_that_has_moved_to_a_zone_that_is_gone_is_not_taken_for_the_older_one() 
     assert!(refused > 1, "{refused} moments");
 }
 
-/// Whether the newest batch that can be read says that the log continues elsewhere.
+/// Whether the newest readable batch shows that the log continues elsewhere.
 fn is_marked(device: &Emulated) -> bool {
     let batches = in_use(device).into_iter().filter_map(|(zone, info)| {
         let (identity, _) = crate::read_header(device, zone).ok()?.ok()?;
@@ -122,7 +123,7 @@ fn a_zone_of_the_log_that_died_empty_takes_nothing_along() {
     }
 }
 
-/// A zone of the log that died long ago is not one to which the log was going when power was lost.
+/// A log zone that failed long ago is not the one to which the log was moving when power was lost.
 #[test]
 fn a_zone_of_the_log_that_is_long_dead_refuses_no_crash_in_a_switch() {
     let device = formatted(Spec::tiny(), &options());
@@ -151,14 +152,15 @@ fn a_zone_of_the_log_that_is_long_dead_refuses_no_crash_in_a_switch() {
     }
 }
 
-/// A log whose zone has failed in this way, and the zone in which it continued, with so many synced transactions.
+/// A log whose zone has failed with this effect, and the zone in which it continued, with this number of synced
+/// transactions.
 fn after_a_failure(effect: Effect, transactions: u32) -> (Arc<Emulated>, ZoneId) {
     let device = formatted(Spec::power_of_two(), &options());
     let newer = fail_over(&device, effect, transactions);
     (device, newer)
 }
 
-/// The same of a zone that turned read-only when there was no third one: nothing says that the log went on.
+/// The same for a zone that turned read-only when there was no third one: no mark shows that the log continued.
 fn without_a_witness(spec: Spec, transactions: u32) -> (Arc<Emulated>, ZoneId) {
     let device = formatted(spec, &options());
     let [(used, _)] = in_use(&device)[..] else { panic!("{:?}", in_use(&device)) };
@@ -180,8 +182,8 @@ fn fail_over(device: &Arc<Emulated>, effect: Effect, transactions: u32) -> ZoneI
     log_in_use(device)
 }
 
-/// The device refused to read the last batch, and it was passed over like one that a crash has torn: a crash leaves no
-/// block that is refused.
+/// The device refused to read the last batch, and it was skipped like a batch that a crash has torn. But a crash
+/// leaves no block that the device refuses to read.
 #[test]
 fn a_last_batch_that_the_device_refuses_to_read_is_missed() {
     for is_full in [false, true] {
@@ -200,8 +202,8 @@ fn a_last_batch_that_the_device_refuses_to_read_is_missed() {
     }
 }
 
-/// What a move of the log costs: a checkpoint with a planned one flushes once more than others, and a sync whose zone fails
-/// flushes twice.
+/// The cost of a switch of the log. A planned switch adds one flush to its checkpoint. A sync whose zone fails takes
+/// two flushes.
 #[test]
 fn a_move_of_the_log_flushes_once() {
     let device = formatted(Spec::tiny(), &options());
@@ -230,7 +232,8 @@ fn a_move_of_the_log_flushes_once() {
         let before = device.counters();
         put(&store, &mut Contents::new(), 1);
         let spent = |kind| device.counters().of(kind) - before.of(kind);
-        // What failed, the next zone's header and what failed again, the mark, and what failed of it with the witness's header.
+        // The failed append; the header of the next zone and the repeated append; the mark; and, if the mark fails,
+        // the mark again with the header of the witness.
         assert_eq!(
             (spent(CommandKind::Flush), spent(CommandKind::Append)),
             (2, appends),
@@ -239,8 +242,8 @@ fn a_move_of_the_log_flushes_once() {
     }
 }
 
-/// A header that was wrong was taken for what a crash had left, until a later batch said that the one before it was
-/// durable: what had been acknowledged was gone.
+/// A header that was wrong was taken for the result of a crash, until a later batch stated that the one before it was
+/// durable: acknowledged records were lost.
 #[test]
 fn what_stands_behind_a_header_that_cannot_be_read_is_missed() {
     for effect in [Effect::Error, Effect::Torn(1), Effect::TurnReadOnly(0)] {
@@ -261,8 +264,8 @@ fn what_stands_behind_a_header_that_cannot_be_read_is_missed() {
     is_refused(&device);
 }
 
-/// The header of the zone to which the log had moved could be read, and nothing behind it: the zone was taken for one
-/// in which nothing had been written yet, and what had been acknowledged there was gone.
+/// The log had moved to a zone whose header could be read, but nothing behind it. The zone was taken for one without
+/// batches, and the records acknowledged there were lost.
 #[test]
 fn a_log_that_has_moved_to_a_zone_that_shows_its_header_alone_is_not_taken_for_the_older_one() {
     for effect in [Effect::Error, Effect::TurnReadOnly(0)] {
@@ -273,8 +276,8 @@ fn a_log_that_has_moved_to_a_zone_that_shows_its_header_alone_is_not_taken_for_t
     }
 }
 
-/// The zone behind whose header there was something to be missed went offline while that was looked for: it counted as
-/// a zone in which there was nothing, and the mount went on from the older one.
+/// A zone had batches behind its unreadable header, and went offline while they were read. It counted as a zone
+/// without batches, and the mount continued from the older one.
 #[test]
 fn a_zone_that_goes_offline_while_it_is_searched_ends_the_mount() {
     for nth in 1.. {
@@ -292,7 +295,8 @@ fn a_zone_that_goes_offline_while_it_is_searched_ends_the_mount() {
     }
 }
 
-/// Each block was read twice, one by one, however many had failed: where each takes seconds, for hours.
+/// Each block was read twice and separately, after any number of failures. If each read takes seconds, this takes
+/// hours.
 #[test]
 fn a_zone_that_cannot_be_read_at_all_is_soon_given_up() {
     let (device, newer) = without_a_witness(Spec::new(4096, 32, 1024), 400);

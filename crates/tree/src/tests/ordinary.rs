@@ -1,4 +1,4 @@
-//! The store without crashes: what was put is there, in order, over mounts.
+//! The store without crashes: all entries are there, in order, over mounts.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
@@ -49,7 +49,7 @@ fn a_history_is_the_same_in_a_map_over_many_mounts() {
     }
 }
 
-/// A leaf that a transaction empties must not send the rest of it to nodes that are not in memory.
+/// A leaf that a transaction empties must not lead its further writes to nodes that are not in memory.
 #[test]
 fn a_leaf_is_emptied_and_written_to_in_one_transaction() {
     let device = formatted(Spec::power_of_two(), &options());
@@ -63,7 +63,7 @@ fn a_leaf_is_emptied_and_written_to_in_one_transaction() {
     }
     drop(store);
     for first in 1000..1030 {
-        // Nothing is in memory yet but what the mount needed.
+        // Memory has only what the mount needed.
         let (store, _) = open(&device).unwrap();
         let mut tx = Tx::new();
         (first..first + 60).for_each(|number| tx.delete(Group(0), Table(1), key(number)));
@@ -151,14 +151,14 @@ fn what_is_deleted_leaves_nothing_behind() {
         store.checkpoint().unwrap();
         while store.step().unwrap() == crate::Step::Worked {}
     }
-    // Three are the log's, one is open, and dead nodes in up to two more are not worth cleaning.
+    // Three zones are the log's and one is open. GC of dead nodes in up to two more is not worth its cost.
     let free = store.pool().free();
     assert!(free >= store.pool().count() - 3 - 3, "{free} zones are free again");
 }
 
-/// Entries written over at random leave every metadata zone a little dead. Zones were cleaned as soon as a third
-/// of them was: where three quarters of the volume lay free, nearly as many nodes were moved as were written, and
-/// a directory of a million names was made at half the rate.
+/// Random overwrites leave a few dead blocks in every metadata zone. GC collected a zone as soon as a third of it was
+/// dead. Although three quarters of the volume were free, it moved nearly as many nodes as were written, and a
+/// directory of a million names was made at half the rate.
 #[test]
 fn while_free_zones_abound_few_nodes_are_moved() {
     let device = formatted(Spec::new(4096, 400, 64), &options());
@@ -208,12 +208,12 @@ fn a_full_store_says_so_and_still_deletes() {
     }
     assert_eq!(contents(&store), Contents::new());
     let mut tx = Tx::new();
-    tx.put(Group(0), Table(1), *b"again", *b"there is room");
+    tx.put(Group(0), Table(1), *b"again", *b"there is space");
     store.commit(tx).unwrap();
 }
 
-/// Ids that were free before the mount are found in the table's chunks. Were none given out again, the table
-/// would grow with all nodes that there have ever been, and every checkpoint of much would write more of it.
+/// Ids that were free before the mount are found in the chunks of the MAT. If none were used again, the MAT would grow
+/// with all nodes that ever existed, and every large checkpoint would write more of it.
 #[test]
 fn ids_that_nobody_uses_are_given_out_again_after_a_mount() {
     let device = formatted(Spec::power_of_two(), &options());
@@ -238,12 +238,12 @@ fn ids_that_nobody_uses_are_given_out_again_after_a_mount() {
     let (store, _) = open(&device).unwrap();
     while store.step().unwrap() == crate::Step::Worked {}
     fill(&store);
-    assert!(next > 50, "{next} ids are many nodes");
-    assert_eq!(store.core.mat.next_node(), next, "all of them have ids that were there");
+    assert!(next > 50, "{next} ids belong to many nodes");
+    assert_eq!(store.core.mat.next_node(), next, "all of them have ids that were used before");
 }
 
-/// Of a full store each entry was deleted with as much cleaning as there was to do, and a checkpoint for each zone:
-/// of 64 zones of 1 MiB 8 MB were written for one entry, and more of larger ones.
+/// On a full store, each deletion ran as much GC as possible, with a checkpoint for each zone. On 64 zones of 1 MiB, 8
+/// MB were written for one entry, and more for larger zones.
 #[test]
 fn deleting_from_a_full_store_writes_in_proportion() {
     let device = formatted(Spec::new(4096, 64, 256), &options());
@@ -271,8 +271,8 @@ fn deleting_from_a_full_store_writes_in_proportion() {
     assert!(numbers.len() > 30_000 && each < 64 << 10, "{each} bytes for each of {} entries", numbers.len());
 }
 
-/// Zones that were cleaned come free with the next checkpoint. Who needed one in between found nothing left to
-/// clean, and was told that there is no space.
+/// The next checkpoint frees the zones that GC has emptied. A transaction that needed a zone before that found no
+/// further victim and got an error for lack of space.
 #[test]
 fn what_has_been_cleaned_comes_free_before_anybody_is_refused() {
     let device = formatted(Spec::tiny(), &options());
@@ -285,8 +285,8 @@ fn what_has_been_cleaned_comes_free_before_anybody_is_refused() {
     store.checkpoint().unwrap();
     let core = &store.core;
     let mut saving = core.saving.lock();
-    assert!(core.clean(&mut saving, crate::reclaim::Need::Should).unwrap(), "there was something to clean");
-    // The others hold what cannot be moved.
+    assert!(core.clean(&mut saving, crate::reclaim::Need::Should).unwrap(), "there was a victim");
+    // The other zones hold pages that cannot be moved.
     let others = core.pool.closed_metadata();
     saving.cleaned_once.extend(others.into_iter().map(|other| (other.zone, other.life)));
     drop(saving);
@@ -295,11 +295,11 @@ fn what_has_been_cleaned_comes_free_before_anybody_is_refused() {
     }
     let short = core.pool.free();
     core.space_for_metadata(crate::types::Draw::Free, true).unwrap();
-    assert!(core.pool.free() > short, "what had been cleaned is free");
+    assert!(core.pool.free() > short, "the emptied zones are free");
 }
 
-/// The table of zones has a page for those that nobody has used yet, which is where `mkfs` has written it. When its zone is
-/// cleaned it is written anew, and not another: else that zone would not come free in this mount.
+/// The zone table has a page for zones that were never used, which `mkfs` has written. GC of its zone must rewrite
+/// this page, and not another one. Otherwise the zone would not be freed in this mount.
 #[test]
 fn a_part_of_the_zone_table_that_does_not_change_is_moved() {
     let device = formatted(Spec::new(4096, 300, 64), &options());
@@ -312,15 +312,15 @@ fn a_part_of_the_zone_table_that_does_not_change_is_moved() {
         store.checkpoint().unwrap();
         core.pool.closed_metadata().iter().any(|closed| closed.zone == zone)
     });
-    assert!(is_closed && place().zone() == zone, "it is in a zone that takes no more");
+    assert!(is_closed && place().zone() == zone, "it is in a closed zone");
     assert!(core.clean(&mut core.saving.lock(), crate::reclaim::Need::Must).unwrap());
     store.checkpoint().unwrap();
     assert_ne!(place().zone(), zone);
     assert!(matches!(core.pool.usage(zone), pool::Usage::Free { .. }), "{:?}", core.pool.usage(zone));
 }
 
-/// A store in which an epoch may write a 64th of the pages while zones are free, and much less otherwise, with more leaves
-/// than either; returns what changes an entry at random.
+/// A store whose epochs write up to a 64th of its pages while zones are free, and much less otherwise. It has more
+/// leaves than either bound. Also returns a function that changes random entries.
 fn store_with_long_epochs(cache_bytes: u64) -> (Store, impl FnMut(&Store)) {
     store_on_its_device((256, 512), 50_000, cache_bytes).1
 }
@@ -332,7 +332,7 @@ fn store_on_its_device(
 ) -> (Arc<Emulated>, (Store, impl FnMut(&Store))) {
     let device = formatted(Spec::new(4096, zones, zone_blocks).limits(zones, zones), &options());
     let (store, _) = open_with(&device, &Config { cache_bytes, ..config() }).unwrap();
-    // Few records, so that no checkpoint is due because the log is full.
+    // Few records, so that no checkpoint becomes due because the log is full.
     let put = |store: &Store, numbers: &mut dyn Iterator<Item = u32>| {
         let mut tx = Tx::new();
         for number in numbers.take(CHANGES) {
@@ -351,8 +351,7 @@ fn store_on_its_device(
 /// How many entries a transaction changes.
 const CHANGES: usize = 20;
 
-/// Each change at random dirties another leaf. Epochs of 1,024 nodes wrote nearly as many leaves as there were
-/// changes.
+/// Each random change dirties another leaf. Epochs of 1,024 nodes wrote nearly one leaf for each change.
 #[test]
 fn while_zones_are_free_a_large_cache_makes_epochs_longer() {
     let written = [8 << 20, 64 << 20].map(|cache_bytes| {
@@ -365,7 +364,7 @@ fn while_zones_are_free_a_large_cache_makes_epochs_longer() {
     assert!(written[1] < written[0] * 4 / 5, "{written:?}: a long epoch saves nothing");
 }
 
-/// What a long epoch has dirtied must be written before data takes the zones that it needs.
+/// The dirty nodes of a long epoch must be written before data takes the zones that they need.
 #[test]
 fn a_long_epoch_ends_when_zones_become_few() {
     let (store, mut change) = store_with_long_epochs(64 << 20);
@@ -388,7 +387,7 @@ fn a_long_epoch_ends_when_zones_become_few() {
     store.close().unwrap();
 }
 
-/// A user that takes all zones that it may for data while a checkpoint is being taken, after its cut.
+/// A client that takes all zones that it may for data while a checkpoint is taken, after its cut.
 struct Greedy {
     store: std::sync::Weak<Store>,
     asked: std::sync::atomic::AtomicU32,
@@ -406,15 +405,16 @@ impl Client for Greedy {
     }
 }
 
-/// From the cut on nothing was dirty any more, and data took zones down to the reserve, which is less than a long
-/// epoch writes: the checkpoint found none.
+/// After the cut no node was dirty any more, and data took zones down to the reserve. A long epoch writes more than
+/// the reserve, so the checkpoint found no zone.
 #[test]
 fn what_a_long_epoch_has_cut_keeps_its_zones() {
     const ENTRIES: u32 = 100_000;
     let (_device, (store, _)) = store_on_its_device((256, 1024), ENTRIES, 64 << 20);
     let store = Arc::new(store);
     let dirty = || store.core.dirty_pages();
-    // Each entry in another leaf, which is written whole then, and few records, so that the log has room for all of them.
+    // Each entry is in another leaf, which is then written whole. There are few records, so that the log has space for
+    // all of them.
     let mut numbers = (0..ENTRIES).step_by(25);
     let is_long = (0..ENTRIES / 25 / 100).any(|_| {
         let mut tx = Tx::new();
@@ -430,10 +430,11 @@ fn what_a_long_epoch_has_cut_keeps_its_zones() {
     let needed = dirty() as u32 / 1023;
     store.checkpoint().unwrap();
     let left = greedy.left.load(std::sync::atomic::Ordering::Relaxed);
-    assert!((needed..needed + 20).contains(&left), "{left} zones were left, and {needed} could be needed");
+    assert!((needed..needed + 20).contains(&left), "{left} zones remained, and {needed} could be needed");
 }
 
-/// Beside what a long epoch writes the zones must stay that are kept for two others: those may have no free one but these.
+/// Beside the zones for a long epoch, the reserve for two further epochs must remain. These may find no other free
+/// zone.
 #[test]
 fn a_long_epoch_leaves_the_reserve_to_those_after_it() {
     let (device, (store, _)) = store_on_its_device((256, 256), 50_000, 64 << 20);
@@ -453,14 +454,14 @@ fn a_long_epoch_leaves_the_reserve_to_those_after_it() {
     let (checkpoints, free) = (store.stats().checkpoints, store.pool().free());
     store.checkpoint().unwrap();
     let left = greedy.left.load(std::sync::atomic::Ordering::Relaxed);
-    assert!(store.stats().checkpoints == checkpoints + 1 && left < free, "data took all that it may");
+    assert!(store.stats().checkpoints == checkpoints + 1 && left < free, "data took all zones that it may");
     let room = store.pool().free() * 255 + core.pool.open_headroom();
     let kept = core.limits.kept_for_metadata(device.geometry(), core.page_size()).blocks;
     println!("{left} zones were left of {free}, and then {}, {room} of {kept} blocks", store.pool().free());
-    assert!(u64::from(room) >= kept, "{room} blocks are left of {kept} that are kept");
+    assert!(u64::from(room) >= kept, "{room} blocks remain of {kept} reserved ones");
 }
 
-/// What is dirty in a long epoch is in no node on the device, and the next mount may have a small cache.
+/// The device has no version of the dirty nodes of a long epoch, and the next mount may have a small cache.
 #[test]
 fn a_long_epoch_that_loses_the_power_is_replayed_with_a_small_cache() {
     let (device, (store, mut change)) = store_on_its_device((256, 512), 50_000, 64 << 20);
@@ -478,10 +479,10 @@ fn a_long_epoch_that_loses_the_power_is_replayed_with_a_small_cache() {
     drop(store);
     let (store, recovery) = open_with(&image, &config()).unwrap();
     assert!(!recovery.clean && dirty(&store) > bound, "{} pages are dirty: {recovery:?}", dirty(&store));
-    assert!(store.pool().is_announced(), "who finds no zone is to wait for the checkpoint that is due");
+    assert!(store.pool().is_announced(), "a writer without a zone waits for the due checkpoint");
     assert_eq!(contents(&store), before);
     change(&store);
-    assert!(!store.pool().is_announced(), "it is over");
+    assert!(!store.pool().is_announced(), "the checkpoint has ended");
     assert!(dirty(&store) <= bound, "{} pages are dirty", dirty(&store));
     store.close().unwrap();
 }
@@ -492,8 +493,9 @@ fn put_one(number: u64, value: usize) -> Tx {
     tx
 }
 
-/// A zone of the log that came back full has no pointer to begin from, and all of it must be read: once, with what is no
-/// part of a batch once more. It was read four times, and was in memory as a whole, whatever the checkpoint had replaced.
+/// A log zone that came back full has no pointer, and all of it must be read: once, and once more the blocks that
+/// belong to no batch. It was read four times, and was in memory as a whole, even the parts that the checkpoint had
+/// replaced.
 #[test]
 fn a_full_zone_of_the_log_is_read_once_and_kept_as_far_as_it_is_needed() {
     const ZONE_BYTES: u64 = 1024 * 4096;
@@ -526,11 +528,9 @@ fn a_full_zone_of_the_log_is_read_once_and_kept_as_far_as_it_is_needed() {
     assert!(all.len() > 500 && (5..50).contains(&kept), "{kept} of {} batches", all.len());
 }
 
-/// Each record was promised two blocks until somebody asked for it to be durable: after some thousand small ones the
-/// log was full of promises, and whoever came next took a checkpoint.
-/// A checkpoint says where in its log zone replay begins. Without that a mount would still find everything, and read
-/// all that the zone has ever taken: what is to be done after a crash would no longer follow from what had happened
-/// since the checkpoint.
+/// A checkpoint states where in its log zone replay begins. Without that, a mount would still find everything, but it
+/// would read all batches of the zone. The work after a crash would no longer depend only on the changes since the
+/// checkpoint.
 #[test]
 fn a_mount_reads_of_the_log_what_came_after_the_checkpoint() {
     let device = formatted(Spec::new(4096, 32, 1024), &options());
@@ -550,6 +550,8 @@ fn a_mount_reads_of_the_log_what_came_after_the_checkpoint() {
     assert!(many <= few + few / 4, "{many} bytes are read after many checkpoints, and {few} after a few");
 }
 
+/// Each record reserved two blocks until a sync. After some thousand small records the log was full of reservations,
+/// and the next transaction took a checkpoint.
 #[test]
 fn small_records_take_no_more_of_the_log_than_they_have() {
     let device = formatted(Spec::new(4096, 16, 256), &options());
@@ -566,7 +568,7 @@ fn small_records_take_no_more_of_the_log_than_they_have() {
     assert_eq!(contents(&store).len(), 7);
 }
 
-/// What nobody waits for stayed in memory, as much as a zone of the log takes.
+/// Batches that no thread waited for stayed in memory, up to the size of a log zone.
 #[test]
 fn what_has_gathered_is_appended_in_the_background() {
     let device = formatted(Spec::new(4096, 16, 2048), &options());
@@ -576,17 +578,17 @@ fn what_has_gathered_is_appended_in_the_background() {
     while !store.is_pressed() {
         store.commit(put_one(number, 1000)).unwrap();
         number += 1;
-        assert!(number < 2000, "two mebibytes have gathered");
+        assert!(number < 2000, "two mebibytes are not appended");
     }
-    assert_eq!(store.stats().log_batches, before.log_batches, "nobody has waited for any");
+    assert_eq!(store.stats().log_batches, before.log_batches, "no thread has waited for a batch");
     store.step().unwrap();
     let after = store.stats();
     assert!(after.log_batches >= before.log_batches + 4 && !store.is_pressed());
     assert_eq!(after.checkpoints, before.checkpoints);
 }
 
-/// With a cache of a few hundred pages every thirty leaves that changed took a checkpoint, which writes nearly all of
-/// the MAT where they change at random: most of what such a volume wrote.
+/// With a cache of a few hundred pages, a checkpoint was taken for every thirty changed leaves. After random changes
+/// it writes nearly all of the MAT: most of what such a volume wrote.
 #[test]
 fn where_the_cache_is_small_an_epoch_is_longer_than_what_may_be_dirty() {
     let device = formatted(Spec::new(4096, 32, 1024), &options());
@@ -615,14 +617,14 @@ fn where_the_cache_is_small_an_epoch_is_longer_than_what_may_be_dirty() {
     for _ in 0..100 {
         store.step().unwrap();
     }
-    assert!(!store.core.epoch_holds_much(), "nobody leaves a long replay behind");
+    assert!(!store.core.epoch_holds_much(), "an idle store has no long replay");
     store.close().unwrap();
     drop(store);
     let (store, _) = open(&device).unwrap();
     assert_eq!(contents(&store), model);
 }
 
-/// A mount would have to replay all of it, whatever little it changed.
+/// A mount would have to replay the whole journal, although it has changed few nodes.
 #[test]
 fn a_long_journal_ends_an_epoch_in_which_little_has_changed() {
     let device = formatted(Spec::new(4096, 32, 1024), &options());
@@ -641,7 +643,7 @@ fn a_long_journal_ends_an_epoch_in_which_little_has_changed() {
     assert!(store.core.epoch_is_long());
 }
 
-/// Room for a checkpoint is counted in blocks, of which a page has several.
+/// The headroom for a checkpoint is counted in blocks, and a page has several.
 #[test]
 fn nodes_take_as_many_blocks_as_their_pages() {
     let device = formatted(Spec::power_of_two(), &FormatOptions { page_size: 16 << 10, ..options() });
@@ -653,8 +655,7 @@ fn nodes_take_as_many_blocks_as_their_pages() {
     assert_eq!(store.core.taken_by_nodes(least + 7), (least as u64 + 7) * blocks);
 }
 
-/// With somebody who reads in the background, one that goes through a tree waits for a read only where it begins
-/// and where it comes to another parent.
+/// With a background reader, a walk through a tree waits for a read only at its beginning and at each new parent.
 #[test]
 fn what_a_walk_needs_next_is_read_before_it_comes_there() {
     let device = formatted(Spec::new(4096, 64, 256), &options());
@@ -680,9 +681,9 @@ fn what_a_walk_needs_next_is_read_before_it_comes_there() {
             assert_eq!(store.get(Group(0), Table(1), key).unwrap(), Some(vec![1; 100]));
             waits += usize::from(store.stats().nodes_read > before);
             if asked.swap(false, Ordering::Relaxed) {
-                assert!(store.read_ahead(), "there is what was asked for");
+                assert!(store.read_ahead(), "there is a request");
             }
-            assert!(!store.read_ahead(), "no more than was asked for");
+            assert!(!store.read_ahead(), "there is no further request");
         }
         (waits, store.stats().nodes_read)
     };
@@ -691,12 +692,13 @@ fn what_a_walk_needs_next_is_read_before_it_comes_there() {
     assert!(read_ahead <= read + 16, "{read_ahead} nodes read, {read} without reading ahead");
 }
 
-/// A user that holds a checkpoint up, before its cut until somebody comes near the bound, and after it until he is done.
+/// A client that delays a checkpoint. Before the cut it waits until the other thread approaches the bound, and after
+/// the cut until that thread has finished.
 struct Holding {
     asked: AtomicU32,
     near: Mutex<mpsc::Receiver<()>>,
     done: Mutex<mpsc::Receiver<()>>,
-    /// Whether somebody was done while the checkpoint was being written.
+    /// Whether the other thread finished while the checkpoint was being written.
     in_time: AtomicBool,
 }
 
@@ -706,7 +708,7 @@ impl Client for Holding {
             receiver.lock().recv_timeout(Duration::from_secs(60)).is_ok()
         };
         match self.asked.fetch_add(1, Ordering::SeqCst) {
-            0 => assert!(wait(&self.near), "nobody came near the bound"),
+            0 => assert!(wait(&self.near), "no thread approached the bound"),
             1 => self.in_time.store(wait(&self.done), Ordering::SeqCst),
             _ => {}
         }
@@ -741,14 +743,14 @@ fn who_meets_the_bound_waits_for_the_cut_only() {
         change(&store);
     }
     near.send(()).unwrap();
-    // There is no room for these before the cut, and there is after it.
+    // The bound has no space for these changes before the cut, and has it after the cut.
     (0..2).for_each(|_| change(&store));
     done.send(()).unwrap();
     background.join().unwrap().unwrap();
     assert!(holding.in_time.load(Ordering::SeqCst), "it waited for the whole checkpoint");
 }
 
-/// `polder stats` shows it, and how far is read ahead goes by it.
+/// `polder stats` prints this number, and readahead depends on it.
 #[test]
 fn the_store_says_how_many_pages_its_cache_may_hold() {
     let device = formatted(Spec::tiny(), &options());
@@ -761,8 +763,8 @@ fn the_store_says_how_many_pages_its_cache_may_hold() {
     assert!((small * 7 / 2..=small * 5).contains(&large), "{large} pages in four");
 }
 
-/// A batch that is not flushed yet says already that an earlier transaction is durable: to make that known takes a flush,
-/// and no further batch.
+/// A batch that is not flushed yet states already that an earlier transaction is durable. To make that known takes a
+/// flush, and no further batch.
 #[test]
 fn what_the_log_says_already_is_not_said_again() {
     let device = formatted(Spec::tiny(), &options());
@@ -782,8 +784,8 @@ fn what_the_log_says_already_is_not_said_again() {
     assert!(store.core.log.known_durable() >= first);
 }
 
-/// Each page of the table of zones was read by itself at a mount, however they lay: on a disk with an arm, 100,000 zones
-/// cost a second and a half.
+/// Each page of the zone table was read separately at a mount, even if they were consecutive. On a disk with an arm,
+/// 100,000 zones took a second and a half.
 #[test]
 fn the_table_of_zones_is_read_in_few_pieces() {
     let reads = |zones| {

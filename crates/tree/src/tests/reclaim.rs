@@ -1,14 +1,14 @@
-//! Zones of data that are reset by several at once.
+//! Data zones that several threads reset.
 
 use rt::sync::Mutex;
 use zone::{Blocks, Cause, Command, Geometry, Output, Role, ZoneId, ZoneInfo};
 
 use super::*;
 
-/// What somebody else does meanwhile.
+/// The actions of another thread.
 type Meanwhile = Box<dyn FnOnce() + Send>;
 
-/// A device that lets somebody else go on before the next reset, or before the next append to a zone.
+/// A device that runs another thread's actions before the next reset, or before the next append to a zone.
 struct Interrupted {
     device: Arc<Emulated>,
     amid: Mutex<Option<Meanwhile>>,
@@ -60,9 +60,9 @@ impl Device for Interrupted {
     }
 }
 
-const KEY: &[u8] = b"what it holds";
+const KEY: &[u8] = b"its contents";
 
-/// Opens a zone, puts a block into it, and a row that says where; the zone is closed.
+/// Opens a zone, writes a block to it, and a row with its address. The zone is closed then.
 fn fill_one(store: &Store) -> ZoneId {
     let lease = store.open_zone(Role::Data).unwrap().unwrap();
     let zone = lease.zone();
@@ -77,7 +77,7 @@ fn fill_one(store: &Store) -> ZoneId {
     zone
 }
 
-/// Nothing lives in the zone any more.
+/// Makes all blocks of the zone dead.
 fn empty(store: &Store, zone: ZoneId) {
     let mut tx = Tx::new();
     tx.delete(Group(0), Table(1), KEY.to_vec());
@@ -85,10 +85,10 @@ fn empty(store: &Store, zone: ZoneId) {
     store.commit(tx).unwrap();
 }
 
-/// One looked which zones were dead, and was held up at the reset of the first. Meanwhile another reset the second; it
-/// was written again, what it held was made durable, and was written over by a transaction that was not yet durable.
-/// Then the first went on, found the second as dead as before, and reset it: a loss of power took what had been
-/// acknowledged. What is reset is now the death that was looked at, and no later one.
+/// A thread listed the dead zones, and was delayed at the reset of the first one. Meanwhile another thread reset the
+/// second. It was written again, its contents became durable, and a transaction that was not yet durable replaced
+/// them. Then the first thread found the second zone dead as before, and reset it: a loss of power took acknowledged
+/// changes. Now a thread resets a zone only if it has not lived since the thread listed it.
 #[test]
 fn a_zone_that_lived_again_meanwhile_is_not_reset() {
     let emulated = formatted(Spec::tiny(), &options());
@@ -106,7 +106,7 @@ fn a_zone_that_lived_again_meanwhile_is_not_reset() {
     let again = Arc::clone(&refilled);
     *device.amid.lock() = Some(Box::new(move || {
         assert_eq!(other.reclaim(false).unwrap(), 1, "one of the two");
-        // Those that have been free for longer come first, and again behind it.
+        // Zones that have been free for longer are taken first.
         let zone = loop {
             let zone = fill_one(&other);
             if zones.contains(&zone) {
@@ -121,21 +121,21 @@ fn a_zone_that_lived_again_meanwhile_is_not_reset() {
     }));
     store.reclaim(false).unwrap();
     let zone = refilled.lock().expect("there was a reset");
-    assert!(zones.contains(&zone), "it was dead when the first one looked");
+    assert!(zones.contains(&zone), "it was dead when the first thread listed the zones");
 
     let found = Arc::new(emulated.image(&CrashPlan::LoseAll));
     let (store, _) = open(&found).unwrap();
     let row = store.get(Group(0), Table(1), KEY).unwrap();
-    assert_eq!(row, Some(zone.0.to_le_bytes().to_vec()), "it was acknowledged, and its end was not");
+    assert_eq!(row, Some(zone.0.to_le_bytes().to_vec()), "the row was acknowledged, and its replacement was not");
     let mut block = vec![0; found.geometry().block_size as usize];
-    found.read(zone, 1, &mut block).expect("the zone still has what it held");
+    found.read(zone, 1, &mut block).expect("the zone still has its contents");
     assert!(block.iter().all(|byte| *byte == 7));
 }
 
-/// A checkpoint has made its cut. Then a zone of data is emptied, by a record behind the cut, and reset; and the
-/// checkpoint itself opens it, for metadata. So what it saves is of the zone's next life, and a replay meets a change of
-/// the one that is over. Were it not passed over, the zone would count one page too few, and be reset while a node still
-/// lies there.
+/// A checkpoint has made its cut. Then a data zone is emptied, by a record behind the cut, and reset, and the
+/// checkpoint itself opens it for metadata. So the checkpoint has the zone's next life, and a replay finds a change of
+/// the life before. If replay did not skip it, the zone would count one page too few, and would be reset while a live
+/// node is still there.
 #[test]
 fn a_replay_passes_over_changes_of_a_life_that_is_over() {
     let emulated = formatted(Spec::tiny(), &options());
@@ -167,13 +167,13 @@ fn a_replay_passes_over_changes_of_a_life_that_is_over() {
                 empty(&other, zone);
                 other.sync(other.last_lsn()).unwrap();
                 other.reclaim(true).unwrap();
-                // It is the only one that is free.
+                // It is the only free zone.
                 let others = (0..other.pool().count()).map(ZoneId).filter(|free| *free != zone);
                 *taken.lock() = others.filter(|&free| other.core.pool.take_zone(free)).collect();
             }),
         ));
         store.checkpoint().unwrap();
-        assert!(device.before_append.lock().is_none(), "something was written");
+        assert!(device.before_append.lock().is_none(), "a page was written");
         let free = pool::Usage::Free { empty: true };
         claimed.lock().drain(..).for_each(|zone| store.core.pool.set_usage(zone, free));
         (store.pool().entry(zone).role == Role::Metadata).then_some(zone)
@@ -187,10 +187,10 @@ fn a_replay_passes_over_changes_of_a_life_that_is_over() {
     }
 }
 
-/// A mount finds the record that emptied a zone, and its seal says that this is durable. The next mount takes
-/// no seal's word for that: should the seal be lost with a zone of the log that is given up, a later one
-/// would ask once more for what was in the zone. So the zone waits, however often the power goes, until the
-/// log says so itself.
+/// A mount finds the record that emptied a zone, and its seal states that this record is durable. The next mount does
+/// not rely on a seal for that. If the seal were lost with a log zone that is given up, a later mount would need the
+/// contents of the zone once more. So the zone waits, over any number of power cuts, until the log itself states that
+/// the record is durable.
 #[test]
 fn a_zone_that_is_dead_by_the_word_of_seals_alone_is_not_reset() {
     let emulated = formatted(Spec::tiny(), &options());

@@ -1,4 +1,4 @@
-//! Volumes that this release must not open, or not for writing: one line says why, and what to do.
+//! Volumes that this release must not open, or not for writing. One line of the error says why, and what to do.
 
 use emulated::{CommandKind, Effect, Fault};
 use zerocopy::{FromBytes, IntoBytes};
@@ -105,8 +105,7 @@ fn log_zones_of_different_volumes_are_refused() {
     );
 }
 
-/// It holds the log of a volume that was here before, of whatever shape, or cannot even be read; and nobody can take it
-/// away.
+/// A log zone of another volume, of any geometry, or one that cannot even be read. It cannot be removed.
 #[test]
 fn a_volume_can_be_made_where_a_log_zone_of_another_can_only_be_read() {
     let make = |zone: ZoneId, is_readable: bool, shape: &zone::Geometry| {
@@ -132,8 +131,8 @@ fn a_volume_can_be_made_where_a_log_zone_of_another_can_only_be_read() {
     }
 }
 
-/// Whoever had emptied the zones of the log was told to make a new volume where salvage would have given back
-/// everything else.
+/// For a volume whose log zones had been emptied, the error advised to make a new volume, although salvage would have
+/// saved all other zones.
 #[test]
 fn a_volume_whose_log_was_emptied_is_not_told_as_none() {
     let device = formatted(Spec::tiny(), &options());

@@ -1,8 +1,8 @@
-//! What recovery decides when a zone of the log is damaged, in every state that a move of the log leaves.
+//! The decisions of recovery when a log zone is damaged, in every state that a switch of the log leaves.
 //!
-//! A [`Story`] takes the log from one zone to the next, or further. The power is cut after each of its commands; then one zone of
-//! the log is damaged in each way that there is. The mount is refused and has changed nothing, or nothing that was acknowledged
-//! is missing. Without damage it is never refused, nor when the zone was empty.
+//! A [`Story`] moves the log from one zone to the next, or further. The power is cut after each of its commands. Then
+//! one log zone is damaged in each possible way. Either the mount is refused and has changed nothing, or no
+//! acknowledged record is missing. Without damage it is never refused, nor if the damaged zone was empty.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use super::*;
 use crate::StoreError;
 use crate::scan::LogZone;
 
-/// What becomes of a zone after the cut.
+/// The damage of a zone after the cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Damage {
     None,
@@ -42,7 +42,7 @@ impl Damage {
         Damage::Emptied,
     ];
 
-    /// Whether there was something to be damaged.
+    /// Damages the zone. Returns whether that changed it.
     fn strike(self, device: &Emulated, zone: ZoneId) -> bool {
         let state = device.report_zone(zone).unwrap().state;
         let capacity = device.geometry().zone_blocks;
@@ -72,16 +72,16 @@ impl Damage {
     }
 }
 
-/// A device that recorded how the log moved, and what had been promised when.
+/// A device that recorded the moves of the log, and the acknowledgements.
 struct Story {
     name: &'static str,
     device: Arc<Emulated>,
     after: BTreeMap<Lsn, Contents>,
-    /// After so many commands a sync up to this transaction had returned.
+    /// A number of commands, and the last transaction that a sync had acknowledged by then.
     acknowledged: Vec<(u64, Lsn)>,
 }
 
-/// What was counted.
+/// The numbers of judged states and of results.
 #[derive(Debug, Default)]
 struct Seen {
     states: u64,
@@ -126,7 +126,7 @@ impl Story {
         self.acknowledged.push((self.device.commands(), lsn));
     }
 
-    /// Until the log has come to so many other zones, and a little further.
+    /// Continues until the log has moved this often, and a little further.
     fn go_on(&mut self, store: &Store, moves: u32) {
         let (mut at, mut moved) = (log_in_use(&self.device), 0);
         let mut left = 6;
@@ -151,7 +151,7 @@ impl Story {
         all.map(|(_, lsn)| *lsn).max().unwrap_or(Lsn(0))
     }
 
-    /// The commands around moves of the log: those at which another of its zones is written or not than a little earlier or later.
+    /// The commands near moves of the log: shortly before or after them, the state of one of its zones changes.
     fn moments(&self) -> Vec<u64> {
         let shape = |command: u64| {
             let image = self.device.image_at(command, &CrashPlan::KeepAll);
@@ -168,13 +168,13 @@ impl Story {
         around.into_iter().collect()
     }
 
-    /// What comes after a loss of power in this story: the recovery, and one transaction.
+    /// The story after a loss of power: the recovery, and one transaction.
     fn recovered(&self, command: u64, plan: &CrashPlan) -> Story {
         let image = Arc::new(self.device.image_at(command, plan));
         let acknowledged = vec![(0, self.acknowledged_at(command))];
         image.record();
         let (store, recovery) = open(&image).unwrap();
-        // Nothing that was appended is lost: numbers beyond are given out anew.
+        // Nothing that was appended is lost. Later LSNs are used anew.
         let earlier = self.after.range(..=recovery.last);
         let mut after: BTreeMap<_, _> = earlier.map(|(lsn, model)| (*lsn, model.clone())).collect();
         after.insert(recovery.last, contents(&store));
@@ -183,7 +183,7 @@ impl Story {
         again
     }
 
-    /// Every cut at a move of the log, every plan in `plans`, every zone of the log, every damage.
+    /// Judges every cut near a move of the log, every plan in `plans`, every log zone, every damage.
     fn judge_all(&self, plans: &[CrashPlan], seen: &mut Seen) {
         self.judge_at(self.moments(), plans, &Damage::ALL, seen);
     }
@@ -223,7 +223,7 @@ impl Story {
                 let has = |state| before[..3].iter().any(|info| info.state == state);
                 let had_died = has(ZoneState::Offline);
                 assert!(damage != Damage::None || had_died, "{}: {error}", told());
-                // A read-only zone does not say whether the log went on in another that cannot be read.
+                // A read-only zone does not show whether the log continued in another zone that cannot be read.
                 let is_told = has(ZoneState::ReadOnly) || had_died;
                 let was_empty = before[zone.0 as usize].state == ZoneState::Empty;
                 assert!(!was_empty || is_told, "{}: nothing was there: {error}", told());
@@ -233,7 +233,7 @@ impl Story {
         }
     }
 
-    /// What a mount finds.
+    /// The result of a mount.
     fn found(&self, image: &Arc<Emulated>, acknowledged: Lsn) -> std::result::Result<(), Found> {
         let digest = image.digest();
         let (store, recovery) = match open(image) {
@@ -265,7 +265,7 @@ fn begun() -> Arc<Emulated> {
     story.device
 }
 
-/// The power is lost, and what was being written comes back full.
+/// The image after a loss of power. The zone that was being written comes back full.
 fn full(device: &Emulated) -> Arc<Emulated> {
     Arc::new(device.image(&CrashPlan::KeepAll.full_active()))
 }
@@ -336,7 +336,8 @@ fn a_log_whose_zone_cannot_be_finished_or_reset_is_missed_where_it_went() {
     ]);
 }
 
-/// The zone that a loss of power has filled cannot say that the log goes on: it is gone before anything is acknowledged.
+/// A zone that a loss of power has filled cannot have a mark that the log continues elsewhere. It is reset before
+/// anything is acknowledged.
 #[test]
 fn a_log_whose_zone_came_back_full_is_missed_where_it_went() {
     let (mut moves, store) = Story::new("full after a loss of power", full(&begun()));
@@ -356,7 +357,8 @@ fn a_log_whose_zone_came_back_full_is_missed_where_it_went() {
     judge([moves, stays, both]);
 }
 
-/// The power is lost at a move of the log, and again at each command of the recovery and of what comes after it.
+/// The power is lost at a switch of the log, and again at each command of the recovery and of the following
+/// transaction.
 #[test]
 fn a_second_crash_makes_no_acknowledged_data_disappear_silently() {
     let fails = Fault::nth(CommandKind::Append, 2, Effect::Error);

@@ -1,4 +1,4 @@
-//! Leaves that are changed while a checkpoint has their changes in hand.
+//! Leaves that are changed while a checkpoint writes their delta records.
 
 use std::sync::Weak;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,14 +13,14 @@ use crate::types::NodeId;
 
 type Hook = Box<dyn FnMut(ZoneId) + Send>;
 
-/// A device of which somebody is told before each append.
+/// A device that calls a hook before each append.
 struct Told {
     device: Arc<Emulated>,
     hook: Mutex<Option<Hook>>,
 }
 
 impl Told {
-    /// What the hook does itself it is not told of.
+    /// The hook is not called for its own appends.
     fn tell(&self, zone: ZoneId) {
         let hook = self.hook.lock().take();
         if let Some(mut hook) = hook {
@@ -66,7 +66,7 @@ impl Device for Told {
     }
 }
 
-/// Where transactions come from, and what they made of the store.
+/// The source of transactions, and the contents that they made.
 struct Story {
     model: Contents,
     rng: fastrand::Rng,
@@ -79,7 +79,7 @@ impl Story {
         self.after.insert(lsn, self.model.clone());
     }
 
-    /// Changes always the same entry.
+    /// Always changes the same entry.
     fn commit_one(&mut self, store: &Store) {
         let (mut tx, key, value) = (Tx::new(), b"key 00000007".to_vec(), vec![self.rng.u8(..); 9]);
         tx.put(Group(1), Table(1), key.clone(), value.clone());
@@ -88,7 +88,7 @@ impl Story {
     }
 }
 
-/// How many leaves a checkpoint has in hand.
+/// How many leaves a checkpoint is writing.
 fn taken(store: &Store) -> usize {
     let ids = (0..store.core.mat.next_node()).map(NodeId);
     ids.filter_map(|id| store.core.cache.get(id)).filter(|node| node.look().taken).count()
@@ -129,7 +129,7 @@ fn what_is_changed_while_a_checkpoint_writes_it_belongs_to_the_next() {
         store.sync(last).unwrap();
         acknowledged.push((device.commands(), last));
     }
-    assert!(changed.load(Ordering::Relaxed) > 10, "leaves are changed while they are in hand");
+    assert!(changed.load(Ordering::Relaxed) > 10, "leaves are changed while a checkpoint writes them");
     assert_eq!(contents(&store), story.lock().model);
 
     let after = std::mem::take(&mut story.lock().after);
@@ -141,13 +141,14 @@ fn what_is_changed_while_a_checkpoint_writes_it_belongs_to_the_next() {
     }
 }
 
-/// A user that changes, after the cut, what a checkpoint has still to write.
+/// A client that changes, after the cut, nodes that a checkpoint has still to write.
 struct Early {
     store: Weak<Store>,
     story: Mutex<Story>,
-    /// Transactions each time that it is asked for its bytes, before the cut and after; none: one of one entry.
+    /// The number of transactions at each call for its bytes, before the cut and after it. None: one transaction of
+    /// one entry.
     at_once: AtomicUsize,
-    /// Leaves that were kept as changes, and nodes that were kept as pages.
+    /// Leaves frozen as changes, and nodes frozen as pages.
     kept: [AtomicUsize; 2],
 }
 
@@ -199,8 +200,8 @@ fn what_is_changed_before_a_checkpoint_has_it_is_kept_as_changes() {
         acknowledged.push((device.commands(), last));
     }
     let [changes, pages] = [0, 1].map(|form| early.kept[form].load(Ordering::Relaxed));
-    assert!(changes > 10 && pages > 0, "{changes} leaves are kept as changes, {pages} nodes as pages");
-    assert!(alone > 0, "changes that were kept stand alone in a page");
+    assert!(changes > 10 && pages > 0, "{changes} leaves are frozen as changes, {pages} nodes as pages");
+    assert!(alone > 0, "a frozen delta record is alone in a page");
     assert_eq!(contents(&store), early.story.lock().model);
 
     let after = std::mem::take(&mut early.story.lock().after);

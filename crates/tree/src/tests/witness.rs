@@ -1,5 +1,5 @@
-//! A log with one zone less than it would like: the fourth of the first zones cannot take it. So the third one is the witness,
-//! and has to be free again before another zone fails.
+//! A log with one zone less than usual, because the fourth of the first zones does not accept it. So the third zone is
+//! the witness, and has to be free again before another zone fails.
 
 use emulated::{CommandKind, Effect, Fault};
 use zone::{Lease, Role, ZoneId, ZoneState};
@@ -7,7 +7,7 @@ use zone::{Lease, Role, ZoneId, ZoneState};
 use super::successor::log_in_use;
 use super::*;
 
-/// A volume with a few transactions, the fourth zone of which takes nothing.
+/// A volume with a few transactions, whose fourth zone accepts no writes.
 fn begun() -> Arc<Emulated> {
     let device = formatted(Spec::tiny(), &options());
     device.set_zone_state(ZoneId(3), ZoneState::ReadOnly);
@@ -35,14 +35,14 @@ fn append_fails(effect: Effect) -> Fault {
     Fault::nth(CommandKind::Append, 1, effect)
 }
 
-/// The image after a loss of power; what was being written comes back full.
+/// The image after a loss of power. The zone that was being written comes back full.
 fn full(device: &Emulated) -> Arc<Emulated> {
     let image = Arc::new(device.image(&CrashPlan::KeepAll.full_active()));
     image.record();
     image
 }
 
-/// Until the log is in another zone.
+/// Commits until the log is in another zone.
 fn move_the_log(device: &Emulated, store: &Store) {
     let before = log_in_use(device);
     for number in 0.. {
@@ -55,7 +55,7 @@ fn move_the_log(device: &Emulated, store: &Store) {
     }
 }
 
-/// The witness holds nothing that recovery needs, so it can be given up for the zone that the log needs.
+/// The witness has nothing that recovery needs, so it can be given up for the zone that the log needs.
 #[test]
 fn a_witness_is_given_up_where_the_zone_in_use_comes_back_full() {
     for effect in [Effect::Error, Effect::TurnReadOnly(0)] {
@@ -71,7 +71,7 @@ fn a_witness_is_given_up_where_the_zone_in_use_comes_back_full() {
     }
 }
 
-/// The fourth zone is taken before the witness. If it fails, the witness is there.
+/// The fourth zone is taken before the witness. If it fails, the log takes the witness.
 #[test]
 fn a_witness_is_given_up_where_the_last_resort_fails() {
     for effect in [Effect::Error, Effect::TurnReadOnly(0), Effect::TurnOffline] {
@@ -102,7 +102,7 @@ fn a_log_zone_fails_while_everybody_else_has_zones_open() {
     }
 }
 
-/// With the checkpoint that replaces it, the witness is the log's standby again.
+/// After the checkpoint that replaces the failed zone, the witness is the log's standby again.
 #[test]
 fn a_log_zone_fails_after_the_checkpoint_that_follows_a_failure() {
     let device = begun();
@@ -115,7 +115,7 @@ fn a_log_zone_fails_after_the_checkpoint_that_follows_a_failure() {
     put(&store, 3);
 }
 
-/// Nothing but a read-only zone says that the log went on, until a zone has become free that can say it.
+/// Only a read-only zone shows that the log continued, until a free zone can take the mark.
 #[test]
 fn a_checkpoint_makes_good_what_a_read_only_zone_could_not_say() {
     let device = begun();
@@ -137,11 +137,11 @@ fn a_checkpoint_makes_good_what_a_read_only_zone_could_not_say() {
     let image = Arc::new(device.image(&CrashPlan::KeepAll));
     image.reset(zone).unwrap();
     let found = open(&image).map(|(_, recovery)| recovery.last);
-    assert!(found.is_err(), "zone {} was the log's, and nobody misses {last:?}: {found:?}", zone.0);
+    assert!(found.is_err(), "zone {} was the log's, and {last:?} is lost silently: {found:?}", zone.0);
 }
 
-/// The zone that a crash has filled holds the beginning of the log's new zone and cannot be reset. The one with the mark is
-/// free to become its witness.
+/// The zone that a crash has filled holds the beginning of the log's new zone and cannot be reset. The zone with the
+/// mark is free to become its witness.
 #[test]
 fn a_full_zone_that_cannot_be_reset_ends_no_mount() {
     let device = begun();
@@ -167,8 +167,8 @@ fn a_full_zone_that_cannot_be_reset_ends_no_mount() {
     }
 }
 
-/// The zone without a mark is reset, and that is durable, before the one with the mark is reset. Otherwise a crash can bring
-/// back the one alone, which does not know that the log continued.
+/// The zone without a mark is reset first, and that is durable before the zone with the mark is reset. Otherwise a
+/// crash could bring back only the zone without a mark, which does not show that the log continued.
 #[test]
 fn a_mark_outlasts_the_zones_without_one() {
     let device = begun();
@@ -179,7 +179,7 @@ fn a_mark_outlasts_the_zones_without_one() {
     store.checkpoint().unwrap();
     assert_eq!(log_in_use(&device), zone, "the log stays where it is");
     let mut refused = 0;
-    // Where only resets are not durable there are few states.
+    // If only resets are not durable, there are few states.
     for command in from..=device.commands() {
         for state in 0..device.states_at(command).filter(|count| *count <= 64).unwrap_or(0) {
             let image = Arc::new(device.image_at(command, &CrashPlan::State(state)));
