@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_on_finds_the_next_leaves_and_who_does_not_reads_one() {
+    fn a_walk_in_order_reads_the_next_leaves_and_a_look_up_reads_one() {
         let follow = Follow::default();
         assert_eq!(follow.with(NodeId(1), &following(2, 8)), []);
         // Unrelated look-ups in between.
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(follow.with(NodeId(10), &following(11, 8)), [], "expected once");
     }
     #[test]
-    fn requests_are_few_and_made_only_where_somebody_reads() {
+    fn requests_are_bounded_and_need_a_background_reader() {
         let (follow, woken) = (Follow::default(), Arc::new(AtomicUsize::new(0)));
         follow.ask(following(1, 8).into());
         assert_eq!(follow.take_asked(), None, "there is no background reader");

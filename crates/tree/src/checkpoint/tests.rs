@@ -6,7 +6,7 @@ use crate::tests::{formatted, open, options};
 /// The record names each page of the directories. A volume with terabytes of metadata has hundreds of them. If the log
 /// reserved less, there might be no space for the record after the cut, which shuts the volume down.
 #[test]
-fn room_is_made_for_a_record_that_names_hundreds_of_directories() {
+fn the_log_has_space_for_a_record_with_hundreds_of_directories() {
     let (store, _) = open(&formatted(Spec::tiny(), &options())).unwrap();
     let core = &store.core;
     let mut saving = core.saving.lock();

@@ -75,7 +75,7 @@ fn a_base_with_its_changes_is_the_leaf() {
 }
 
 #[test]
-fn changes_to_another_page_are_not_taken() {
+fn a_delta_record_for_another_page_is_refused() {
     let mut rng = fastrand::Rng::with_seed(2);
     let (base, now, _) = story(&mut rng);
     let mut changes = Changes::default();
@@ -142,7 +142,7 @@ fn pages_are_filled_in_turn_and_hold_everything() {
 
 /// I-TREE-2: decoders accept any bytes.
 #[test]
-fn damaged_changes_are_refused_or_make_a_page_that_is_whole() {
+fn damaged_delta_records_are_refused_or_make_a_valid_page() {
     let mut rng = fastrand::Rng::with_seed(4);
     for _ in 0..3000 {
         let (base, now, changes) = story(&mut rng);
@@ -167,7 +167,7 @@ fn damaged_changes_are_refused_or_make_a_page_that_is_whole() {
 }
 
 #[test]
-fn no_changes_take_more_pages_than_cleaning_counts() {
+fn no_delta_records_take_more_pages_than_gc_counts() {
     for page_size in [4096, 16384, 65536] {
         let mut packed = Packed::new(page_size);
         (0..1000).for_each(|_| packed.add(&vec![1; page_size / SHARE], Lsn(1), ()));

@@ -28,7 +28,7 @@ fn is_counted_right(store: &Store) {
 /// The reserve has space for the weight of an epoch. If a checkpoint wrote more than that, a nearly full volume could
 /// not take one.
 #[test]
-fn a_checkpoint_writes_no_more_than_what_was_weighed() {
+fn a_checkpoint_writes_no_more_than_the_dirty_weight() {
     let device = formatted(Spec::new(4096, 64, 256), &options());
     let (store, _) = open_with(&device, &crate::Config { cache_bytes: 16 << 20, ..config() }).unwrap();
     let (mut rng, mut model, mut nearest) = (fastrand::Rng::with_seed(9), Contents::new(), 0.0_f64);
@@ -61,7 +61,7 @@ fn a_checkpoint_writes_no_more_than_what_was_weighed() {
 
 /// After a crash too, the reserve has space for the weight of two epochs.
 #[test]
-fn what_is_replayed_weighs_no_more_than_what_was_changed() {
+fn replayed_nodes_weigh_no_more_than_changed_ones() {
     let device = formatted(Spec::new(4096, 64, 256), &options());
     let (store, _) = open_with(&device, &crate::Config { cache_bytes: 16 << 20, ..config() }).unwrap();
     let (mut rng, mut model) = (fastrand::Rng::with_seed(3), Contents::new());
@@ -123,7 +123,7 @@ fn the_reserve_holds_two_epochs_in_whole_pages() {
 /// or more, these were more than the reserve for two epochs. On a nearly full volume GC would have been refused, and
 /// then a checkpoint would have found no zone, which shuts the volume down.
 #[test]
-fn what_is_kept_has_room_for_the_table_of_zones() {
+fn the_reserve_has_space_for_the_zone_table() {
     let geometry = |zones: u32, zone_mib: u32| Geometry {
         block_size: 4096,
         zones,
@@ -166,7 +166,7 @@ fn what_is_kept_has_room_for_the_table_of_zones() {
 
 /// Delta records share pages, and each page has a rest that the next record does not fit into.
 #[test]
-fn changes_take_no_more_pages_than_they_weigh() {
+fn delta_records_take_no_more_pages_than_their_weight() {
     for page_size in [4096, 16 << 10, 64 << 10] {
         for bytes in [60, page_size / crate::delta::SHARE] {
             for count in [1, 7, 8, 100, 1000] {
@@ -185,7 +185,7 @@ fn changes_take_no_more_pages_than_they_weigh() {
 /// cache dirty nodes are written early, which frees memory but does not end the epoch. An epoch that never ended would
 /// change more nodes than there is space for.
 #[test]
-fn an_epoch_changes_no_more_than_it_may_though_nothing_stays_dirty() {
+fn an_epoch_is_bounded_although_no_node_stays_dirty() {
     let device = formatted(Spec::new(4096, 128, 256), &options());
     let (store, _) = open(&device).unwrap();
     let put = |number: u32, bytes: usize| {
@@ -270,7 +270,7 @@ fn change_leaf(store: &Store, leaf: u32, bytes: usize) {
 /// and many zones are free. Otherwise a checkpoint would follow at once, and the tables would be written for few
 /// changes.
 #[test]
-fn an_epoch_is_ending_where_it_has_no_room_for_as_much_again() {
+fn an_epoch_is_ending_without_space_for_as_many_dirty_nodes_again() {
     // Small changes of many leaves. And changes so large that each leaf takes a page.
     for (zones, bytes) in [(512, 100), (128, 600)] {
         let (_, store) = with_leaves(zones);
@@ -298,7 +298,7 @@ fn an_epoch_is_ending_where_it_has_no_room_for_as_much_again() {
 
 /// An eighth of the pages is for transactions until the cut. A checkpoint begins before that.
 #[test]
-fn an_epoch_has_passed_when_its_pages_call_for_a_checkpoint() {
+fn an_epoch_has_passed_when_its_pages_request_a_checkpoint() {
     let (_, store) = with_leaves(128);
     let core = &store.core;
     let is_pressed = (0..600).any(|leaf| {

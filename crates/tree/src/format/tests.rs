@@ -28,7 +28,7 @@ fn taken(change: impl FnOnce(&mut LogFrame)) -> bool {
 }
 
 #[test]
-fn a_block_of_the_log_is_this_volumes_this_zones_and_this_lifes() {
+fn a_log_block_of_another_volume_zone_or_life_is_refused() {
     assert!(taken(|_| {}));
     assert!(!taken(|frame| frame.magic[0] ^= 1));
     assert!(!taken(|frame| frame.fs_id[15] ^= 1));
@@ -38,7 +38,7 @@ fn a_block_of_the_log_is_this_volumes_this_zones_and_this_lifes() {
 }
 
 #[test]
-fn a_block_of_the_log_has_numbers_that_can_be() {
+fn a_log_block_with_impossible_numbers_is_refused() {
     assert!(!taken(|frame| frame.payload = U32::new((BLOCK - FRAME) as u32 + 1)));
     assert!(taken(|frame| frame.index = U32::new(1)));
     assert!(!taken(|frame| frame.index = U32::new(2)));
@@ -70,14 +70,14 @@ fn page(lsn: u64, epoch: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_page_shows_what_it_was_given() {
+fn a_page_header_has_the_written_fields() {
     let header = decode_page(&page(11, 12), IDENTITY.fs_id).expect("a page");
     assert_eq!((header.id.get(), header.lsn.get(), header.epoch.get()), (3, 11, 12));
     assert_eq!((header.life.get(), header.kind), (5, PageKind::MatChunk as u8));
 }
 
 #[test]
-fn a_page_is_this_volumes_whole_and_has_numbers_that_can_be() {
+fn a_damaged_page_or_one_with_impossible_numbers_is_refused() {
     let mut whole = page(11, 12);
     assert!(decode_page(&whole, FsId([8; 16])).is_none());
     for byte in [0, 3, 4, 7, 8, 23, 24, 39, 40, 63, 64, 4095] {

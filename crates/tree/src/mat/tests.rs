@@ -26,7 +26,7 @@ fn allocated(mat: &Mat) -> Vec<u64> {
 /// A thread that reads a chunk to find unused ids may be delayed. A node created meanwhile is not in that chunk. If
 /// its id were taken for unused, another node would get it as well, and one of the two would be lost.
 #[test]
-fn an_id_is_given_out_once_whatever_happened_since_the_chunk_was_read() {
+fn an_id_is_used_once_after_any_change_since_the_chunk_was_read() {
     let (mat, chunk) = with_unused();
     mat.harvest(0, &chunk);
     assert_eq!(allocated(&mat), [3, 5, 10, 11], "no change");

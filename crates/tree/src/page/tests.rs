@@ -32,7 +32,7 @@ fn check(page: &Page, keys: &[Vec<u8>], rng: &mut fastrand::Rng) {
 }
 
 #[test]
-fn a_leaf_finds_what_is_in_it_however_alike_keys_are() {
+fn a_leaf_finds_its_keys_with_any_common_prefix() {
     for seed in 0..40 {
         let mut rng = fastrand::Rng::with_seed(seed);
         let (mut page, mut keys) = (empty(0), Vec::new());
@@ -86,7 +86,7 @@ fn an_inner_node_leads_every_key_to_its_branch() {
 
 /// A right checksum does not make a page valid: a value may look like a cell.
 #[test]
-fn a_page_whose_cells_overlap_is_none() {
+fn a_page_whose_cells_overlap_is_refused() {
     let mut page = empty(0);
     page.insert(0, &[1, 1], &[7; 90]);
     page.insert(1, &[1, 2], &[0; 8]);
@@ -106,7 +106,7 @@ fn a_page_whose_cells_overlap_is_none() {
 
 /// A leaf with one entry that fills it could not be split for a second one.
 #[test]
-fn a_page_with_more_than_may_be_put_in_is_none() {
+fn a_page_with_an_entry_that_is_too_long_is_refused() {
     let load = |key: usize, value: usize| {
         let mut page = empty(0);
         page.insert(0, &vec![1; key], &vec![7; value]);

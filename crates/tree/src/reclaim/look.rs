@@ -44,7 +44,7 @@ impl Core {
         Ok(!zones.is_empty())
     }
 
-    /// Whether metadata may not grow, because its zones have too many live blocks that GC would move many for a small
+    /// Whether metadata may not grow, because its zones have too few dead blocks: GC would move many blocks for a small
     /// gain.
     pub(crate) fn lacks_zones(&self) -> bool {
         let are_lacking = self.count.zones_lacking.load(Ordering::Relaxed) > 0;

@@ -27,7 +27,7 @@ fn records_are_read_as_they_were_written() {
 }
 
 #[test]
-fn a_record_that_is_cut_is_none() {
+fn a_truncated_record_is_refused() {
     let record = encoded(&every_kind(), 11);
     for length in 1..record.len() {
         assert_eq!(decode_all(&record[..length]), None, "{length} bytes of a record");
@@ -41,7 +41,7 @@ fn a_record_that_is_cut_is_none() {
 }
 
 #[test]
-fn a_record_that_contradicts_itself_is_none() {
+fn a_record_that_contradicts_itself_is_refused() {
     let put = |at: usize, bytes: &[u8]| {
         let mut record = encoded(&every_kind()[..1], 11);
         record[at..at + bytes.len()].copy_from_slice(bytes);
@@ -58,7 +58,7 @@ fn a_record_that_contradicts_itself_is_none() {
 }
 
 #[test]
-fn a_counter_that_there_is_not_is_none() {
+fn a_record_with_an_unknown_counter_is_refused() {
     let last = crate::COUNTERS as u8 - 1;
     assert!(decode_all(&encoded(&[Op::Counter { counter: last, change: 1 }], 1)).is_some());
     assert_eq!(decode_all(&encoded(&[Op::Counter { counter: last + 1, change: 1 }], 1)), None);

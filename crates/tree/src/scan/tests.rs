@@ -28,7 +28,7 @@ fn seals() -> Seals {
 }
 
 #[test]
-fn what_an_epoch_wrote_counts_up_to_the_first_of_the_seals_after_it() {
+fn records_of_an_epoch_count_up_to_the_lowest_later_seal() {
     assert_eq!([10, 19, 20, 29].map(|epoch| seals().limit(epoch)), [100, 100, 250, 250]);
     assert_eq!([30, 31].map(|epoch| seals().limit(epoch)), [u64::MAX; 2], "no seal has ended it");
     // An epoch that accepted less than the one before it.
@@ -36,7 +36,7 @@ fn what_an_epoch_wrote_counts_up_to_the_first_of_the_seals_after_it() {
 }
 
 #[test]
-fn what_follows_a_seal_is_where_its_epoch_went_on() {
+fn the_first_lsn_after_a_seal_is_that_of_its_epoch() {
     let seals = seals();
     assert!(seals.follows(99, 100) && seals.follows(100, 101) && seals.follows(100, 200));
     assert!(seals.follows(250, 300));
@@ -48,7 +48,7 @@ fn what_follows_a_seal_is_where_its_epoch_went_on() {
 }
 
 #[test]
-fn the_next_seal_is_the_next_that_stays() {
+fn the_next_seal_is_the_next_one_that_remains() {
     let seals = seals();
     assert_eq!(seals.next_but(10, &[]), Some(20));
     assert_eq!(seals.next_but(10, &[20]), Some(30));
@@ -57,7 +57,7 @@ fn the_next_seal_is_the_next_that_stays() {
 }
 
 #[test]
-fn what_is_no_seal_ends_nothing() {
+fn a_batch_that_is_not_a_seal_ends_no_epoch() {
     let mut short = seal(20, 100, 200);
     short.body.pop();
     let journal = Found { kind: BatchKind::Journal, ..seal(20, 100, 200) };

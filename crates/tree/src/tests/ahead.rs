@@ -83,7 +83,7 @@ fn a_replay_reads_leaves_at_depth() {
 
 /// The prefetch for a replay is bounded for any number of records, and records that do not count are skipped.
 #[test]
-fn what_is_read_for_a_replay_is_bounded() {
+fn the_prefetch_of_a_replay_is_bounded() {
     let device = with_a_long_journal();
     let mounted = Mounted::of(&device, Model::ssd(), true);
     let put =
@@ -99,7 +99,7 @@ fn what_is_read_for_a_replay_is_bounded() {
 
 /// A caller that announces its look-ups waits once for many leaves.
 #[test]
-fn what_is_named_before_it_is_looked_up_is_read_at_once() {
+fn announced_keys_are_read_at_once() {
     let device = with_a_long_journal();
     Mounted::of(&device, Model::shingled(), false).store.close().unwrap();
     let wanted: Vec<u32> = (0..ENTRIES).step_by(500).collect();

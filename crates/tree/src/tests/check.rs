@@ -88,7 +88,7 @@ fn every_kind_of_finding_is_planted() {
     let plants = [
         a_node_of_another_tree,
         keys_out_of_bounds,
-        a_node_named_twice_and_one_named_by_nobody,
+        a_node_named_twice_and_one_not_named,
         a_wrong_count_of_live_pages,
         a_wrong_count_of_prepaid_nodes,
         a_damaged_chunk_of_the_tables,
@@ -112,7 +112,7 @@ fn a_sound_store_has_no_findings_and_is_read_as_a_whole() {
 /// The progress of a scrub is shown as a share of this number. If it were less than the bytes that are read, the
 /// progress would exceed the total.
 #[test]
-fn a_scrub_reads_as_much_as_is_said_beforehand() {
+fn a_scrub_reads_as_many_bytes_as_announced() {
     let (_device, store) = with_leaves();
     let told = store.scrub_bytes();
     let mut at = NodeScrub::default();
@@ -161,7 +161,7 @@ fn a_node_of_another_tree() {
 /// A node names a leaf of another tree, or one of a wrong level. If its entries were taken for the expected ones, a
 /// caller would learn that an entry does not exist, or would never get an answer, because the walk is endless.
 #[test]
-fn a_walk_that_comes_to_a_node_that_does_not_belong_there_says_so() {
+fn a_walk_to_a_misplaced_node_reports_damage() {
     // The root of another group, which is a leaf, and the root of this group.
     for child in [2, 1] {
         let (_device, store) = with_leaves();
@@ -179,7 +179,7 @@ fn a_walk_that_comes_to_a_node_that_does_not_belong_there_says_so() {
 /// grow with the ids, so it requested 2 EiB and the process ended. A checkpoint that claims as many used ids had the
 /// same effect, and caused a long search for chunks that do not exist.
 #[test]
-fn an_id_that_lies_nowhere_takes_neither_memory_nor_time() {
+fn an_id_without_a_place_takes_neither_memory_nor_time() {
     for (next, child) in [(None, 1 << 62), (Some((1 << 40) - 1), (1 << 40) - 2)] {
         let (_device, store) = with_leaves();
         next.into_iter().for_each(|next| store.core.mat.set_next_node(next));
@@ -195,7 +195,7 @@ fn an_id_that_lies_nowhere_takes_neither_memory_nor_time() {
 /// The MAT has a place for each id up to the largest. For a new node of a volume whose checkpoint claims a huge number
 /// of used ids, it would have taken 65 GiB.
 #[test]
-fn a_checkpoint_that_claims_too_many_ids_makes_the_table_no_longer() {
+fn a_checkpoint_that_claims_too_many_ids_does_not_extend_the_mat() {
     let (device, store) = with_leaves();
     let (before, sound) = (store.core.mat.next_node(), store.core.mat.chunks_len());
     store.core.mat.set_next_node((1 << 40) - 1);
@@ -226,7 +226,7 @@ fn keys_out_of_bounds() {
 }
 
 #[test]
-fn a_node_named_twice_and_one_named_by_nobody() {
+fn a_node_named_twice_and_one_not_named() {
     let (_device, store) = with_leaves();
     change_root(&store, |page| {
         let first = page.child(0).0;
@@ -316,7 +316,7 @@ fn a_damaged_chunk_of_the_tables() {
 
 /// GC moves nodes between the look-up and the read. A page that is no longer in its place is not damaged.
 #[test]
-fn what_is_rewritten_meanwhile_is_no_finding() {
+fn pages_rewritten_meanwhile_are_no_finding() {
     let (device, store) = with_leaves();
     let (mut at, mut rng) = (NodeScrub::default(), fastrand::Rng::with_seed(4));
     let first = store.pool().in_role(Role::Metadata);

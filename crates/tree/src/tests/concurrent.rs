@@ -85,7 +85,7 @@ fn groups_change_beside_each_other_and_beside_the_background() {
 /// The leader of a sync also appended all that other threads committed meanwhile, and went on as long as they did.
 /// Writers waited behind the journal of GC.
 #[test]
-fn a_sync_is_not_held_up_by_what_others_commit_meanwhile() {
+fn a_sync_does_not_wait_for_later_commits_of_others() {
     const COMMITS: u32 = 400;
     let device = formatted(Spec::new(4096, 64, 1024), &options());
     let timed = Arc::new(Timed::new(device, Arc::default(), Model::ssd()));
@@ -122,7 +122,7 @@ fn a_sync_is_not_held_up_by_what_others_commit_meanwhile() {
 /// again. If it were taken for clean, the next checkpoint would not write it, and would state that replay begins
 /// later: an acknowledged transaction would be lost.
 #[test]
-fn what_is_changed_while_it_is_written_early_is_dirty_still() {
+fn a_node_changed_while_it_is_written_early_stays_dirty() {
     const KEYS: u8 = 6;
     let mut changed = 0;
     for seed in 0..600 {

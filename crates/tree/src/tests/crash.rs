@@ -160,7 +160,7 @@ fn a_batch_behind_a_lost_one_does_not_count() {
 }
 
 #[test]
-fn cleaning_loses_nothing_wherever_it_is_cut() {
+fn gc_loses_nothing_at_any_power_cut() {
     let device = formatted(Spec::tiny(), &options());
     let (store, _) = open(&device).unwrap();
     let mut model = Contents::new();
@@ -343,7 +343,7 @@ impl Replay for Missing {
 /// The power was lost, and with it the data of a transaction. Neither that transaction nor later ones count. Their
 /// LSNs are still in the log. If these were used again, each would belong to two transactions.
 #[test]
-fn numbers_of_transactions_that_do_not_count_are_not_given_out_again() {
+fn lsns_of_transactions_that_do_not_count_are_not_used_again() {
     let device = formatted(Spec::tiny(), &options());
     device.record();
     let (store, _) = open(&device).unwrap();

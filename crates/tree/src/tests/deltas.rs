@@ -71,7 +71,7 @@ fn a_few_changes_cost_a_few_pages() {
 }
 
 #[test]
-fn what_has_changed_much_is_written_whole_again() {
+fn leaves_with_many_changes_are_written_whole_again() {
     let device = formatted(Spec::new(4096, 64, 256), &options());
     let (store, mut model) = filled(&device, 2000);
     let mut before = store.stats();
@@ -107,7 +107,7 @@ fn cleaning_takes_no_more_than_is_counted(store: &Store) {
 }
 
 #[test]
-fn cleaning_moves_bases_and_changes_each_by_itself() {
+fn gc_moves_base_pages_and_delta_records_separately() {
     let device = formatted(Spec::new(4096, 24, 64), &options());
     let (mut store, mut model) = filled(&device, 3000);
     let (mut rng, mut moved) = (fastrand::Rng::with_seed(8), (0, 0));
@@ -140,7 +140,7 @@ fn cleaning_moves_bases_and_changes_each_by_itself() {
 /// New names were refused for a lack of dead blocks in zones of small delta records, each of which counted with the
 /// maximal size.
 #[test]
-fn small_changes_are_counted_before_a_name_is_refused() {
+fn small_delta_records_are_counted_before_a_name_is_refused() {
     let (_device, store, mut model) = with_small_changes();
     let lacking = &store.core.count.zones_lacking;
     lacking.store(100, Ordering::Relaxed);
@@ -163,7 +163,7 @@ fn small_changes_are_counted_before_a_name_is_refused() {
 /// Each record counted with the maximal size: zones of small records counted as full and were never collected, and a
 /// full volume accepted no more writes.
 #[test]
-fn small_changes_are_counted_as_they_are_before_anybody_is_refused() {
+fn small_delta_records_are_counted_exactly_before_a_refusal() {
     let (_device, store, model) = with_small_changes();
     let core = &store.core;
     let mut saving = core.saving.lock();
@@ -191,7 +191,7 @@ fn small_changes_are_counted_as_they_are_before_anybody_is_refused() {
 }
 
 #[test]
-fn the_checker_counts_changes() {
+fn the_checker_counts_delta_records() {
     let device = formatted(Spec::new(4096, 64, 64), &options());
     let (store, _) = filled(&device, 500);
     let zone = store.pool().in_role(zone::Role::Metadata)[0];
@@ -205,7 +205,7 @@ fn the_checker_counts_changes() {
 /// Large delta records: seven in a page. If they counted as smaller than they are, zones full of them would count as
 /// partly dead, and GC would collect them for ever.
 #[test]
-fn cleaning_ends_where_nothing_can_be_gained() {
+fn gc_ends_if_nothing_can_be_gained() {
     let device = formatted(Spec::new(4096, 60, 64).limits(60, 60), &options());
     let (store, mut model) = (open(&device).unwrap().0, Contents::new());
     for number in 0..8000 {

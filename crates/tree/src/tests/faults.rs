@@ -56,7 +56,7 @@ fn clean(store: &Store) -> bool {
 }
 
 #[test]
-fn dead_pages_that_cannot_be_read_keep_no_zone_from_being_cleaned() {
+fn unreadable_dead_pages_do_not_keep_a_zone_from_gc() {
     let (device, store, model) = with_dead_nodes();
     let (zone, pages) = next_to_clean(&store);
     let live = places(&store);
@@ -100,7 +100,7 @@ fn a_live_page_that_cannot_be_read_pins_its_zone_and_nothing_else() {
 /// GC read each page only once. After one transient failure, or one wrong bit, a node stayed in its place, and so did
 /// its zone, until the next mount. If metadata was short of zones, nothing could be changed until then.
 #[test]
-fn a_read_that_fails_in_passing_keeps_no_zone_from_being_cleaned() {
+fn a_transient_read_failure_does_not_keep_a_zone_from_gc() {
     let (device, store, model) = with_dead_nodes();
     let bits = 8 * store.info().page_size;
     let (zone, pages) = next_to_clean(&store);
@@ -128,7 +128,7 @@ fn a_read_that_fails_in_passing_keeps_no_zone_from_being_cleaned() {
 /// GC needed the next zone, the host had no space for it, and the volume was read-only until the next mount, although
 /// nothing was half done.
 #[test]
-fn where_the_host_is_full_cleaning_ends_and_goes_on_later() {
+fn gc_on_a_full_host_ends_and_goes_on_later() {
     let (device, store, model) = with_dead_nodes();
     let is_empty = |zone: &ZoneId| device.report_zone(*zone).unwrap().state == ZoneState::Empty;
     for zone in (0..device.geometry().zones).map(ZoneId).filter(is_empty) {
@@ -147,7 +147,7 @@ fn where_the_host_is_full_cleaning_ends_and_goes_on_later() {
 }
 
 #[test]
-fn a_log_zone_that_cannot_be_finished_is_left_all_the_same() {
+fn the_log_leaves_a_zone_that_cannot_be_finished() {
     for effect in [Effect::Error, Effect::TurnReadOnly(0), Effect::TurnOffline] {
         let device = formatted(Spec::tiny(), &options());
         let (store, _) = open(&device).unwrap();
@@ -211,7 +211,7 @@ fn plant(store: &Store, zone: ZoneId, change: impl Fn(&mut ZoneEntry)) {
 }
 
 #[test]
-fn a_wrong_count_of_live_nodes_latches_and_panics_nowhere() {
+fn a_wrong_count_of_live_nodes_shuts_down_without_a_panic() {
     for live in [0, Address::BLOCKS_MAX] {
         let (device, store, mut model) = with_dead_nodes();
         let zones = store.pool().in_role(Role::Metadata);
@@ -356,7 +356,7 @@ fn a_log_that_is_read_wrong_once_loses_nothing() {
 /// Nodes that a failed checkpoint had not written were evicted for other nodes, and were then read in their earlier
 /// state.
 #[test]
-fn what_a_failed_checkpoint_has_not_written_is_read_from_memory() {
+fn nodes_that_a_failed_checkpoint_has_not_written_are_read_from_memory() {
     for after in 0.. {
         let (device, store, mut model) = with_dead_nodes();
         (0..40).for_each(|number| put(&store, &mut model, number * 30, 3));
@@ -379,7 +379,7 @@ fn what_a_failed_checkpoint_has_not_written_is_read_from_memory() {
 /// reported as a failure of the transaction. A caller that keeps related state, such as a file's size, continued with
 /// the earlier state, and read other bytes than the store had.
 #[test]
-fn what_has_taken_effect_is_not_called_refused() {
+fn a_transaction_that_has_taken_effect_is_not_reported_as_failed() {
     let device = formatted(Spec::tiny(), &options());
     let (store, _) = open(&device).unwrap();
     let mut model = Contents::new();

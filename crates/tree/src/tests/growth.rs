@@ -106,7 +106,7 @@ fn no_more_nodes_are_reserved_at_once_than_there_is_space_for() {
 /// A zone of the reserve is in use, which is the purpose of the reserve. While metadata has enough garbage, or needs
 /// none, trees grow anyway. Otherwise no name could be made although there is space.
 #[test]
-fn while_no_garbage_is_lacking_trees_grow_into_what_is_kept() {
+fn while_no_garbage_is_lacking_trees_grow_into_the_reserve() {
     let device = formatted(Spec::tiny(), &options());
     let (store, _) = open(&device).unwrap();
     store.checkpoint().unwrap();

@@ -31,7 +31,7 @@ fn work(store: &Store, model: &mut Contents, seed: u64, transactions: u32) -> u3
 
 /// If the machine had no memory for one more node, the process ended, and all changes that were not synced were lost.
 #[test]
-fn a_cache_that_cannot_grow_is_a_smaller_one() {
+fn a_cache_that_cannot_grow_works_as_a_smaller_one() {
     let device = formatted(Spec::power_of_two(), &options());
     rt::memory::make_scarce();
     let (store, _) = open(&device).unwrap();
@@ -51,7 +51,7 @@ fn a_cache_that_cannot_grow_is_a_smaller_one() {
 /// A request for memory is refused, alone or with all that follow it. Callers get only errors for lack of memory. A
 /// refused transaction has changed nothing, and the store continues when there is memory again.
 #[test]
-fn no_memory_is_refused_and_does_no_harm() {
+fn a_lack_of_memory_is_reported_and_does_no_harm() {
     let device = formatted(Spec::tiny(), &options());
     device.record();
     for times in [1, u64::MAX] {
@@ -93,7 +93,7 @@ fn nothing_is_left(store: &Store) -> Vec<zone::PageBuffer> {
 /// Several leaves are read together for a walk in the order of the tree. The leaves behind took the available memory,
 /// so that none remained for the delta record of the leaf that the walk had reached.
 #[test]
-fn who_reads_ahead_is_refused_nothing_that_he_could_have_alone() {
+fn readahead_takes_no_memory_that_the_walk_needs() {
     let device = with_a_long_journal();
     rt::memory::make_scarce();
     // The changes are written as delta records.
@@ -127,7 +127,7 @@ fn who_reads_ahead_is_refused_nothing_that_he_could_have_alone() {
 /// Prefetched nodes of a replay stay in memory until its records have been replayed, even nodes that the records do
 /// not change. A mount fails only if memory lacks for the dirty nodes and for the temporary pages of one transaction.
 #[test]
-fn a_replay_lets_go_what_it_has_read_ahead() {
+fn a_replay_releases_prefetched_nodes() {
     let device = with_a_long_journal();
     // The number of dirty pages after a mount, if this number of requests for memory succeed.
     let mount = |requests: u64| {
@@ -157,7 +157,7 @@ fn a_replay_lets_go_what_it_has_read_ahead() {
 /// while a later checkpoint wrote these chunks again, that checkpoint needed as many pages once more, and the process
 /// ended.
 #[test]
-fn a_checkpoint_has_its_pages_each_time() {
+fn each_checkpoint_has_its_reserved_pages() {
     let device = formatted(Spec::new(4096, 128, 2048), &options());
     rt::memory::make_scarce();
     let (store, _) = open_with(&device, &Config { cache_bytes: 64 << 20, ..config() }).unwrap();
@@ -190,7 +190,7 @@ fn a_checkpoint_has_its_pages_each_time() {
 
 /// Dropping a chunk in use frees no memory. It would have to be read again, and there is no memory for that.
 #[test]
-fn a_chunk_that_somebody_holds_stays_for_all() {
+fn a_chunk_in_use_stays_in_the_cache() {
     let device = formatted(Spec::tiny(), &options());
     rt::memory::make_scarce();
     let (store, _) = open(&device).unwrap();

@@ -75,7 +75,7 @@ fn amid_switches() -> Vec<(Arc<Emulated>, ZoneId)> {
 
 /// The next log zone failed before any record showed that the log had moved there. Such a volume was refused.
 #[test]
-fn a_log_that_has_moved_to_a_zone_that_is_gone_is_not_taken_for_the_older_one() {
+fn a_log_that_moved_to_a_lost_zone_is_not_taken_for_the_older_one() {
     let images = amid_switches();
     assert!(images.len() > 3, "{} moments", images.len());
     let mut refused = 0;
@@ -104,7 +104,7 @@ fn is_marked(device: &Emulated) -> bool {
 }
 
 #[test]
-fn a_zone_of_the_log_that_died_empty_takes_nothing_along() {
+fn a_log_zone_that_failed_empty_loses_nothing() {
     let device = formatted(Spec::tiny(), &options());
     let (store, _) = open(&device).unwrap();
     device.record();
@@ -125,7 +125,7 @@ fn a_zone_of_the_log_that_died_empty_takes_nothing_along() {
 
 /// A log zone that failed long ago is not the one to which the log was moving when power was lost.
 #[test]
-fn a_zone_of_the_log_that_is_long_dead_refuses_no_crash_in_a_switch() {
+fn a_long_failed_log_zone_does_not_refuse_a_crash_in_a_switch() {
     let device = formatted(Spec::tiny(), &options());
     let [(used, _)] = in_use(&device)[..] else { panic!("{:?}", in_use(&device)) };
     let dead = (0..3).map(ZoneId).rfind(|zone| *zone != used).unwrap();
@@ -245,7 +245,7 @@ fn a_move_of_the_log_flushes_once() {
 /// A header that was wrong was taken for the result of a crash, until a later batch stated that the one before it was
 /// durable: acknowledged records were lost.
 #[test]
-fn what_stands_behind_a_header_that_cannot_be_read_is_missed() {
+fn batches_behind_an_unreadable_header_are_missed() {
     for effect in [Effect::Error, Effect::Torn(1), Effect::TurnReadOnly(0)] {
         for transactions in [1, 3] {
             let (device, newer) = after_a_failure(effect, transactions);
@@ -267,7 +267,7 @@ fn what_stands_behind_a_header_that_cannot_be_read_is_missed() {
 /// The log had moved to a zone whose header could be read, but nothing behind it. The zone was taken for one without
 /// batches, and the records acknowledged there were lost.
 #[test]
-fn a_log_that_has_moved_to_a_zone_that_shows_its_header_alone_is_not_taken_for_the_older_one() {
+fn a_log_that_moved_to_a_zone_with_only_a_readable_header_is_not_taken_for_the_older_one() {
     for effect in [Effect::Error, Effect::TurnReadOnly(0)] {
         let (device, newer) = after_a_failure(effect, 1);
         let pointer = device.report_zone(newer).unwrap().pointer;

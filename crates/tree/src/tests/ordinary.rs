@@ -80,7 +80,7 @@ fn a_leaf_is_emptied_and_written_to_in_one_transaction() {
 
 /// The counters of a checkpoint are those at its cut, and the journal after it changes them.
 #[test]
-fn counters_are_what_transactions_made_them_over_mounts_and_checkpoints() {
+fn counters_survive_mounts_and_checkpoints() {
     let device = formatted(Spec::power_of_two(), &options());
     let mut rng = fastrand::Rng::with_seed(9);
     let mut model = [0_i64; 2];
@@ -133,7 +133,7 @@ fn ranges_and_floors_agree_with_a_map() {
 }
 
 #[test]
-fn what_is_deleted_leaves_nothing_behind() {
+fn deletions_leave_no_nodes_behind() {
     let device = formatted(Spec::power_of_two(), &options());
     let (store, _) = open(&device).unwrap();
     for round in 0..3 {
@@ -160,7 +160,7 @@ fn what_is_deleted_leaves_nothing_behind() {
 /// dead. Although three quarters of the volume were free, it moved nearly as many nodes as were written, and a
 /// directory of a million names was made at half the rate.
 #[test]
-fn while_free_zones_abound_few_nodes_are_moved() {
+fn while_many_zones_are_free_few_nodes_are_moved() {
     let device = formatted(Spec::new(4096, 400, 64), &options());
     let (store, _) = open(&device).unwrap();
     let mut rng = fastrand::Rng::with_seed(3);
@@ -187,7 +187,7 @@ fn while_free_zones_abound_few_nodes_are_moved() {
 }
 
 #[test]
-fn a_full_store_says_so_and_still_deletes() {
+fn a_full_store_refuses_writes_and_still_deletes() {
     let device = formatted(Spec::tiny(), &options());
     let (store, _) = open(&device).unwrap();
     let mut written = 0_u32;
@@ -215,7 +215,7 @@ fn a_full_store_says_so_and_still_deletes() {
 /// Ids that were free before the mount are found in the chunks of the MAT. If none were used again, the MAT would grow
 /// with all nodes that ever existed, and every large checkpoint would write more of it.
 #[test]
-fn ids_that_nobody_uses_are_given_out_again_after_a_mount() {
+fn unused_ids_are_used_again_after_a_mount() {
     let device = formatted(Spec::power_of_two(), &options());
     let fill = |store: &Store| {
         for number in 0..1000_u32 {
@@ -274,7 +274,7 @@ fn deleting_from_a_full_store_writes_in_proportion() {
 /// The next checkpoint frees the zones that GC has emptied. A transaction that needed a zone before that found no
 /// further victim and got an error for lack of space.
 #[test]
-fn what_has_been_cleaned_comes_free_before_anybody_is_refused() {
+fn emptied_zones_are_freed_before_a_transaction_is_refused() {
     let device = formatted(Spec::tiny(), &options());
     let (store, _) = open(&device).unwrap();
     for number in 0..1500_u32 {
@@ -408,7 +408,7 @@ impl Client for Greedy {
 /// After the cut no node was dirty any more, and data took zones down to the reserve. A long epoch writes more than
 /// the reserve, so the checkpoint found no zone.
 #[test]
-fn what_a_long_epoch_has_cut_keeps_its_zones() {
+fn the_cut_of_a_long_epoch_reserves_its_zones() {
     const ENTRIES: u32 = 100_000;
     let (_device, (store, _)) = store_on_its_device((256, 1024), ENTRIES, 64 << 20);
     let store = Arc::new(store);
@@ -436,7 +436,7 @@ fn what_a_long_epoch_has_cut_keeps_its_zones() {
 /// Beside the zones for a long epoch, the reserve for two further epochs must remain. These may find no other free
 /// zone.
 #[test]
-fn a_long_epoch_leaves_the_reserve_to_those_after_it() {
+fn a_long_epoch_leaves_the_reserve_to_later_epochs() {
     let (device, (store, _)) = store_on_its_device((256, 256), 50_000, 64 << 20);
     let (store, mut numbers) = (Arc::new(store), (0..50_000_u32).step_by(25));
     let core = &store.core;
@@ -497,7 +497,7 @@ fn put_one(number: u64, value: usize) -> Tx {
 /// belong to no batch. It was read four times, and was in memory as a whole, even the parts that the checkpoint had
 /// replaced.
 #[test]
-fn a_full_zone_of_the_log_is_read_once_and_kept_as_far_as_it_is_needed() {
+fn a_full_log_zone_is_read_once_and_only_needed_bodies_are_retained() {
     const ZONE_BYTES: u64 = 1024 * 4096;
     let device = formatted(Spec::new(4096, 32, 1024), &options());
     let (store, _) = open(&device).unwrap();
@@ -532,7 +532,7 @@ fn a_full_zone_of_the_log_is_read_once_and_kept_as_far_as_it_is_needed() {
 /// would read all batches of the zone. The work after a crash would no longer depend only on the changes since the
 /// checkpoint.
 #[test]
-fn a_mount_reads_of_the_log_what_came_after_the_checkpoint() {
+fn a_mount_reads_only_the_log_after_the_checkpoint() {
     let device = formatted(Spec::new(4096, 32, 1024), &options());
     device.record();
     let (store, _) = open(&device).unwrap();
@@ -570,7 +570,7 @@ fn small_records_take_no_more_of_the_log_than_they_have() {
 
 /// Batches that no thread waited for stayed in memory, up to the size of a log zone.
 #[test]
-fn what_has_gathered_is_appended_in_the_background() {
+fn full_batches_are_appended_in_the_background() {
     let device = formatted(Spec::new(4096, 16, 2048), &options());
     let (store, _) = open(&device).unwrap();
     let before = store.stats();
@@ -590,7 +590,7 @@ fn what_has_gathered_is_appended_in_the_background() {
 /// With a cache of a few hundred pages, a checkpoint was taken for every thirty changed leaves. After random changes
 /// it writes nearly all of the MAT: most of what such a volume wrote.
 #[test]
-fn where_the_cache_is_small_an_epoch_is_longer_than_what_may_be_dirty() {
+fn with_a_small_cache_an_epoch_has_more_nodes_than_may_be_dirty() {
     let device = formatted(Spec::new(4096, 32, 1024), &options());
     let (store, _) = open(&device).unwrap();
     let (mut model, mut rng) = (Contents::new(), fastrand::Rng::with_seed(8));
@@ -657,7 +657,7 @@ fn nodes_take_as_many_blocks_as_their_pages() {
 
 /// With a background reader, a walk through a tree waits for a read only at its beginning and at each new parent.
 #[test]
-fn what_a_walk_needs_next_is_read_before_it_comes_there() {
+fn the_next_leaves_of_a_walk_are_read_ahead() {
     let device = formatted(Spec::new(4096, 64, 256), &options());
     let (store, mut keys) = (open(&device).unwrap().0, Vec::new());
     for number in 0..6000_u32 {
@@ -717,7 +717,7 @@ impl Client for Holding {
 }
 
 #[test]
-fn who_meets_the_bound_waits_for_the_cut_only() {
+fn a_writer_at_the_bound_waits_for_the_cut_only() {
     let (_device, (store, mut change)) = store_on_its_device((256, 512), 50_000, 2 << 20);
     let bound = store.core.limits.dirty;
     let dirty = |store: &Store| store.core.count.dirty.nodes();
@@ -752,7 +752,7 @@ fn who_meets_the_bound_waits_for_the_cut_only() {
 
 /// `polder stats` prints this number, and readahead depends on it.
 #[test]
-fn the_store_says_how_many_pages_its_cache_may_hold() {
+fn the_store_reports_how_many_pages_its_cache_may_hold() {
     let device = formatted(Spec::tiny(), &options());
     let pages_of = |cache_bytes: u64| {
         let (store, _) = open_with(&device, &Config { cache_bytes, ..config() }).unwrap();
@@ -766,7 +766,7 @@ fn the_store_says_how_many_pages_its_cache_may_hold() {
 /// A batch that is not flushed yet states already that an earlier transaction is durable. To make that known takes a
 /// flush, and no further batch.
 #[test]
-fn what_the_log_says_already_is_not_said_again() {
+fn known_durable_is_not_logged_twice() {
     let device = formatted(Spec::tiny(), &options());
     let (store, _) = open(&device).unwrap();
     let put = |value: u8| {
@@ -787,7 +787,7 @@ fn what_the_log_says_already_is_not_said_again() {
 /// Each page of the zone table was read separately at a mount, even if they were consecutive. On a disk with an arm,
 /// 100,000 zones took a second and a half.
 #[test]
-fn the_table_of_zones_is_read_in_few_pieces() {
+fn the_zone_table_is_read_in_few_pieces() {
     let reads = |zones| {
         let device = formatted(Spec::new(4096, zones, 64), &options());
         let timed = Arc::new(Timed::new(device, Arc::new(ManualClock::at(Timestamp(0))), Model::shingled()));

@@ -137,7 +137,7 @@ fn a_zone_that_lived_again_meanwhile_is_not_reset() {
 /// the life before. If replay did not skip it, the zone would count one page too few, and would be reset while a live
 /// node is still there.
 #[test]
-fn a_replay_passes_over_changes_of_a_life_that_is_over() {
+fn a_replay_skips_changes_of_an_earlier_life() {
     let emulated = formatted(Spec::tiny(), &options());
     let device = Interrupted::new(&emulated);
     let (store, _) = Store::open(device.clone(), &config(), &mut Plain).unwrap();
@@ -192,7 +192,7 @@ fn a_replay_passes_over_changes_of_a_life_that_is_over() {
 /// contents of the zone once more. So the zone waits, over any number of power cuts, until the log itself states that
 /// the record is durable.
 #[test]
-fn a_zone_that_is_dead_by_the_word_of_seals_alone_is_not_reset() {
+fn a_zone_that_is_dead_only_by_seals_is_not_reset() {
     let emulated = formatted(Spec::tiny(), &options());
     emulated.record();
     let (store, _) = open(&emulated).unwrap();

@@ -134,7 +134,7 @@ fn a_volume_can_be_made_where_a_log_zone_of_another_can_only_be_read() {
 /// For a volume whose log zones had been emptied, the error advised to make a new volume, although salvage would have
 /// saved all other zones.
 #[test]
-fn a_volume_whose_log_was_emptied_is_not_told_as_none() {
+fn a_volume_whose_log_was_emptied_is_not_reported_as_none() {
     let device = formatted(Spec::tiny(), &options());
     let reset = |is_meant: &dyn Fn(Role) -> bool| {
         for (zone, info) in (0..).map(ZoneId).zip(device.report().unwrap()) {

@@ -301,12 +301,12 @@ fn judge(stories: impl IntoIterator<Item = Story>) {
 }
 
 #[test]
-fn a_log_that_moves_is_missed_where_it_went() {
+fn the_loss_of_the_next_log_zone_is_detected() {
     judge([story_of("moves once", None, 1), story_of("moves three times", None, 3)]);
 }
 
 #[test]
-fn a_log_whose_zone_failed_is_missed_where_it_went() {
+fn the_loss_of_the_next_zone_is_detected_after_a_failed_append() {
     let append = |effect| Some(Fault::nth(CommandKind::Append, 2, effect));
     let forever = |effect| append(effect).map(Fault::forever);
     judge([
@@ -318,7 +318,7 @@ fn a_log_whose_zone_failed_is_missed_where_it_went() {
 }
 
 #[test]
-fn a_log_whose_zone_turned_is_missed_where_it_went() {
+fn the_loss_of_the_next_zone_is_detected_after_a_zone_turned() {
     let append = |effect| Some(Fault::nth(CommandKind::Append, 2, effect));
     judge([
         story_of("a zone turns read-only", append(Effect::TurnReadOnly(0)), 1),
@@ -328,7 +328,7 @@ fn a_log_whose_zone_turned_is_missed_where_it_went() {
 }
 
 #[test]
-fn a_log_whose_zone_cannot_be_finished_or_reset_is_missed_where_it_went() {
+fn the_loss_of_the_next_zone_is_detected_after_a_failed_finish_or_reset() {
     let first = |kind| Some(Fault::nth(kind, 1, Effect::Error));
     judge([
         story_of("a zone cannot be finished", first(CommandKind::Finish), 2),
@@ -339,7 +339,7 @@ fn a_log_whose_zone_cannot_be_finished_or_reset_is_missed_where_it_went() {
 /// A zone that a loss of power has filled cannot have a mark that the log continues elsewhere. It is reset before
 /// anything is acknowledged.
 #[test]
-fn a_log_whose_zone_came_back_full_is_missed_where_it_went() {
+fn the_loss_of_the_next_zone_is_detected_after_one_came_back_full() {
     let (mut moves, store) = Story::new("full after a loss of power", full(&begun()));
     moves.go_on(&store, 1);
     let (mut stays, store) = Story::new("full after a loss of power, and cannot be reset", full(&begun()));

@@ -95,7 +95,7 @@ fn taken(store: &Store) -> usize {
 }
 
 #[test]
-fn what_is_changed_while_a_checkpoint_writes_it_belongs_to_the_next() {
+fn changes_while_a_checkpoint_writes_belong_to_the_next() {
     let device = formatted(Spec::odd(), &options());
     let told = Arc::new(Told { device: device.clone(), hook: Mutex::new(None) });
     let (store, recovery) = Store::open(told.clone(), &config(), &mut Plain).unwrap();
@@ -171,7 +171,7 @@ impl Client for Early {
 }
 
 #[test]
-fn what_is_changed_before_a_checkpoint_has_it_is_kept_as_changes() {
+fn leaves_changed_before_a_checkpoint_takes_them_are_frozen_as_changes() {
     let device = formatted(Spec::odd(), &options());
     let (store, recovery) = open(&device).unwrap();
     let store = Arc::new(store);

@@ -90,7 +90,7 @@ fn a_witness_is_given_up_where_the_last_resort_fails() {
 }
 
 #[test]
-fn a_log_zone_fails_while_everybody_else_has_zones_open() {
+fn a_log_zone_fails_while_other_roles_have_all_slots() {
     for effect in [Effect::Error, Effect::TurnReadOnly(0)] {
         let device = begun();
         let (store, _) = open(&device).unwrap();
@@ -117,7 +117,7 @@ fn a_log_zone_fails_after_the_checkpoint_that_follows_a_failure() {
 
 /// Only a read-only zone shows that the log continued, until a free zone can take the mark.
 #[test]
-fn a_checkpoint_makes_good_what_a_read_only_zone_could_not_say() {
+fn a_checkpoint_marks_what_a_read_only_zone_could_not() {
     let device = begun();
     let (store, _) = open(&device).unwrap();
     device.inject(append_fails(Effect::Error).on(log_in_use(&device)).forever());
