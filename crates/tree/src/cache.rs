@@ -4,10 +4,10 @@
 //! reference to it. So the cache never evicts dirty nodes; a checkpoint must write them first (`checkpoint`). A clock
 //! selects a victim among the other nodes.
 //!
-//! The limit counts pages: one for each node, and one for its frozen contents. A node has these if it was changed
-//! after the cut of a running checkpoint that still has to write it. Pinned and dirty nodes can exceed the limit, and
-//! admission bounds their number. Contents frozen as changes take an eighth of a page at most and are not counted.
-//! Neither are those that the checkpoint has already taken to write.
+//! The limit counts pages: one for each node, and one for its cut version. A node has these if it was changed after
+//! the cut of a running checkpoint that still has to write it. Pinned and dirty nodes can exceed the limit, and
+//! admission bounds their number. Cut versions in the form of changes take an eighth of a page at most and are not
+//! counted. Neither are those that the checkpoint has already taken to write.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ const SHARDS: usize = 16;
 /// Ids of removed nodes that the ring may contain, beyond the number of present nodes, before it is rebuilt.
 const RING_SLACK: usize = 64;
 /// Unused pages that are retained for copies: about as many as a checkpoint writes at once.
-const SPARE: usize = 64;
+const UNUSED_MAX: usize = 64;
 
 /// One node, at most once in memory. The fields that a walk reads lie together, also in [`NodeState`].
 #[repr(C)]
@@ -39,8 +39,8 @@ pub(crate) struct Node {
 }
 
 /// The state of a node. It changes only under its group's write lock, or under the checkpoint lock. The holder of the
-/// checkpoint lock changes `frozen` and `taken` when it takes the contents to write, and `taken`, `dirty`, `base` and
-/// `changes` when they have been written.
+/// checkpoint lock changes `cut_version` and `being_written` when it takes the contents to write, and `being_written`,
+/// `dirty`, `base` and `changes` when they have been written.
 #[repr(C)]
 pub(crate) struct NodeState {
     /// The newest contents.
@@ -48,13 +48,13 @@ pub(crate) struct NodeState {
     /// The epoch in which the newest contents were last changed, unless they have been written since.
     pub(crate) dirty: Option<Epoch>,
     /// A checkpoint is writing these contents, and they were not changed since its cut.
-    pub(crate) taken: bool,
+    pub(crate) being_written: bool,
     /// No longer part of the tree in the running epoch.
     pub(crate) freed: bool,
     /// The weight with which the node is counted among those that the running epoch has made dirty.
     pub(crate) counted: Weight,
     /// The contents at the last cut, if they were changed after it and not yet written.
-    pub(crate) frozen: Option<Frozen>,
+    pub(crate) cut_version: Option<CutVersion>,
     /// How the newest contents may differ from the page that was last written whole.
     pub(crate) changes: Changes,
     /// The LSN of that page. None if there is no such page.
@@ -62,7 +62,7 @@ pub(crate) struct NodeState {
 }
 
 /// The part of a node that a checkpoint still has to write although the node has been changed since its cut.
-pub(crate) enum Frozen {
+pub(crate) enum CutVersion {
     /// The contents.
     Page(Arc<Page>),
     /// The changes of a leaf as they are stored, without the epoch.
@@ -71,9 +71,9 @@ pub(crate) enum Frozen {
 
 impl NodeState {
     /// The newest contents as a checkpoint writes them.
-    pub(crate) fn to_write(&self, has_deltas: bool) -> Frozen {
+    pub(crate) fn to_write(&self, has_deltas: bool) -> CutVersion {
         let changes = self.base.filter(|_| has_deltas).and_then(|base| self.changes.encode(&self.page, base));
-        changes.map_or_else(|| Frozen::Page(Arc::clone(&self.page)), Frozen::Changes)
+        changes.map_or_else(|| CutVersion::Page(Arc::clone(&self.page)), CutVersion::Changes)
     }
 }
 
@@ -89,8 +89,8 @@ impl Node {
                 changes,
                 base: None,
                 dirty: Some(dirty),
-                frozen: None,
-                taken: false,
+                cut_version: None,
+                being_written: false,
                 freed: false,
                 counted: Weight::default(),
             },
@@ -107,8 +107,8 @@ impl Node {
                 changes,
                 base,
                 dirty: None,
-                frozen: None,
-                taken: false,
+                cut_version: None,
+                being_written: false,
                 freed: false,
                 counted: Weight::default(),
             },
@@ -128,7 +128,7 @@ impl Node {
     /// device has an earlier version of them.
     fn is_dirty(&mut self) -> bool {
         let state = self.state.get_mut();
-        state.dirty.is_some() || state.frozen.is_some()
+        state.dirty.is_some() || state.cut_version.is_some()
     }
 
     /// Marks the node as leading. Called before any thread can find it.
@@ -155,11 +155,11 @@ impl Node {
 /// Unused pages for later copies. The threads that copy and the threads that drop pages differ, and memory would
 /// otherwise move between them through the allocator's locks.
 #[derive(Default)]
-pub(crate) struct Spare {
+pub(crate) struct UnusedPages {
     pages: Mutex<Vec<Page>>,
 }
 
-impl Spare {
+impl UnusedPages {
     /// A page that may be changed: `shared` itself if it has no other reference, otherwise a copy in its place.
     pub(crate) fn own<'p>(&self, shared: &'p mut Arc<Page>) -> &'p mut Page {
         if Arc::get_mut(shared).is_none() {
@@ -182,7 +182,7 @@ impl Spare {
     pub(crate) fn give(&self, page: Arc<Page>) {
         let Some(page) = Arc::into_inner(page) else { return };
         let mut pages = self.pages.lock();
-        if pages.len() < SPARE {
+        if pages.len() < UNUSED_MAX {
             pages.push(page);
         }
     }
@@ -268,16 +268,16 @@ impl Cache {
         dropped > 0
     }
 
-    /// Counts the page of a node's frozen contents.
-    pub(crate) fn add_frozen(&self, frozen: &Frozen) {
-        if matches!(frozen, Frozen::Page(_)) {
+    /// Counts the page of a node's cut version.
+    pub(crate) fn add_cut_version(&self, cut_version: &CutVersion) {
+        if matches!(cut_version, CutVersion::Page(_)) {
             self.pages.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Counts it no longer.
-    pub(crate) fn drop_frozen(&self, frozen: &Frozen) {
-        if matches!(frozen, Frozen::Page(_)) {
+    pub(crate) fn drop_cut_version(&self, cut_version: &CutVersion) {
+        if matches!(cut_version, CutVersion::Page(_)) {
             self.pages.fetch_sub(1, Ordering::Relaxed);
         }
     }

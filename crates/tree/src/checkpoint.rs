@@ -18,8 +18,7 @@ use zerocopy::IntoBytes;
 use zerocopy::little_endian::{I64, U32, U64};
 use zone::{Address, Cause, DeviceError, Lease, PageBuffer, Role, ZoneId};
 
-use crate::ahead::HeldChunks;
-use crate::cache::{Frozen, Node};
+use crate::cache::{CutVersion, Node};
 use crate::core::{Core, Saving};
 use crate::delta::{self, Changes, Packed};
 use crate::format::{
@@ -27,11 +26,12 @@ use crate::format::{
 };
 use crate::mat::{ChunkPlace, Place};
 use crate::page::Page;
+use crate::prefetch::PinnedChunks;
 use crate::types::{Bytes, Epoch, Group, NodeId, Result, StoreError};
 
 /// A checkpoint of at least this number of pages updates the measured ratio of written to dirty pages, and the ratio
 /// is at most this.
-const TELLING: usize = 64;
+const MEASURED_PAGES_MIN: usize = 64;
 const PERMILLE_MAX: u64 = 10_000;
 /// Pages appended together.
 pub(crate) const PAGES_AT_ONCE: usize = 64;
@@ -51,19 +51,19 @@ impl Core {
 
     fn take_checkpoint(&self, saving: &mut Saving) -> Result<()> {
         let client = self.client.read().clone();
-        let user =
-            client.ok_or_else(|| StoreError::Latched("a checkpoint before the store has its client".into()))?;
-        self.check_host_room(saving)?;
+        let user = client
+            .ok_or_else(|| StoreError::Latched("a checkpoint before the store has its client".into()))?;
+        self.check_host_space(saving)?;
         self.metadata_lease(saving).map_err(of_full_host)?;
         let held = self.dirty_pages();
-        let tables = self.written_beside(saving, 0);
-        self.hold_for_checkpoint(held, tables);
+        let tables = self.table_blocks(saving, 0);
+        self.reserve_for_checkpoint(held, tables);
         // LSN 0 is before any cut, so the client returns all its bytes: at least as many as for the real cut.
         let record_bytes = user.checkpoint_bytes(Lsn(0)).len() + self.record_bytes(saving);
         let replay_from = self.log.prepare_checkpoint(record_bytes)?;
         let mut cut = self.cut(tables);
         if cut.pages > held {
-            self.hold_for_checkpoint(cut.pages, tables);
+            self.reserve_for_checkpoint(cut.pages, tables);
         }
         self.saving.pass();
         self.log.push()?;
@@ -79,7 +79,7 @@ impl Core {
         if rt::is_planted("break-metadata-reset-after-checkpoint") {
             self.free_dead_metadata()?;
         }
-        self.note_what_it_took(cut.pages, self.leases.traffic().bytes_written(Cause::Checkpoint) - before);
+        self.note_write_ratio(cut.pages, self.leases.traffic().bytes_written(Cause::Checkpoint) - before);
         saving.number += 1;
         let record = self.encode_checkpoint(saving, &cut, replay_from, &user_bytes);
         self.log.append_checkpoint(cut.lsn, record)?;
@@ -87,37 +87,37 @@ impl Core {
         self.new_pages_begin(saving);
         self.pool.announce(0);
         self.count.being_saved.store(0, Ordering::Relaxed);
-        self.count.room_enough.store(0, Ordering::Relaxed);
-        saving.cleaned = false;
-        self.count.is_cleaned.store(false, Ordering::Relaxed);
+        self.count.headroom_enough.store(0, Ordering::Relaxed);
+        saving.has_emptied_zone = false;
+        self.count.gc_awaits_checkpoint.store(false, Ordering::Relaxed);
         self.count.checkpoints.fetch_add(1, Ordering::Relaxed);
         self.free_dead_metadata()?;
         self.measure_garbage(saving);
-        self.note_what_can_wait(saving);
-        self.balance(saving);
+        self.note_headroom_to_wait(saving);
+        self.update_metadata_share(saving);
         Ok(())
     }
 
     /// Refuses a checkpoint for which the host of the device has no space, before any of its steps. Then it can be
     /// tried again. After the cut, a refusal shuts the volume down.
-    fn check_host_room(&self, saving: &Saving) -> Result<()> {
+    fn check_host_space(&self, saving: &Saving) -> Result<()> {
         let pages = self.dirty_pages() as u64 * u64::from(self.pool.page_blocks());
         // The next checkpoint may write more for each page than recent ones.
-        let written = (pages + self.written_beside(saving, 0)).max(2 * self.blocks_of_next_checkpoint());
+        let written = (pages + self.table_blocks(saving, 0)).max(2 * self.blocks_of_next_checkpoint());
         let beyond = written.saturating_sub(u64::from(self.pool.open_headroom()));
         // One more zone, in case the log moves.
         let zones = 1 + beyond.div_ceil(u64::from(self.device.geometry().zone_blocks));
         if self.device.has_space_for(zones) {
             return Ok(());
         }
-        self.give_back()?;
+        self.return_host_space()?;
         if self.device.has_space_for(zones) { Ok(()) } else { Err(StoreError::NoSpace) }
     }
 
     /// Updates the measured ratio of written to dirty pages. A small checkpoint writes mostly tables, so it does not
     /// count.
-    fn note_what_it_took(&self, pages: usize, bytes: u64) {
-        if pages < TELLING {
+    fn note_write_ratio(&self, pages: usize, bytes: u64) {
+        if pages < MEASURED_PAGES_MIN {
             return;
         }
         let now = (bytes * 1000 / (pages * self.page_size()) as u64).min(PERMILLE_MAX);
@@ -142,8 +142,8 @@ impl Core {
     /// Reserves zones for the writes of a checkpoint: `pages` pages of nodes and `tables` blocks of tables. From the
     /// cut on they no longer count as dirty, and other roles must not take the zones for them. If the epoch is longer
     /// than the reserve allows, these zones are in addition to the reserve.
-    pub(crate) fn hold_for_checkpoint(&self, pages: usize, tables: u64) {
-        let written = self.taken_by_nodes(pages) + tables;
+    pub(crate) fn reserve_for_checkpoint(&self, pages: usize, tables: u64) {
+        let written = self.blocks_for_nodes(pages) + tables;
         // Longer than one epoch in the reserve.
         let is_long = written > self.pool.two_epochs() / 2;
         if !is_long || !self.pool.announce(written + self.pool.two_epochs()) {
@@ -193,10 +193,10 @@ impl Core {
         let (mut whole, mut packed) = (Vec::new(), Packed::new(self.page_size()));
         let ids: Vec<NodeId> = nodes.iter().map(|node| node.id).collect();
         let mut chunks = ids.chunks(self.pages_at_once());
-        let mut held = HeldChunks::new();
+        let mut held = PinnedChunks::new();
         for (index, node) in nodes.into_iter().enumerate() {
             if index % self.pages_at_once() == 0 {
-                held = chunks.next().map(|ids| self.hold_chunks(ids)).unwrap_or_default();
+                held = chunks.next().map(|ids| self.pin_chunks(ids)).unwrap_or_default();
             }
             // The group's lock excludes the middle of a transaction: a node has only one version for one LSN
             // (I-TREE-3).
@@ -234,33 +234,33 @@ impl Core {
 
     /// The version of a node to write, if there is one, and its changes if it is written as a delta record.
     ///
-    /// A checkpoint owns what it writes from now on, so later changes of the node freeze no copy.
+    /// A checkpoint owns what it writes from now on, so later changes of the node make no copy.
     fn version_to_write(&self, node: Arc<Node>, saved: bool) -> Option<(Version, Option<Bytes>)> {
         let mut state = node.state.write();
         if !saved && (state.freed || state.dirty.is_none()) {
             return None;
         }
-        let frozen = state.frozen.take_if(|_| saved);
-        if let Some(frozen) = &frozen {
-            self.cache.drop_frozen(frozen);
+        let cut_version = state.cut_version.take_if(|_| saved);
+        if let Some(cut_version) = &cut_version {
+            self.cache.drop_cut_version(cut_version);
         }
-        state.taken = saved && frozen.is_none();
-        let (page, changes) = match frozen.unwrap_or_else(|| state.to_write(self.mat.has_deltas())) {
-            Frozen::Page(page) => (Some(page), None),
-            Frozen::Changes(changes) if saved => (None, Some(changes)),
-            Frozen::Changes(changes) => (Some(Arc::clone(&state.page)), Some(changes)),
+        state.being_written = saved && cut_version.is_none();
+        let (page, changes) = match cut_version.unwrap_or_else(|| state.to_write(self.mat.has_deltas())) {
+            CutVersion::Page(page) => (Some(page), None),
+            CutVersion::Changes(changes) if saved => (None, Some(changes)),
+            CutVersion::Changes(changes) => (Some(Arc::clone(&state.page)), Some(changes)),
         };
         drop(state);
         let of_page = |page: &Arc<Page>| (page.group(), Lsn(page.header().lsn.get()));
-        let of_either = changes.as_deref().map(delta::of_what).or_else(|| page.as_ref().map(of_page));
+        let of_either = changes.as_deref().map(delta::group_and_lsn).or_else(|| page.as_ref().map(of_page));
         let (group, lsn) = of_either.expect("a version has the contents or a delta record");
         Some((Version { node, group, lsn, page }, changes))
     }
 
     /// The base page of a leaf that is written as a delta record. `None` if the leaf has to be written whole.
-    fn base_of(&self, version: &Version, saved: bool, held: &mut HeldChunks) -> Result<Option<Address>> {
+    fn base_of(&self, version: &Version, saved: bool, held: &mut PinnedChunks) -> Result<Option<Address>> {
         let id = version.node.id;
-        let place = if saved { self.find_saved(id)? } else { self.find_beside(held, id)? };
+        let place = if saved { self.find_saved(id)? } else { self.find_with_chunks(held, id)? };
         // A node of the running epoch may have been freed meanwhile. Then it no longer matters where it is written.
         assert!(!place.is_nowhere() || !saved, "node {} has been written before", id.0);
         Ok((!place.is_nowhere()).then(|| place.whole_page()))
@@ -287,7 +287,7 @@ impl Core {
             }
         }
         let written = whole.into_iter().chain(deltas.into_iter().flatten().map(|(version, _)| version));
-        written.filter_map(|version| version.page).for_each(|page| self.spare.give(page));
+        written.filter_map(|version| version.page).for_each(|page| self.unused_pages.give(page));
         self.count.nodes_written.fetch_add(count.0 as u64, Ordering::Relaxed);
         self.count.deltas_written.fetch_add(count.1 as u64, Ordering::Relaxed);
         Ok(())
@@ -312,7 +312,7 @@ impl Core {
             };
             if as_is {
                 state.dirty = None;
-                state.taken = false;
+                state.being_written = false;
             }
             if !place.is_delta() {
                 state.base = Some(version.lsn);
@@ -409,7 +409,7 @@ impl Core {
         let page_blocks = self.pool.page_blocks();
         let usable = |lease: &Lease| !lease.has_failed() && lease.free_blocks() >= page_blocks;
         if let Some(full) = saving.lease.take_if(|lease| !usable(lease)) {
-            self.leave_metadata_zone(full)?;
+            self.close_metadata_zone(full)?;
         }
         if saving.lease.is_none() {
             let lease = self.open_metadata_zone()?;
@@ -419,7 +419,7 @@ impl Core {
         Ok(saving.lease.as_ref().expect("a zone was opened if there was none"))
     }
 
-    fn leave_metadata_zone(&self, lease: Lease) -> Result<()> {
+    fn close_metadata_zone(&self, lease: Lease) -> Result<()> {
         let (zone, failed, room) = (lease.zone(), lease.has_failed(), lease.free_blocks());
         drop(lease);
         // The rest of the zone is less than a page or cannot be written. Its slot among the open zones is worth more.
@@ -483,7 +483,7 @@ impl Core {
         let mut written = Vec::new();
         let all: Vec<_> = by_chunk.into_iter().collect();
         for some in all.chunks(PAGES_AT_ONCE) {
-            let _held = self.hold_numbered_chunks(some.iter().map(|(number, _)| *number));
+            let _held = self.pin_numbered_chunks(some.iter().map(|(number, _)| *number));
             let mut pages = Vec::new();
             let mut used = Vec::new();
             for (number, changes) in some {
@@ -495,7 +495,7 @@ impl Core {
             for ((((number, _), page), used), address) in some.iter().zip(pages).zip(used).zip(places) {
                 self.pool.add_page(address.zone());
                 written.push((*number, ChunkPlace { address, used }));
-                self.keep_chunk(*number, address, Arc::new(page));
+                self.cache_chunk(*number, address, Arc::new(page));
             }
         }
         Ok(written)
@@ -503,9 +503,9 @@ impl Core {
 
     fn merge_chunk(&self, number: u64, changes: &[(NodeId, Place)], lsn: Lsn) -> Result<(PageBuffer, u32)> {
         let place = self.mat.chunk(number);
-        let old = self.chunk_to_save(number, place.address)?;
+        let old = self.chunk_for_checkpoint(number, place.address)?;
         let old = old.expect("chunks move only under the checkpoint lock");
-        let mut page = self.page_to_save();
+        let mut page = self.checkpoint_page();
         page.copy_from_slice(&old);
         write_header(&mut page, PageKind::MatChunk, number, lsn);
         let mut used = place.used;
@@ -739,7 +739,7 @@ impl Version {
     fn has_page(&mut self) -> bool {
         if self.page.is_none() {
             let state = self.node.state.read();
-            self.page = state.taken.then(|| Arc::clone(&state.page));
+            self.page = state.being_written.then(|| Arc::clone(&state.page));
         }
         self.page.is_some()
     }

@@ -34,7 +34,7 @@ pub(crate) const UNFLUSHED_DATA_MAX: u64 = 256 << 20;
 type LockedTrees<'a> = SmallVec<[(Group, RwLockWriteGuard<'a, Tree>); 2]>;
 
 /// A write to a tree. All nodes on the path to its key are in memory and pinned.
-pub(crate) struct Held<'a> {
+pub(crate) struct PinnedWrite<'a> {
     group: Group,
     /// The key with the number of its table.
     pub(crate) key: Bytes,
@@ -64,7 +64,7 @@ impl Core {
         self.check_sizes(&tx.ops);
         let committed = match self.commit_with(&mut tx, false) {
             Err(StoreError::NoMemory(_)) => {
-                self.relieve_memory()?;
+                self.free_memory()?;
                 self.commit_with(&mut tx, false)
             }
             committed => committed,
@@ -84,7 +84,7 @@ impl Core {
         let mut pins = Pins::default();
         let (mut locked, held, promise, growing) = loop {
             let locked = self.lock_groups(&tx.ops);
-            match self.on_the_way(&tx.ops) {
+            match self.find_paths(&tx.ops) {
                 Ok(held) => {
                     let nodes = if tx.draw == Draw::Free { splits(&held) } else { 0 };
                     let count = if rt::is_planted("break-promise") { 0 } else { needed(&held) };
@@ -92,7 +92,7 @@ impl Core {
                         Ok(promise) => promise,
                         Err(error) => {
                             drop(locked);
-                            self.log.give_back(admitted);
+                            self.log.return_reservation(admitted);
                             return Err(error);
                         }
                     };
@@ -103,21 +103,21 @@ impl Core {
                     }
                     drop((locked, promise));
                     if let Err(error) = self.try_again(lacks_zones) {
-                        self.log.give_back(admitted);
+                        self.log.return_reservation(admitted);
                         return Err(error);
                     }
                 }
                 Err(miss) => {
                     drop(locked);
                     if let Err(error) = self.pin(&mut pins, miss) {
-                        self.log.give_back(admitted);
+                        self.log.return_reservation(admitted);
                         return Err(error);
                     }
                 }
             }
         };
         if !self.pool.accepts(tx.ops.iter().filter_map(Op::zone_change)) {
-            self.log.give_back(admitted);
+            self.log.return_reservation(admitted);
             let damage = StoreError::Corrupt(
                 "a change of live blocks or of a counter contradicts the zone table".into(),
             );
@@ -154,17 +154,17 @@ impl Core {
     /// Called when a transaction found no space for its nodes. Returns an error unless the transaction is to try
     /// again, which it does if metadata lacked zones and no longer does. The caller holds no lock of the trees.
     fn try_again(&self, lacked_zones: bool) -> Result<()> {
-        if lacked_zones && self.look_before_refusing()? { Ok(()) } else { Err(StoreError::NoSpace) }
+        if lacked_zones && self.recount_before_refusing()? { Ok(()) } else { Err(StoreError::NoSpace) }
     }
 
     /// Reserves the space of nodes that a transaction is about to make. Returns none if there is no space. It never
     /// waits, so that it can be called under locks of trees. Only there the number of new nodes is known.
-    pub(crate) fn reserve_nodes(&self, nodes: u64) -> Option<Growing<'_>> {
+    pub(crate) fn reserve_nodes(&self, nodes: u64) -> Option<ReservedNodes<'_>> {
         let asked = &self.count.asked;
-        (nodes == 0 || self.ask_for_nodes(nodes)).then(|| Growing { asked, nodes })
+        (nodes == 0 || self.request_nodes(nodes)).then(|| ReservedNodes { asked, nodes })
     }
 
-    fn ask_for_nodes(&self, nodes: u64) -> bool {
+    fn request_nodes(&self, nodes: u64) -> bool {
         let growth = self.growth.read().as_ref().and_then(Weak::upgrade);
         let asked = &self.count.asked;
         self.pool.at_one_moment(|moment| {
@@ -191,7 +191,7 @@ impl Core {
     }
 
     /// The writes of a transaction with their keys in the tree, and with all nodes on the path to each.
-    fn on_the_way<'a>(&self, ops: &'a [Op]) -> std::result::Result<Vec<Held<'a>>, Miss> {
+    fn find_paths<'a>(&self, ops: &'a [Op]) -> std::result::Result<Vec<PinnedWrite<'a>>, Miss> {
         let keyed = ops.iter().filter_map(|op| match op {
             Op::Put { group, table, key, value } => Some((*group, tree_key(*table, key), Some(value))),
             Op::Delete { group, table, key } => Some((*group, tree_key(*table, key), None)),
@@ -200,7 +200,7 @@ impl Core {
         keyed
             .map(|(group, key, value)| {
                 let path = self.path(group, &key)?;
-                Ok(Held { group, key, value: value.map(Vec::as_slice), path })
+                Ok(PinnedWrite { group, key, value: value.map(Vec::as_slice), path })
             })
             .collect()
     }
@@ -208,7 +208,7 @@ impl Core {
     fn apply(
         &self,
         locked: &mut LockedTrees<'_>,
-        held: &[Held<'_>],
+        held: &[PinnedWrite<'_>],
         (lsn, epoch): (Lsn, Epoch),
         writes_whole: bool,
     ) {
@@ -239,7 +239,7 @@ impl Core {
         let mut pins = Pins::default();
         loop {
             let mut locked = self.lock_groups(ops);
-            let held = match self.on_the_way(ops) {
+            let held = match self.find_paths(ops) {
                 Ok(held) => held,
                 Err(miss) => {
                     drop(locked);
@@ -275,7 +275,7 @@ impl Core {
 }
 
 /// About how many leaves these writes split.
-fn splits(held: &[Held<'_>]) -> u64 {
+fn splits(held: &[PinnedWrite<'_>]) -> u64 {
     // For each leaf: the bytes by which it has grown, and its free bytes.
     let mut grown: SmallVec<[(NodeId, isize, isize); 4]> = SmallVec::new();
     let mut splits = 0;
@@ -335,7 +335,7 @@ impl Change<'_> {
     }
 
     /// Changes a node's newest contents. If a running checkpoint still has to write the contents before its cut, they
-    /// are frozen first.
+    /// are copied first.
     fn edit_noting<R>(
         &mut self,
         node: &Arc<Node>,
@@ -345,12 +345,12 @@ impl Change<'_> {
         let mut state = node.state.write();
         assert!(!state.freed, "node {} is part of the tree", node.id.0);
         if state.dirty != Some(self.epoch) {
-            let is_taken = std::mem::take(&mut state.taken);
-            if state.dirty.is_some() && !is_taken && !rt::is_planted("break-frozen") {
-                assert!(state.frozen.is_none(), "a page is frozen once");
-                let frozen = state.to_write(self.core.mat.has_deltas());
-                self.core.cache.add_frozen(&frozen);
-                state.frozen = Some(frozen);
+            let is_being_written = std::mem::take(&mut state.being_written);
+            if state.dirty.is_some() && !is_being_written && !rt::is_planted("break-frozen") {
+                assert!(state.cut_version.is_none(), "a node has one cut version");
+                let cut_version = state.to_write(self.core.mat.has_deltas());
+                self.core.cache.add_cut_version(&cut_version);
+                state.cut_version = Some(cut_version);
             }
             state.dirty = Some(self.epoch);
             if self.tree.dirty.insert(node.id, Arc::clone(node)).is_none() {
@@ -363,7 +363,7 @@ impl Change<'_> {
             state.changes.note_all();
         }
         self.core.count_dirty(&mut state);
-        let page = self.core.spare.own(&mut state.page);
+        let page = self.core.unused_pages.own(&mut state.page);
         page.set_lsn(self.lsn);
         change(page)
     }
@@ -568,12 +568,12 @@ impl Change<'_> {
 }
 
 /// Nodes whose space a transaction has reserved and that it has not made yet. They are part of every count.
-pub(crate) struct Growing<'a> {
+pub(crate) struct ReservedNodes<'a> {
     asked: &'a AtomicU64,
     nodes: u64,
 }
 
-impl Drop for Growing<'_> {
+impl Drop for ReservedNodes<'_> {
     fn drop(&mut self) {
         if self.nodes > 0 {
             // A count that no longer includes these nodes here includes them among the existing nodes.
@@ -634,10 +634,10 @@ impl Core {
 
     /// Limits the number of dirty nodes. If another thread takes a checkpoint, waits for its cut only.
     fn bound_dirty(&self) -> Result<()> {
-        while self.too_much_is_dirty() {
+        while self.dirty_limit_is_reached() {
             let seen = self.saving.passed();
             match self.saving.try_lock() {
-                Some(mut saving) if self.too_much_is_dirty() => {
+                Some(mut saving) if self.dirty_limit_is_reached() => {
                     let is_long = self.epoch_is_long();
                     return if is_long {
                         self.checkpoint_with(&mut saving)
@@ -645,7 +645,7 @@ impl Core {
                         self.write_out(&mut saving)
                     };
                 }
-                None if self.too_much_is_dirty() => self.saving.wait(seen),
+                None if self.dirty_limit_is_reached() => self.saving.wait(seen),
                 _ => {}
             }
         }

@@ -8,13 +8,13 @@ use rt::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize,
 use rt::sync::{Mutex, RwLock};
 use zone::{Address, Device, FsId, Lease, Leases, PageBuffer, PageReservation, Pages};
 
-use crate::balance::Balance;
-use crate::cache::{Cache, Node, Spare};
+use crate::cache::{Cache, Node, UnusedPages};
+use crate::checkpoint_lock::CheckpointLock;
 use crate::epoch::{Dirty, Limits};
-use crate::follow::Follow;
 use crate::log::Log;
 use crate::mat::{ChunkPlace, Mat};
-use crate::turn::Turn;
+use crate::metadata_share::MetadataShare;
+use crate::readahead::Readahead;
 use crate::types::{Bytes, Group, NodeId, Reserve, Result, StoreError};
 
 /// The user of the store. It supplies the bytes that checkpoints carry for it.
@@ -76,11 +76,11 @@ pub(crate) struct Saving {
     /// The same for directory pages.
     pub(crate) move_directories: bool,
     /// The life of each zone in which GC last moved its live blocks.
-    pub(crate) cleaned_once: HashMap<zone::ZoneId, zone::Life>,
+    pub(crate) last_gc: HashMap<zone::ZoneId, zone::Life>,
     /// GC has emptied a zone, and the next checkpoint frees it.
-    pub(crate) cleaned: bool,
+    pub(crate) has_emptied_zone: bool,
     /// The write rates of data and metadata.
-    pub(crate) balance: Balance,
+    pub(crate) metadata_share: MetadataShare,
 }
 
 /// The state of the store.
@@ -96,11 +96,11 @@ pub(crate) struct Core {
     pub(crate) pages: Arc<Pages>,
     /// Pages reserved for the holder of `saving`: a checkpoint cannot stop because memory is short.
     pub(crate) _pages_to_save: PageReservation,
-    pub(crate) spare: Spare,
+    pub(crate) unused_pages: UnusedPages,
     pub(crate) chunks: ChunkCache,
-    pub(crate) follow: Follow,
+    pub(crate) readahead: Readahead,
     pub(crate) groups: Vec<RwLock<Tree>>,
-    pub(crate) saving: Turn<Saving>,
+    pub(crate) saving: CheckpointLock<Saving>,
     pub(crate) client: RwLock<Option<Arc<dyn Client>>>,
     pub(crate) growth: RwLock<Option<Weak<dyn Growth>>>,
     pub(crate) limits: Limits,
@@ -137,7 +137,7 @@ pub(crate) struct Counters {
     pub(crate) asked: AtomicU64,
     /// With this number of blocks for metadata no thread needs to run GC before the next checkpoint, because GC would
     /// gain little. 0: unknown.
-    pub(crate) room_enough: AtomicU64,
+    pub(crate) headroom_enough: AtomicU64,
     /// Free zones that metadata lacks, beside its reserve, so that GC never moves many blocks for a small gain. As of
     /// the last checkpoint.
     pub(crate) zones_lacking: AtomicU32,
@@ -146,13 +146,13 @@ pub(crate) struct Counters {
     pub(crate) is_short_of_zones: AtomicBool,
     /// With this number of blocks for metadata, beside those for dirty pages, a zone of the reserve may be missing
     /// until background GC has collected one. As of the last checkpoint. 0: background GC has no victim.
-    pub(crate) room_to_wait: AtomicU64,
+    pub(crate) headroom_to_wait: AtomicU64,
     /// Pages that the running checkpoint has still to write, at most.
     pub(crate) being_saved: AtomicUsize,
     /// GC is emptying or has emptied a zone, which only a checkpoint frees.
-    pub(crate) is_cleaned: AtomicBool,
+    pub(crate) gc_awaits_checkpoint: AtomicBool,
     /// Blocks that may be dead in metadata zones before GC begins, as of the last checkpoint.
-    pub(crate) may_be_dead: AtomicU64,
+    pub(crate) dead_blocks_max: AtomicU64,
 }
 
 impl VolumeInfo {

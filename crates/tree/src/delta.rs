@@ -143,7 +143,7 @@ pub(crate) fn set_epoch(delta: &mut [u8], epoch: Epoch) {
 }
 
 /// The group of a stored delta record's leaf, and the LSN of its contents.
-pub(crate) fn of_what(delta: &[u8]) -> (Group, Lsn) {
+pub(crate) fn group_and_lsn(delta: &[u8]) -> (Group, Lsn) {
     let (header, _) = take::<DeltaHeader>(delta).expect("a delta record has a header");
     (Group(header.group.get()), Lsn(header.lsn.get()))
 }

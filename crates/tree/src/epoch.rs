@@ -49,7 +49,7 @@ const CHUNKS_SHARE: usize = 4;
 /// separate pages for the rest of the zone table.
 const ZONE_TABLE_SHARE: usize = 2 * CHUNKS_SHARE;
 /// Nodes that may become dirty between the request for a checkpoint and its cut before a thread has to wait, at least.
-const UNTIL_THE_CUT: usize = 256;
+const NODES_UNTIL_CUT: usize = 256;
 
 /// Bytes that writing nodes takes, at most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -213,7 +213,7 @@ impl Limits {
 
     /// The space that only metadata may take: for the writes of two epochs, including chunks, and for a zone as the
     /// target of GC.
-    pub(crate) fn kept_for_metadata(&self, geometry: &Geometry, page_size: usize) -> MetadataReserve {
+    pub(crate) fn metadata_reserve_of(&self, geometry: &Geometry, page_size: usize) -> MetadataReserve {
         let blocks = blocks_of_two_epochs(self.epoch_pages, self.zone_table_beyond, geometry, page_size);
         MetadataReserve { blocks, of_zone: blocks_of_zone(geometry, page_size) }
     }
@@ -270,7 +270,7 @@ impl Core {
     /// begins. 1 while a checkpoint is taken, or is due because GC has emptied a zone. A requested checkpoint comes
     /// earlier.
     pub(crate) fn epoch_share(&self) -> f64 {
-        if self.pages_being_saved() > 0 || self.count.is_cleaned.load(Ordering::Relaxed) {
+        if self.pages_being_saved() > 0 || self.count.gc_awaits_checkpoint.load(Ordering::Relaxed) {
             return 1.0;
         }
         let pages = self.pages_now() as u64;
@@ -310,18 +310,18 @@ impl Core {
     /// alone. Then many such writes share one write of the tables by a checkpoint, which writes nearly every chunk of
     /// the MAT after random changes.
     pub(crate) fn epoch_is_ending(&self) -> bool {
-        !self.zones_abound()
+        !self.many_zones_are_free()
             || self.changed_nodes() + self.count.dirty.nodes() >= self.limits.epoch_nodes
             || self.changed_pages() + self.dirty_pages().max(self.pages_now() / 8) >= self.pages_now()
     }
 
     /// Whether many nodes differ from the last checkpoint, which a replay would have to read. This state should not
     /// last for ever.
-    pub(crate) fn epoch_holds_much(&self) -> bool {
+    pub(crate) fn epoch_is_large(&self) -> bool {
         self.changed_nodes() >= self.limits.dirty.min(self.limits.epoch_pages)
     }
 
-    fn zones_abound(&self) -> bool {
+    fn many_zones_are_free(&self) -> bool {
         self.pool.free() >= self.device.geometry().zones / 4
     }
 
@@ -335,17 +335,17 @@ impl Core {
 
     fn nodes_until_pressed(&self) -> usize {
         let nodes = self.limits.dirty;
-        nodes - (nodes / 8).max(UNTIL_THE_CUT.min(nodes / 2))
+        nodes - (nodes / 8).max(NODES_UNTIL_CUT.min(nodes / 2))
     }
 
     /// Whether nodes must be written before more are changed.
-    pub(crate) fn too_much_is_dirty(&self) -> bool {
+    pub(crate) fn dirty_limit_is_reached(&self) -> bool {
         self.count.dirty.nodes() >= self.limits.dirty || self.changed_pages() >= self.pages_now()
     }
 
     /// Pages that an epoch may write at present.
     fn pages_now(&self) -> usize {
-        if self.zones_abound() { self.limits.long_epoch } else { self.limits.epoch_pages }
+        if self.many_zones_are_free() { self.limits.long_epoch } else { self.limits.epoch_pages }
     }
 }
 

@@ -20,17 +20,15 @@
 //! `inspect`.
 #![forbid(unsafe_code)]
 
-mod ahead;
-mod balance;
 mod cache;
 mod check;
 mod checkpoint;
+mod checkpoint_lock;
 mod commit;
 mod core;
 pub mod decode;
 mod delta;
 mod epoch;
-mod follow;
 mod format;
 pub mod hostile;
 mod inspect;
@@ -39,15 +37,17 @@ mod log;
 mod lookup;
 mod mat;
 mod memory;
+mod metadata_share;
 mod mkfs;
 mod page;
+mod prefetch;
+mod readahead;
 mod reclaim;
 mod record;
 mod recover;
 mod scan;
 mod scrub;
 mod store;
-mod turn;
 mod types;
 
 pub use check::{Finding, FindingKind, Told, Visit};

@@ -30,8 +30,8 @@ use zone::{Address, Blocks, Cause, Device, FsId, Geometry, Lease, Leases, Life, 
 use crate::format::{self, BatchHeader, BatchKind, FRAME, LogFrame, Seal};
 use crate::record;
 use crate::types::{Epoch, Result, StoreError};
-pub(crate) use switch::Left;
 use switch::Mark;
+pub(crate) use switch::OldZone;
 
 /// The most bytes of records in a batch.
 const BATCH_MAX: usize = 256 << 10;
@@ -42,7 +42,7 @@ const UNFLUSHED_MAX: usize = 8 << 20;
 /// … and as a share of a log zone, so that all of it fits beside a checkpoint after a failure.
 const UNFLUSHED_SHARE: usize = 8;
 /// Blocks reserved for seals of recoveries that do not reach a checkpoint.
-const SEALS_KEPT: u64 = 4;
+const SEALS_RESERVED: u64 = 4;
 
 /// Blocks that a payload of this many bytes takes in the log.
 pub(crate) fn blocks_for(payload: usize, block_size: u32) -> u64 {
@@ -79,7 +79,7 @@ struct State {
     /// Blocks reserved for records that are not appended yet.
     reserved: u64,
     /// Blocks reserved for a checkpoint and seals.
-    kept: u64,
+    checkpoint_reserve: u64,
     /// No record is admitted before the next checkpoint.
     checkpoint_first: bool,
     /// Records and their bytes since the last cut: what a recovery would replay.
@@ -102,7 +102,7 @@ pub(crate) struct Io {
     /// The zone in use. None before the first seal of a mount whose log zone is full or failed.
     lease: Option<Lease>,
     /// Log zones that the next checkpoint frees, because all their records are older than its cut.
-    previous: Vec<Left>,
+    previous: Vec<OldZone>,
     /// The newest batch outside the zone in use is a successor mark. If the zone in use were lost, recovery would not
     /// take an older one for the newest.
     is_marked: bool,
@@ -121,7 +121,7 @@ pub(crate) struct Io {
     checkpoint: Address,
     /// Log zones that failed or filled early. They have records after the cut of the checkpoint that was being taken,
     /// so only the one after it replaces them.
-    outlived: Vec<Left>,
+    outlived: Vec<OldZone>,
     /// An append or a flush has failed for good. No later record may be reported as durable.
     broken: bool,
     /// The newest batch in the zone in use.
@@ -140,7 +140,7 @@ struct Newest {
 
 impl Newest {
     /// Checks and notes the batch that is appended next.
-    fn go_on(&mut self, lease: &Lease, batch: &Appended) {
+    fn advance(&mut self, lease: &Lease, batch: &Appended) {
         let zone = Some((lease.zone(), lease.life()));
         if self.zone != zone {
             *self = Newest { zone, ..Newest::default() };
@@ -184,7 +184,7 @@ pub(crate) struct Admitted {
 /// The state from which the log continues after recovery.
 pub(crate) struct Start {
     pub(crate) lease: Option<Lease>,
-    pub(crate) previous: Vec<Left>,
+    pub(crate) previous: Vec<OldZone>,
     /// A zone with a successor mark that the log may take when no other does.
     pub(crate) witness: Option<ZoneId>,
     /// Whether the newest batch outside the zone in use is a successor mark, or there is none.
@@ -209,7 +209,7 @@ impl Log {
             full: VecDeque::new(),
             room: 0,
             reserved: 0,
-            kept: 0,
+            checkpoint_reserve: 0,
             checkpoint_first: false,
             replay_records: 0,
             replay_bytes: 0,
@@ -262,7 +262,7 @@ impl Log {
         let mut state = self.state.lock();
         assert!(start.next.0 >= state.next, "LSNs are never used twice");
         (state.next, state.epoch) = (start.next.0, start.epoch);
-        state.kept = kept_blocks(start.checkpoint_bytes, self.block_size());
+        state.checkpoint_reserve = checkpoint_reserve_blocks(start.checkpoint_bytes, self.block_size());
         state.room = start.lease.as_ref().map_or(0, |lease| u64::from(lease.free_blocks()));
         let due = !start.previous.is_empty() || start.witness.is_some() || start.lease.is_none();
         io.lease = start.lease;
@@ -305,7 +305,7 @@ impl Log {
         // A record may begin a batch of its own and end in a block of its own.
         let blocks = blocks_for(bytes + size_of::<BatchHeader>(), self.block_size()) + 1;
         let mut state = self.state.lock();
-        if state.checkpoint_first || state.reserved + blocks + state.kept > state.room {
+        if state.checkpoint_first || state.reserved + blocks + state.checkpoint_reserve > state.room {
             return None;
         }
         state.reserved += blocks;
@@ -313,7 +313,7 @@ impl Log {
     }
 
     /// Returns a reservation that was not used.
-    pub(crate) fn give_back(&self, admitted: Admitted) {
+    pub(crate) fn return_reservation(&self, admitted: Admitted) {
         self.state.lock().reserved -= admitted.blocks;
     }
 
@@ -395,7 +395,7 @@ impl Log {
     }
 
     /// Whether enough batches are full that they should be appended although no thread waits for them.
-    pub(crate) fn has_gathered(&self) -> bool {
+    pub(crate) fn has_full_batches(&self) -> bool {
         self.state.lock().full.len() >= FULL_BATCHES
     }
 
@@ -412,7 +412,7 @@ impl Log {
     /// Whether not even a checkpoint would fit.
     fn is_tight(&self) -> bool {
         let state = self.state.lock();
-        state.room < state.kept + state.reserved
+        state.room < state.checkpoint_reserve + state.reserved
     }
 
     /// Whether the free blocks beside the reserved ones are less than a quarter of a zone.
@@ -515,7 +515,7 @@ impl Log {
 
     /// Appends all submitted records. Returns the epoch in which no record was left. The next batch is of that epoch
     /// or a later one. In a zone epochs only grow, and a batch that came after one of a later epoch would not count.
-    fn append_gathered(&self, io: &mut Io) -> Result<Epoch> {
+    fn append_all_batches(&self, io: &mut Io) -> Result<Epoch> {
         loop {
             if let Some(epoch) = self.append_next(io)? {
                 return Ok(epoch);
@@ -609,7 +609,7 @@ impl Log {
         if !lease.admit(blocks, 0) {
             return Err(zone::DeviceError::ZoneFull { zone: lease.zone(), blocks }.into());
         }
-        io.newest.go_on(lease, batch);
+        io.newest.advance(lease, batch);
         let cause = if batch.kind == BatchKind::Checkpoint { Cause::Checkpoint } else { Cause::Journal };
         let mut first = None;
         for piece in bytes.chunks((geometry.max_append * geometry.block_size) as usize) {
@@ -685,13 +685,14 @@ impl Log {
         self.leading(|io| {
             {
                 let mut state = self.state.lock();
-                state.kept = state.kept.max(kept_blocks(record_bytes, self.block_size()));
+                state.checkpoint_reserve =
+                    state.checkpoint_reserve.max(checkpoint_reserve_blocks(record_bytes, self.block_size()));
             }
             let outlived = std::mem::take(&mut io.outlived);
             io.previous.extend(outlived);
             if self.is_short() && (io.previous.is_empty() || self.is_tight()) {
                 let before = io.zone();
-                let epoch = self.append_gathered(io)?;
+                let epoch = self.append_all_batches(io)?;
                 // After a failure of the zone it has moved already.
                 if io.zone() == before {
                     self.switch(io, epoch)?;
@@ -715,7 +716,7 @@ impl Log {
             io.checkpoint = at;
             let mut state = self.state.lock();
             state.room = io.room();
-            state.kept = kept_blocks(bytes, self.block_size());
+            state.checkpoint_reserve = checkpoint_reserve_blocks(bytes, self.block_size());
             Ok((io.take_replaced(), mark))
         })?;
         self.retire_all(replaced, &mark)?;
@@ -773,7 +774,7 @@ impl State {
 
     /// If fewer blocks than this are free, a checkpoint is wanted.
     fn least_room(&self, geometry: &Geometry) -> u64 {
-        self.kept + self.reserved + u64::from(geometry.zone_blocks) / 4
+        self.checkpoint_reserve + self.reserved + u64::from(geometry.zone_blocks) / 4
     }
 
     fn close_batch(&mut self) {
@@ -784,6 +785,6 @@ impl State {
 }
 
 /// Blocks reserved for the next checkpoint, which may be twice as long as the last, and for seals.
-fn kept_blocks(checkpoint_bytes: usize, block_size: u32) -> u64 {
-    blocks_for(checkpoint_bytes * 2 + (8 << 10), block_size) + SEALS_KEPT
+fn checkpoint_reserve_blocks(checkpoint_bytes: usize, block_size: u32) -> u64 {
+    blocks_for(checkpoint_bytes * 2 + (8 << 10), block_size) + SEALS_RESERVED
 }

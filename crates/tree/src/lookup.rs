@@ -15,15 +15,15 @@ use zone::{Address, Command, Output, PageBuffer, ZoneId};
 use crate::cache::Node;
 use crate::core::Core;
 use crate::delta::{self, Changes};
-use crate::follow::{FOLLOWING, Following, asked};
 use crate::format::{self, PageHeader, PageKind};
 use crate::mat::{Found, Place};
 use crate::memory::Reading;
 use crate::page::Page;
+use crate::readahead::{NEXT_LEAVES, NextLeaves, request_len};
 use crate::types::{Bytes, Entry, Group, NodeId, Result, StoreError, Table};
 
 /// How often a walk may find a node that has just been freed.
-const VAIN_MAX: usize = 100;
+const RETRIES_MAX: usize = 100;
 
 /// Nodes that an operation pins in memory.
 #[derive(Default)]
@@ -35,7 +35,7 @@ pub(crate) struct Pins {
 /// A node that must be read before the walk can go on.
 pub(crate) enum Miss {
     /// It is not in memory. If it is a leaf, the leaves behind it are named as well.
-    Absent(NodeId, Following),
+    Absent(NodeId, NextLeaves),
     /// Its level or group differs from the one expected on the path.
     Misplaced(NodeId),
 }
@@ -60,7 +60,8 @@ impl Core {
         loop {
             let Some(node) = self.cache.get(id) else {
                 let following = path.last().filter(|_| level == Some(0));
-                let following = following.map(|(parent, branch)| following_of(parent, *branch, FOLLOWING));
+                let following =
+                    following.map(|(parent, branch)| next_leaves_of(parent, *branch, NEXT_LEAVES));
                 return Err(Miss::Absent(id, following.unwrap_or_default()));
             };
             let seen = node.look();
@@ -80,7 +81,7 @@ impl Core {
                 && node.take_leading()
                 && let Some((parent, branch)) = path.last()
             {
-                self.follow.ask(following_of(parent, *branch, asked(self.cache.limit())));
+                self.readahead.request(next_leaves_of(parent, *branch, request_len(self.cache.limit())));
             }
             path.push((node, branch));
             if level.is_none() {
@@ -113,11 +114,11 @@ impl Core {
             Miss::Absent(id, following) => (id, following),
             Miss::Misplaced(id) => return self.damaged(format!("node {} is not where the trees say", id.0)),
         };
-        match self.load_with(id, self.follow.with(id, &following))? {
+        match self.load_with(id, self.readahead.with(id, &following))? {
             Some(node) => pins.nodes.push(node),
             None => pins.vain += 1,
         }
-        if pins.vain > VAIN_MAX {
+        if pins.vain > RETRIES_MAX {
             return self.damaged(format!("node {} is named by a tree and lies nowhere", id.0));
         }
         Ok(())
@@ -183,7 +184,7 @@ impl Core {
         let mut above = node.page();
         let mut id = above.child(branch - 1);
         loop {
-            let page = self.cache.get(id).ok_or_else(|| Miss::Absent(id, Following::new()))?.page();
+            let page = self.cache.get(id).ok_or_else(|| Miss::Absent(id, NextLeaves::new()))?.page();
             if page.level() + 1 != above.level() {
                 return Err(Miss::Misplaced(id));
             }
@@ -219,7 +220,7 @@ impl Core {
             let reading = if wanted.len() > 1 { Reading::Ahead } else { Reading::Needed };
             let mut nodes = self.read_nodes(&wanted, reading).into_iter();
             let node = nodes.next().expect("each node is read or not");
-            self.keep_ahead(nodes, &wanted[1..]);
+            self.insert_read_ahead(nodes, &wanted[1..]);
             let node = match node {
                 Ok(node) => node,
                 // Alone, this node may replace unused pages.
@@ -237,9 +238,9 @@ impl Core {
 
     /// Reads the requested leaves. Returns false if there was no request.
     pub(crate) fn read_ahead(&self) -> bool {
-        let Some(asked) = self.follow.take_asked() else { return false };
-        let wanted = self.not_in_memory(&asked);
-        self.keep_ahead(self.read_nodes(&wanted, Reading::Ahead), &wanted);
+        let Some(requested) = self.readahead.take_request() else { return false };
+        let wanted = self.not_in_memory(&requested);
+        self.insert_read_ahead(self.read_nodes(&wanted, Reading::Ahead), &wanted);
         true
     }
 
@@ -251,14 +252,14 @@ impl Core {
 
     /// Puts nodes that were read ahead into the cache. The first one leads, and so do others at the distance at which
     /// walks request more.
-    fn keep_ahead(
+    fn insert_read_ahead(
         &self,
         read: impl IntoIterator<Item = Result<Arc<Node>>>,
         wanted: &[(NodeId, Place, Option<Address>)],
     ) {
         for (index, (node, &(id, place, chunk))) in read.into_iter().zip(wanted).enumerate() {
             let Ok(node) = node else { continue };
-            if index % FOLLOWING == 0 {
+            if index % NEXT_LEAVES == 0 {
                 node.set_leading();
             }
             self.cache.insert_read(node, || self.is_current(id, place, chunk));
@@ -387,7 +388,7 @@ impl Core {
 
     /// The place of a node in the epoch that is being saved or an earlier one.
     pub(crate) fn find_saved(&self, id: NodeId) -> Result<Place> {
-        let chunk = |number, at| self.chunk_to_save(number, at);
+        let chunk = |number, at| self.chunk_for_checkpoint(number, at);
         Ok(self.find_by(id, || self.mat.find_saved(id), chunk)?.0)
     }
 
@@ -430,8 +431,12 @@ impl Core {
     }
 
     /// The same for a checkpoint, which cannot stop because memory is short.
-    pub(crate) fn chunk_to_save(&self, number: u64, place: Address) -> Result<Option<Arc<PageBuffer>>> {
-        self.chunk_in(number, place, || Ok(self.page_to_save()))
+    pub(crate) fn chunk_for_checkpoint(
+        &self,
+        number: u64,
+        place: Address,
+    ) -> Result<Option<Arc<PageBuffer>>> {
+        self.chunk_in(number, place, || Ok(self.checkpoint_page()))
     }
 
     fn chunk_in(
@@ -463,7 +468,7 @@ impl Core {
         match read {
             Ok(bytes) => {
                 let bytes = Arc::new(bytes);
-                self.keep_chunk(number, place, Arc::clone(&bytes));
+                self.cache_chunk(number, place, Arc::clone(&bytes));
                 Ok(Some(bytes))
             }
             Err(_) if self.mat.chunk(number).address != place => Ok(None),
@@ -492,7 +497,7 @@ impl Core {
 }
 
 /// The leaves behind the one at this branch.
-fn following_of(parent: &Node, branch: usize, most: usize) -> Following {
+fn next_leaves_of(parent: &Node, branch: usize, most: usize) -> NextLeaves {
     let parent = &parent.look().page;
     (branch + 1..parent.count()).take(most).map(|branch| parent.child(branch)).collect()
 }

@@ -218,7 +218,7 @@ impl Mat {
         self.layout.set_in(chunk, index, place);
     }
 
-    /// The chunks of the checkpoint from which recovery starts. Ids below `least` are always given out.
+    /// The chunks of the checkpoint from which recovery starts. Ids below `least` always count as used.
     pub(crate) fn load(&self, chunks: Vec<ChunkPlace>, least: u64) {
         self.counts.chunks.store(chunks.len() as u64, Ordering::Relaxed);
         let mut state = self.state.lock();

@@ -10,7 +10,7 @@
 //!   because memory is short, which would shut the volume down.
 //!
 //! The pages of a checkpoint stay in the cache of chunks only if as many pages are free as are reserved
-//! ([`Core::keep_chunk`]). Otherwise a reader might hold the pages of one checkpoint while the next one takes as many
+//! ([`Core::cache_chunk`]). Otherwise a reader might hold the pages of one checkpoint while the next one takes as many
 //! again.
 //!
 //! Readahead ([`Reading::Ahead`]) takes no page for which another one would have to be dropped. If it gets no page,
@@ -22,17 +22,17 @@ use smallvec::SmallVec;
 use zone::{Address, PageBuffer, PageReservation};
 
 use crate::checkpoint::PAGES_AT_ONCE;
-use crate::commit::Held;
+use crate::commit::PinnedWrite;
 use crate::core::Core;
 use crate::lookup::leaf_of;
 use crate::types::{NodeId, Result, StoreError};
 
 /// Pages that a checkpoint uses at the same time, at most: the chunks that are written together, and one that is read
 /// for them.
-pub(crate) const TO_SAVE: usize = PAGES_AT_ONCE + 1;
+pub(crate) const CHECKPOINT_PAGES: usize = PAGES_AT_ONCE + 1;
 
 /// Temporary copies while a transaction is applied: of the node that is split or merged, and of the nodes that result.
-const FOR_A_MOMENT: usize = 4;
+const TEMPORARY_PAGES: usize = 4;
 
 /// Why a page is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub(crate) enum Reading {
 impl Core {
     /// A page with undefined contents. If no page is free, an unused one is dropped for it.
     pub(crate) fn page(&self) -> Result<PageBuffer> {
-        self.or_in_place_of_others(|| self.pages.try_take())
+        self.or_after_dropping(|| self.pages.try_take())
     }
 
     /// A page of zeros.
@@ -58,30 +58,28 @@ impl Core {
 
     /// Reserves pages for work that cannot be aborted.
     pub(crate) fn promise(&self, count: usize) -> Result<PageReservation> {
-        self.or_in_place_of_others(|| self.pages.reserve(count))
+        self.or_after_dropping(|| self.pages.reserve(count))
     }
 
     /// A page for the holder of `saving`, from the reserved pages if no other is free.
-    pub(crate) fn page_to_save(&self) -> PageBuffer {
+    pub(crate) fn checkpoint_page(&self) -> PageBuffer {
         self.page().unwrap_or_else(|_| self.pages.take_reserved())
     }
 
     /// Keeps a chunk in memory, unless its page is reserved for the next checkpoint.
-    pub(crate) fn keep_chunk(&self, number: u64, at: Address, chunk: Arc<PageBuffer>) {
+    pub(crate) fn cache_chunk(&self, number: u64, at: Address, chunk: Arc<PageBuffer>) {
         if self.pages.covers_reservations() {
             self.chunks.put(number, at, chunk);
         }
     }
 
-    fn or_in_place_of_others<T>(
-        &self,
-        wanted: impl Fn() -> std::result::Result<T, zone::NoMemory>,
-    ) -> Result<T> {
+    fn or_after_dropping<T>(&self, wanted: impl Fn() -> std::result::Result<T, zone::NoMemory>) -> Result<T> {
         loop {
             match wanted() {
                 Ok(had) => return Ok(had),
                 Err(lack) => {
-                    let was_dropped = self.spare.clear() || self.cache.shrink() || self.chunks.shrink();
+                    let was_dropped =
+                        self.unused_pages.clear() || self.cache.shrink() || self.chunks.shrink();
                     if !was_dropped {
                         return Err(lack.into());
                     }
@@ -91,7 +89,7 @@ impl Core {
     }
 
     /// Writes dirty nodes out, so that they can be dropped. The caller holds no lock of the trees.
-    pub(crate) fn relieve_memory(&self) -> Result<()> {
+    pub(crate) fn free_memory(&self) -> Result<()> {
         let mut saving = self.saving.lock();
         let written = match self.epoch_is_long() {
             true => self.checkpoint_with(&mut saving),
@@ -106,7 +104,7 @@ impl Core {
 }
 
 /// The largest effect of these writes on one leaf.
-struct Touched {
+struct LeafEffect {
     leaf: NodeId,
     /// Bytes by which the leaf grows if nothing is deleted, and bytes by which it shrinks if nothing is added.
     grows: isize,
@@ -114,20 +112,20 @@ struct Touched {
 }
 
 /// How many pages applying these writes takes at most.
-pub(crate) fn needed(held: &[Held<'_>]) -> usize {
-    let mut touched: SmallVec<[Touched; 4]> = SmallVec::new();
-    held.iter().map(|write| pages_of(write, &mut touched)).sum::<usize>() + FOR_A_MOMENT
+pub(crate) fn needed(held: &[PinnedWrite<'_>]) -> usize {
+    let mut touched: SmallVec<[LeafEffect; 4]> = SmallVec::new();
+    held.iter().map(|write| pages_of(write, &mut touched)).sum::<usize>() + TEMPORARY_PAGES
 }
 
 /// Each node on the path may have to be copied, because a checkpoint still has to write its earlier contents or a
 /// reader holds it. A full leaf is split once or twice, and the nodes above it once, each with a new node beside it. A
 /// small leaf merges with a neighbour.
-fn pages_of(write: &Held<'_>, touched: &mut SmallVec<[Touched; 4]>) -> usize {
+fn pages_of(write: &PinnedWrite<'_>, touched: &mut SmallVec<[LeafEffect; 4]>) -> usize {
     let (leaf, depth) = (leaf_of(&write.path), write.path.len());
     let page = &leaf.look().page;
     let found = page.search(&write.key);
     let before = touched.iter().position(|before| before.leaf == leaf.id).unwrap_or_else(|| {
-        touched.push(Touched { leaf: leaf.id, grows: 0, shrinks: 0 });
+        touched.push(LeafEffect { leaf: leaf.id, grows: 0, shrinks: 0 });
         touched.len() - 1
     });
     let of_leaf = &mut touched[before];

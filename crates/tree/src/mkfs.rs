@@ -106,7 +106,7 @@ pub(crate) fn check_options(geometry: &Geometry, options: &FormatOptions) -> Res
 /// Refuses a device with too few sequential zones. A small volume needs them, and the log always does.
 fn check_count(geometry: &Geometry, page: u32, zones: u32) -> Result<()> {
     let (bounds, _) = Limits::new(geometry, page as usize, CACHE_BYTES);
-    let needed = LOG_ZONES + bounds.kept_for_metadata(geometry, page as usize).zones(0) + 4;
+    let needed = LOG_ZONES + bounds.metadata_reserve_of(geometry, page as usize).zones(0) + 4;
     if zones >= needed {
         return Ok(());
     }

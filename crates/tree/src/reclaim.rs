@@ -10,25 +10,25 @@
 //! zone again in this mount. The next reader that needs the page gets the error, and only this error shuts the volume
 //! down. A device that answers no request shuts it down too.
 
-mod look;
+mod delta_count;
 
 use pool::{GC_MINIMUM, LOG_ZONES, Lsn, MetadataZone, Moment, OwnedPool, Usage, smallest_of_use};
 use rt::sync::atomic::{AtomicI64, Ordering};
 use zone::{Address, Blocks, Cause, Device, DeviceError, FsId, Lease, Life, Role, ZoneId, ZoneState};
 
-use crate::ahead::HeldChunks;
 use crate::checkpoint::of_full_host;
 use crate::core::{Core, Saving};
 use crate::delta::{self, Packed};
 use crate::format::{self, PageHeader, PageKind};
 use crate::mat::{Place, Replaced};
+use crate::prefetch::PinnedChunks;
 use crate::scan::read_header;
 use crate::types::{Bytes, Draw, NodeId, Op, Result, StoreError, Tx};
 
 /// Bytes of a metadata zone that GC reads at once.
-const CLEANED_AT_ONCE: usize = 1 << 20;
+const GC_READ_BYTES: usize = 1 << 20;
 /// Many zones are free if their number exceeds this fraction of all zones.
-const FREE_ZONES_ABOUND: u32 = 4;
+const MANY_FREE_ZONES: u32 = 4;
 
 /// If a zone has fewer dead pages than this, GC of the zone gains no more than its checkpoint writes.
 pub const GAIN_PAGES: Blocks = 4;
@@ -49,7 +49,7 @@ pub(crate) enum Need {
 }
 
 /// The life that begins when this zone is opened. It is greater than the life in the ZIT, and greater than the life in
-/// the zone's header, which may be left from before a crash.
+/// the zone's header, which may be from before a crash.
 pub(crate) fn next_life(device: &dyn Device, fs_id: FsId, pool: &OwnedPool, zone: ZoneId) -> Result<Life> {
     let known = pool.entry(zone).life;
     if device.report_zone(zone)?.state == ZoneState::Empty {
@@ -70,7 +70,7 @@ struct ReadPage {
 }
 
 /// Reads a page. Returns false if its contents cannot be read, and an error if the device does not answer.
-fn read_if_there_is(device: &dyn Device, at: Address, into: &mut [u8]) -> Result<bool> {
+fn read_if_readable(device: &dyn Device, at: Address, into: &mut [u8]) -> Result<bool> {
     match device.read(at.zone(), at.block(), into) {
         Ok(()) => Ok(true),
         Err(error) if error.ends_zone() || matches!(error, DeviceError::Unwritten { .. }) => Ok(false),
@@ -79,9 +79,9 @@ fn read_if_there_is(device: &dyn Device, at: Address, into: &mut [u8]) -> Result
 }
 
 /// Wakes the threads that wait for a reset when it ends.
-struct ResetOver<'z>(&'z OwnedPool);
+struct EndOfReset<'z>(&'z OwnedPool);
 
-impl Drop for ResetOver<'_> {
+impl Drop for EndOfReset<'_> {
     fn drop(&mut self) {
         self.0.end_reset();
     }
@@ -116,7 +116,7 @@ impl Core {
     pub(crate) fn open_data_zone(&self, role: Role) -> Result<Option<Lease>> {
         assert!(role.holds_data(), "the store opens its own zones");
         self.writable()?;
-        let mut has_given_back = false;
+        let mut has_returned_space = false;
         loop {
             while !self.pool.may_take(role) && self.reclaim_some(1, false)? > 0 {}
             if !self.pool.may_take(role) {
@@ -126,7 +126,7 @@ impl Core {
             match self.begin_zone(zone, empty, role) {
                 Ok(lease) => {
                     self.pool.set_capacity(zone, lease.capacity());
-                    return self.announce(lease).map(Some);
+                    return self.journal_opening(lease).map(Some);
                 }
                 Err(error @ DeviceError::TooManyOpen { .. }) => {
                     self.pool.set_usage(zone, Usage::Free { empty });
@@ -139,10 +139,10 @@ impl Core {
                 // A full host makes the device full. Other zones may hold the space that the host lacks.
                 Err(DeviceError::HostFull { .. }) => {
                     self.pool.set_usage(zone, Usage::Free { empty: false });
-                    if std::mem::replace(&mut has_given_back, true) {
+                    if std::mem::replace(&mut has_returned_space, true) {
                         return Err(StoreError::NoSpace);
                     }
-                    self.give_back()?;
+                    self.return_host_space()?;
                 }
                 Err(error) => {
                     self.pool.set_usage(zone, Usage::Free { empty: false });
@@ -154,7 +154,7 @@ impl Core {
 
     /// Resets dead zones as far as this needs no new zone. Then the device returns the space of empty zones to its
     /// host, which is possible once their resets are durable.
-    pub(crate) fn give_back(&self) -> Result<()> {
+    pub(crate) fn return_host_space(&self) -> Result<()> {
         if self.reclaim(false)? == 0 {
             let known = self.log.known_durable();
             let (_, waiting) = self.pool.dead_data(usize::MAX, |changed| changed <= known);
@@ -170,7 +170,7 @@ impl Core {
     }
 
     /// Journals that a zone has begun a life.
-    fn announce(&self, lease: Lease) -> Result<Lease> {
+    fn journal_opening(&self, lease: Lease) -> Result<Lease> {
         let (zone, role) = (lease.zone(), lease.role());
         let mut tx = Tx::reclaiming();
         tx.ops.push(Op::ZoneOpened { zone, life: lease.life(), role });
@@ -250,7 +250,7 @@ impl Core {
 
     fn reset_claimed(&self, zone: ZoneId) -> Result<bool> {
         // Ends the reset on every path, because other threads wait for its end.
-        let _over = ResetOver(&self.pool);
+        let _over = EndOfReset(&self.pool);
         self.reset_zone(zone)
     }
 
@@ -288,10 +288,10 @@ impl Core {
     /// A part of the reserve may be used while GC gains little. Transactions meanwhile leave dead nodes behind, which
     /// makes GC cheap. If the headroom is little more than an epoch and the target of a GC, zones are collected as
     /// soon as that gains more than the tables it writes. If the headroom is only an epoch and a zone, zones are
-    /// collected whatever they gain. With more headroom than that, GC is left to the background, if it has a victim,
+    /// collected whatever they gain. With more headroom than that, GC runs only in the background, if it has a victim,
     /// unless `at_once` is set.
     pub(crate) fn space_for_metadata(&self, draw: Draw, at_once: bool) -> Result<()> {
-        if self.reserve_is_whole() || self.little_would_be_gained() || !at_once && self.can_wait() {
+        if self.reserve_is_whole() || self.gc_gains_little() || !at_once && self.gc_can_wait() {
             return Ok(());
         }
         loop {
@@ -304,16 +304,16 @@ impl Core {
             }
         }
         let mut saving = self.saving.lock();
-        self.win_room(&mut saving)?;
-        let is_enough = |saving: &Saving| self.reserve_is_whole() || self.has_room_for(saving, draw);
+        self.gain_headroom(&mut saving)?;
+        let is_enough = |saving: &Saving| self.reserve_is_whole() || self.has_headroom_for(saving, draw);
         // While few pages are dirty, GC can use more of the headroom. So the checkpoint is taken before headroom is
         // too short.
-        let is_due = self.dirty_pages() >= self.until_the_cut() && !self.can_go_on(&saving);
+        let is_due = self.dirty_pages() >= self.dirty_until_cut() && !self.has_headroom_to_go_on(&saving);
         if (is_due || !is_enough(&saving)) && self.end_epoch(&mut saving)? {
-            self.win_room(&mut saving)?;
+            self.gain_headroom(&mut saving)?;
         }
-        if !is_enough(&saving) && self.look_closer()? {
-            self.win_room(&mut saving)?;
+        if !is_enough(&saving) && self.count_deltas_exactly()? {
+            self.gain_headroom(&mut saving)?;
         }
         if is_enough(&saving) { Ok(()) } else { Err(StoreError::NoSpace) }
     }
@@ -323,7 +323,7 @@ impl Core {
     pub(crate) fn end_epoch(&self, saving: &mut Saving) -> Result<bool> {
         let dirty = self.dirty_pages();
         let is_of_use =
-            self.changed_nodes() > 0 && self.room(saving) >= self.taken_by_cleaning(saving, 0, dirty);
+            self.changed_nodes() > 0 && self.headroom(saving) >= self.blocks_for_gc(saving, 0, dirty);
         if is_of_use {
             self.checkpoint_with(saving)?;
         }
@@ -337,54 +337,54 @@ impl Core {
     /// Whether a thread has found since the last checkpoint that GC gains little, and the headroom is still as large
     /// as it was required to be. Each transaction calls this while the reserve is incomplete. It takes no lock that
     /// writers hold.
-    fn little_would_be_gained(&self) -> bool {
-        let enough = self.count.room_enough.load(Ordering::Relaxed);
-        enough > 0 && self.room_now() >= enough
+    fn gc_gains_little(&self) -> bool {
+        let enough = self.count.headroom_enough.load(Ordering::Relaxed);
+        enough > 0 && self.headroom_now() >= enough
     }
 
     /// Whether a transaction can go on without waiting for GC. This needs headroom for the dirty pages, for all that
     /// another epoch can write, and for a zone as the target of GC. Then the live blocks of any victim still fit after
     /// the running epoch has been written. The missing zone must also come back: GC of data returns it, or the
     /// background collects one.
-    fn can_wait(&self) -> bool {
-        let enough = self.count.room_to_wait.load(Ordering::Relaxed);
+    fn gc_can_wait(&self) -> bool {
+        let enough = self.count.headroom_to_wait.load(Ordering::Relaxed);
         let dirty = self.dirty_pages() as u64 * u64::from(self.pool.page_blocks());
-        enough > 0 && self.room_now() >= enough + dirty
+        enough > 0 && self.headroom_now() >= enough + dirty
     }
 
     /// Computes the headroom with which GC can wait. Called after a checkpoint.
-    pub(crate) fn note_what_can_wait(&self, saving: &Saving) {
+    pub(crate) fn note_headroom_to_wait(&self, saving: &Saving) {
         let zone = u64::from(self.device.geometry().zone_blocks);
-        let epoch = self.epoch_blocks() + self.tables_written(saving, self.limits.epoch_nodes, zone);
-        let comes_back = self.pool.is_one_taken() || self.would_gain_much(saving);
+        let epoch = self.epoch_blocks() + self.table_blocks_for(saving, self.limits.epoch_nodes, zone);
+        let comes_back = self.pool.is_one_taken() || self.gc_gains_much(saving);
         // The margin is for transactions that were admitted and have not changed anything yet.
         let enough = zone + epoch + epoch / 8;
-        self.count.room_to_wait.store(if comes_back { enough } else { 0 }, Ordering::Relaxed);
+        self.count.headroom_to_wait.store(if comes_back { enough } else { 0 }, Ordering::Relaxed);
     }
 
     /// Whether background GC of the best victim would gain more than four times what the checkpoint after it writes.
-    fn would_gain_much(&self, saving: &Saving) -> bool {
+    fn gc_gains_much(&self, saving: &Saving) -> bool {
         let best = self.victims(saving, Need::May).into_iter().min_by_key(|victim| victim.live);
         best.is_some_and(|victim| {
-            u64::from(victim.dead()) > 4 * self.written_beside(saving, victim.live.into())
+            u64::from(victim.dead()) > 4 * self.table_blocks(saving, victim.live.into())
         })
     }
 
     /// Whether a zone of the reserve is missing, no thread returns it, and background GC is to collect one.
-    pub(crate) fn is_to_clean(&self) -> bool {
-        self.count.room_to_wait.load(Ordering::Relaxed) > 0
+    pub(crate) fn background_gc_is_due(&self) -> bool {
+        self.count.headroom_to_wait.load(Ordering::Relaxed) > 0
             && self.pool.free_or_taken() < self.pool.metadata_reserve()
     }
 
     /// Collects one zone in the background if a zone of the reserve is missing.
-    pub(crate) fn clean_what_is_missing(&self) -> Result<bool> {
-        if !self.is_to_clean() {
+    pub(crate) fn refill_reserve(&self) -> Result<bool> {
+        if !self.background_gc_is_due() {
             return Ok(false);
         }
         let saving = &mut self.saving.lock();
-        let cleaned = self.would_gain_much(saving) && self.clean(saving, Need::May)?;
+        let cleaned = self.gc_gains_much(saving) && self.clean(saving, Need::May)?;
         if !cleaned {
-            self.count.room_to_wait.store(0, Ordering::Relaxed);
+            self.count.headroom_to_wait.store(0, Ordering::Relaxed);
         }
         Ok(cleaned)
     }
@@ -392,41 +392,41 @@ impl Core {
     /// Runs GC in three stages. With enough headroom it collects only zones that gain much. With little headroom it
     /// collects zones that gain more than the tables it writes. In an emergency it collects zones that gain anything,
     /// because rewritten tables leave dead blocks behind.
-    fn win_room(&self, saving: &mut Saving) -> Result<()> {
+    fn gain_headroom(&self, saving: &mut Saving) -> Result<()> {
         let zone = u64::from(self.device.geometry().zone_blocks);
-        self.clean_until(saving, 4, |_| self.reserve_is_whole())?;
-        self.clean_until(saving, 1, |saving| self.can_go_on(saving))?;
-        self.clean_until(saving, 0, |saving| self.can_go_on_with(saving, zone))?;
-        let enough = self.room_to_go_on(saving, self.room_to_clean_into(saving));
-        if self.room(saving) >= enough {
-            self.count.room_enough.store(enough, Ordering::Relaxed);
+        self.gc_until(saving, 4, |_| self.reserve_is_whole())?;
+        self.gc_until(saving, 1, |saving| self.has_headroom_to_go_on(saving))?;
+        self.gc_until(saving, 0, |saving| self.has_headroom_to_go_on_with(saving, zone))?;
+        let enough = self.headroom_to_go_on(saving, self.gc_target_blocks(saving));
+        if self.headroom(saving) >= enough {
+            self.count.headroom_enough.store(enough, Ordering::Relaxed);
         }
         Ok(())
     }
 
-    fn can_go_on(&self, saving: &Saving) -> bool {
-        self.can_go_on_with(saving, self.room_to_clean_into(saving))
+    fn has_headroom_to_go_on(&self, saving: &Saving) -> bool {
+        self.has_headroom_to_go_on_with(saving, self.gc_target_blocks(saving))
     }
 
-    fn can_go_on_with(&self, saving: &Saving, to_clean_into: u64) -> bool {
-        self.reserve_is_whole() || self.room(saving) >= self.room_to_go_on(saving, to_clean_into)
+    fn has_headroom_to_go_on_with(&self, saving: &Saving, gc_target: u64) -> bool {
+        self.reserve_is_whole() || self.headroom(saving) >= self.headroom_to_go_on(saving, gc_target)
     }
 
     /// Headroom with which GC can wait until it gains more. It suffices for an epoch and a half and the target of a
     /// GC. It also suffices for GC of full zones after the epoch has reached its limit and the transactions under way
     /// have finished.
-    fn room_to_go_on(&self, saving: &Saving, to_clean_into: u64) -> u64 {
+    fn headroom_to_go_on(&self, saving: &Saving, gc_target: u64) -> u64 {
         let changed = self.mat.running_len().max(self.limits.epoch_nodes);
-        let until_the_cut = self.until_the_cut() as u64 * u64::from(self.pool.page_blocks());
-        let tables = self.tables_written(saving, changed, to_clean_into);
-        let last_chance = self.epoch_blocks() + until_the_cut + tables;
-        to_clean_into + last_chance.max(self.epoch_blocks() * 3 / 2)
+        let dirty_until_cut = self.dirty_until_cut() as u64 * u64::from(self.pool.page_blocks());
+        let tables = self.table_blocks_for(saving, changed, gc_target);
+        let last_chance = self.epoch_blocks() + dirty_until_cut + tables;
+        gc_target + last_chance.max(self.epoch_blocks() * 3 / 2)
     }
 
     /// Blocks that GC needs as its target. This is a zone, or the live blocks of the number of zones whose joint GC
     /// gains more than the checkpoint after it writes, for any choice of zones. The tables are written once for all of
     /// them.
-    fn room_to_clean_into(&self, saving: &Saving) -> u64 {
+    fn gc_target_blocks(&self, saving: &Saving) -> u64 {
         let zone = u64::from(self.device.geometry().zone_blocks);
         let (zones, _, dead) = self.closed_garbage();
         if zones == 0 {
@@ -436,7 +436,7 @@ impl Core {
         let dead = (dead / zones).max(u64::from(self.dead_at_least(zone as Blocks, Need::Must)));
         let live = zone.saturating_sub(dead);
         let gains =
-            |count: &u64| count * dead > self.tables_written(saving, self.limits.epoch_nodes, count * live);
+            |count: &u64| count * dead > self.table_blocks_for(saving, self.limits.epoch_nodes, count * live);
         (1..=zones).find(gains).map_or(zone, |count| (count * live).max(zone))
     }
 
@@ -451,29 +451,24 @@ impl Core {
     /// Whether a transaction with this draw can go on although the reserve is incomplete. It needs headroom for what
     /// an epoch writes and for a zone as the target of GC. A transaction that frees space needs no target, because it
     /// leaves garbage for GC.
-    fn has_room_for(&self, saving: &Saving, draw: Draw) -> bool {
+    fn has_headroom_for(&self, saving: &Saving, draw: Draw) -> bool {
         let zone = u64::from(self.device.geometry().zone_blocks);
-        let to_clean_into = match draw {
+        let gc_target = match draw {
             Draw::Reserve => 0,
             // The zone that was taken from the reserve comes back.
             _ if self.pool.is_one_taken() => zone.min(self.epoch_blocks()),
             _ => zone,
         };
         let tables = self.limits.zone_table_beyond as u64 * u64::from(self.pool.page_blocks());
-        self.room(saving) >= self.epoch_blocks() * 3 / 2 + tables + to_clean_into
+        self.headroom(saving) >= self.epoch_blocks() * 3 / 2 + tables + gc_target
     }
 
     /// Runs GC and takes checkpoints until `is_enough` holds, or until a round gains less than `times` what its
     /// checkpoint writes.
-    fn clean_until(
-        &self,
-        saving: &mut Saving,
-        times: u64,
-        is_enough: impl Fn(&Saving) -> bool,
-    ) -> Result<()> {
+    fn gc_until(&self, saving: &mut Saving, times: u64, is_enough: impl Fn(&Saving) -> bool) -> Result<()> {
         for _ in 0..self.pool.count() {
             // Zones that background GC has emptied are freed by a checkpoint, before more blocks are moved.
-            if is_enough(saving) || !(saving.cleaned || self.clean_many(saving, times)?) {
+            if is_enough(saving) || !(saving.has_emptied_zone || self.gc_many(saving, times)?) {
                 break;
             }
             self.checkpoint_with(saving)?;
@@ -483,18 +478,18 @@ impl Core {
 
     /// Collects as many zones as the headroom allows and as together gain more than `times` what the checkpoint after
     /// them writes. Returns false if no number of zones does.
-    pub(crate) fn clean_many(&self, saving: &mut Saving, times: u64) -> Result<bool> {
+    pub(crate) fn gc_many(&self, saving: &mut Saving, times: u64) -> Result<bool> {
         let mut victims = self.victims(saving, Need::Must);
         victims.sort_by_key(|victim| (victim.live, victim.zone));
         let dirty = self.dirty_pages();
         let (mut gained, mut moved, mut count) = (0, 0, 0);
         for (victim, number) in victims.into_iter().zip(1..) {
-            if self.room(saving) < self.taken_by_cleaning(saving, moved + u64::from(victim.live), dirty) {
+            if self.headroom(saving) < self.blocks_for_gc(saving, moved + u64::from(victim.live), dirty) {
                 break;
             }
             moved += u64::from(victim.live);
             gained += u64::from(victim.dead());
-            if gained > times * self.written_beside(saving, moved) {
+            if gained > times * self.table_blocks(saving, moved) {
                 count = number;
             }
         }
@@ -503,7 +498,7 @@ impl Core {
                 break;
             }
         }
-        Ok(saving.cleaned)
+        Ok(saving.has_emptied_zone)
     }
 
     /// Blocks that the nodes of an epoch take when they are written, unless the epoch is a long one.
@@ -512,17 +507,17 @@ impl Core {
     }
 
     /// Blocks for pages in the open metadata zone and in the free zones.
-    fn room(&self, saving: &Saving) -> u64 {
-        self.room_with(u64::from(saving.lease.as_ref().map_or(0, Lease::free_blocks)))
+    fn headroom(&self, saving: &Saving) -> u64 {
+        self.headroom_with(u64::from(saving.lease.as_ref().map_or(0, Lease::free_blocks)))
     }
 
     /// The same for a caller that does not write metadata itself.
-    pub(crate) fn room_now(&self) -> u64 {
-        self.room_with(u64::from(self.pool.open_headroom()))
+    pub(crate) fn headroom_now(&self) -> u64 {
+        self.headroom_with(u64::from(self.pool.open_headroom()))
     }
 
     /// The same for a given headroom of the open zone. What a running checkpoint still has to write is subtracted.
-    fn room_with(&self, open: u64) -> u64 {
+    fn headroom_with(&self, open: u64) -> u64 {
         let being_saved = self.pages_being_saved() as u64 * u64::from(self.pool.page_blocks());
         (open + self.pool.free_headroom()).saturating_sub(being_saved)
     }
@@ -532,33 +527,33 @@ impl Core {
     ///
     /// More pages become dirty only with more headroom than that, for an epoch and a half at least. A transaction that
     /// finds less waits.
-    pub(crate) fn taken_by_cleaning(&self, saving: &Saving, live: u64, dirty: usize) -> u64 {
-        let pages = (dirty + self.until_the_cut()) as u64;
-        live + pages * u64::from(self.pool.page_blocks()) + self.written_beside(saving, live)
+    pub(crate) fn blocks_for_gc(&self, saving: &Saving, live: u64, dirty: usize) -> u64 {
+        let pages = (dirty + self.dirty_until_cut()) as u64;
+        live + pages * u64::from(self.pool.page_blocks()) + self.table_blocks(saving, live)
     }
 
     /// Pages that may become dirty before the cut although the headroom is small: those of transactions under way. A
     /// transaction that was admitted with headroom for a zone and an epoch and a half leaves a zone and half an epoch
     /// when all is written. This must suffice for a full zone, for these pages, and for the tables.
-    fn until_the_cut(&self) -> usize {
+    fn dirty_until_cut(&self) -> usize {
         self.limits.epoch_pages / 4
     }
 
     /// Blocks for this number of dirty pages of nodes, or for as many as may become dirty before a cut if that is
     /// more.
-    pub(crate) fn taken_by_nodes(&self, dirty: usize) -> u64 {
+    pub(crate) fn blocks_for_nodes(&self, dirty: usize) -> u64 {
         let pages = dirty.max(self.limits.dirty.min(self.limits.epoch_pages)) as u64;
         pages * u64::from(self.pool.page_blocks())
     }
 
     /// Blocks that a checkpoint writes beside dirty nodes when `moved` blocks have been moved.
-    pub(crate) fn written_beside(&self, saving: &Saving, moved: u64) -> u64 {
-        self.tables_written(saving, self.changed_nodes(), moved)
+    pub(crate) fn table_blocks(&self, saving: &Saving, moved: u64) -> u64 {
+        self.table_blocks_for(saving, self.changed_nodes(), moved)
     }
 
     /// Blocks of tables and directories that a checkpoint writes when `changed` nodes have changed and `moved` blocks
     /// have been moved.
-    fn tables_written(&self, saving: &Saving, changed: usize, moved: u64) -> u64 {
+    fn table_blocks_for(&self, saving: &Saving, changed: usize, moved: u64) -> u64 {
         let page = u64::from(self.pool.page_blocks());
         let mat_chunks = self.mat.chunks_len().min(changed as u64 + moved / page);
         let directories =
@@ -584,22 +579,23 @@ impl Core {
     }
 
     /// Computes how many blocks of its zones metadata may leave dead, and the number of zones that it needs for that.
-    pub(crate) fn balance(&self, saving: &mut Saving) {
+    pub(crate) fn update_metadata_share(&self, saving: &mut Saving) {
         let written =
             [Cause::Data, Cause::Checkpoint].map(|cause| self.leases.traffic().bytes_written(cause));
-        saving.balance.look(written);
+        saving.metadata_share.update(written);
         let zone = u64::from(self.device.geometry().zone_blocks);
         let kept = LOG_ZONES + self.pool.metadata_reserve_max() + GC_MINIMUM;
         let all = u64::from(self.pool.count().saturating_sub(kept)) * zone;
         let live = [self.pool.live_data(), self.metadata_blocks()];
         let lives = live[0].saturating_add(live[1]);
-        let may_be_dead = saving.balance.for_metadata(live, all.saturating_sub(lives)).min(2 * live[1]);
-        self.count.may_be_dead.store(may_be_dead, Ordering::Relaxed);
+        let dead_blocks_max =
+            saving.metadata_share.for_metadata(live, all.saturating_sub(lives)).min(2 * live[1]);
+        self.count.dead_blocks_max.store(dead_blocks_max, Ordering::Relaxed);
         // The open zone comes on top. It has few live or dead blocks yet.
-        let zones = 1 + (live[1].saturating_add(may_be_dead) / zone) as u32;
+        let zones = 1 + (live[1].saturating_add(dead_blocks_max) / zone) as u32;
         let of_zone = zone * u64::from(self.device.geometry().block_size);
-        if self.pool.raise_metadata_target(zones, u32::from(saving.balance.may_grow(of_zone))) > 0 {
-            saving.balance.has_grown();
+        if self.pool.raise_metadata_target(zones, u32::from(saving.metadata_share.may_grow(of_zone))) > 0 {
+            saving.metadata_share.has_grown();
         }
     }
 
@@ -634,17 +630,17 @@ impl Core {
     /// Whether the dead blocks of metadata zones justify a GC. The limit is twice the live blocks while many zones are
     /// free. Otherwise it is half of the live blocks, or more if the write rates say so. The longer a zone waits, the
     /// fewer blocks have to be moved.
-    pub(crate) fn cleaning_is_worth_it(&self) -> bool {
+    pub(crate) fn gc_is_worth_it(&self) -> bool {
         let (_, live, garbage) = self.closed_garbage();
         let zone = u64::from(self.device.geometry().zone_blocks);
-        let abound = self.pool.free() > self.pool.count() / FREE_ZONES_ABOUND;
-        let may_be_dead = self.count.may_be_dead.load(Ordering::Relaxed);
-        let bearable = if abound { 2 * live } else { may_be_dead.max(live / 2) };
+        let abound = self.pool.free() > self.pool.count() / MANY_FREE_ZONES;
+        let dead_blocks_max = self.count.dead_blocks_max.load(Ordering::Relaxed);
+        let bearable = if abound { 2 * live } else { dead_blocks_max.max(live / 2) };
         garbage > (2 * zone).max(bearable)
     }
 
     /// Whether the dead blocks of closed metadata zones together fill a zone.
-    pub(crate) fn a_zone_is_dead(&self) -> bool {
+    pub(crate) fn dead_blocks_fill_a_zone(&self) -> bool {
         let (_, _, dead) = self.closed_garbage();
         dead >= u64::from(self.device.geometry().zone_blocks)
     }
@@ -660,24 +656,24 @@ impl Core {
             return Ok(false);
         };
         let dirty = self.dirty_pages();
-        if !self.pool.announce(self.taken_by_cleaning(saving, u64::from(live), dirty)) {
+        if !self.pool.announce(self.blocks_for_gc(saving, u64::from(live), dirty)) {
             return Ok(false);
         }
-        saving.cleaned_once.insert(zone, life);
-        self.count.is_cleaned.store(true, Ordering::Relaxed);
-        match self.clean_zone(saving, zone).map_err(of_full_host) {
+        saving.last_gc.insert(zone, life);
+        self.count.gc_awaits_checkpoint.store(true, Ordering::Relaxed);
+        match self.move_live_pages(saving, zone).map_err(of_full_host) {
             // Moved blocks stay at their new addresses, and the next checkpoint records these. The rest can be moved
             // when the host has space or the machine has memory again.
             Err(StoreError::NoSpace | StoreError::NoMemory(_)) => {
-                saving.cleaned_once.remove(&zone);
-                self.count.is_cleaned.store(saving.cleaned, Ordering::Relaxed);
-                self.pool.announce(self.taken_by_cleaning(saving, 0, dirty));
+                saving.last_gc.remove(&zone);
+                self.count.gc_awaits_checkpoint.store(saving.has_emptied_zone, Ordering::Relaxed);
+                self.pool.announce(self.blocks_for_gc(saving, 0, dirty));
                 return Ok(false);
             }
             cleaned => self.latching("GC of metadata failed", cleaned)?,
         }
-        saving.cleaned = true;
-        self.pool.announce(self.taken_by_cleaning(saving, 0, dirty));
+        saving.has_emptied_zone = true;
+        self.pool.announce(self.blocks_for_gc(saving, 0, dirty));
         Ok(true)
     }
 
@@ -686,11 +682,11 @@ impl Core {
         let is_worth_it = |victim: &MetadataZone| {
             victim.dead() >= self.dead_at_least(victim.capacity, need)
                 // A zone that was collected in this life and still exists holds something that cannot be moved.
-                && saving.cleaned_once.get(&victim.zone) != Some(&victim.life)
+                && saving.last_gc.get(&victim.zone) != Some(&victim.life)
         };
-        // A caller that repeats GC until nothing is left ends only if each round leaves less.
+        // A caller that repeats GC until no victim remains ends only if each round leaves less.
         let gains = |victim: &MetadataZone| {
-            let cost = self.written_beside(saving, u64::from(victim.live));
+            let cost = self.table_blocks(saving, u64::from(victim.live));
             need != Need::Should || u64::from(victim.dead()) > cost
         };
         let victims = self.pool.closed_metadata().into_iter();
@@ -707,7 +703,7 @@ impl Core {
         (capacity / part).max(GAIN_PAGES * self.pool.page_blocks())
     }
 
-    fn clean_zone(&self, saving: &mut Saving, zone: ZoneId) -> Result<()> {
+    fn move_live_pages(&self, saving: &mut Saving, zone: ZoneId) -> Result<()> {
         let mut unreadable = 0;
         let mut deltas = Packed::new(self.page_size());
         self.read_zone(zone, |pages| {
@@ -727,7 +723,7 @@ impl Core {
         let page_blocks = self.pool.page_blocks();
         let life = self.pool.entry(zone).life;
         let end = self.written_end(zone)?;
-        let step = (CLEANED_AT_ONCE / self.page_size()).max(1) as Blocks * page_blocks;
+        let step = (GC_READ_BYTES / self.page_size()).max(1) as Blocks * page_blocks;
         let mut block = 1;
         while block + page_blocks <= end {
             let blocks = step.min((end - block) / page_blocks * page_blocks);
@@ -741,14 +737,14 @@ impl Core {
     /// twice. Otherwise one transient failure would keep the zone until the next mount.
     fn read_pages(&self, at: Address, blocks: Blocks) -> Result<Vec<ReadPage>> {
         let mut bytes = vec![0; blocks as usize * self.device.geometry().block_size as usize];
-        let at_once = read_if_there_is(&*self.device, at, &mut bytes)?;
+        let at_once = read_if_readable(&*self.device, at, &mut bytes)?;
         let pages = bytes.chunks_mut(self.page_size()).enumerate().map(|(index, page)| {
             let at = at.offset(index as Blocks * self.pool.page_blocks());
             let decode = |page: &[u8]| format::decode_page(page, self.info.fs_id);
             let (mut is_read, mut asked) = (at_once, 0);
             let mut header = if is_read { decode(page) } else { None };
             while header.is_none() && asked < 2 {
-                is_read = read_if_there_is(&*self.device, at, page)?;
+                is_read = read_if_readable(&*self.device, at, page)?;
                 header = if is_read { decode(page) } else { None };
                 asked += 1;
             }
@@ -775,7 +771,7 @@ impl Core {
             .iter()
             .filter_map(|page| page.header.as_ref())
             .filter(|header| header.kind == PageKind::Node as u8);
-        let mut held = self.hold_chunks(&nodes.map(|header| NodeId(header.id.get())).collect::<Vec<_>>());
+        let mut held = self.pin_chunks(&nodes.map(|header| NodeId(header.id.get())).collect::<Vec<_>>());
         for ReadPage { at, bytes, header } in pages {
             let (Some(page), Some(header)) = (bytes, header) else {
                 self.save_from_memory(saving, at);
@@ -786,7 +782,7 @@ impl Core {
                 self.pack_deltas(at, &page, deltas)?;
             } else if header.kind != PageKind::Node as u8 {
                 self.move_at_next_checkpoint(saving, at, &header);
-            } else if let from = self.find_beside(&mut held, id)?
+            } else if let from = self.find_with_chunks(&mut held, id)?
                 && (from.whole_page() == at || rt::is_planted("break-clean-stale") && !from.is_nowhere())
             {
                 whole.push(page);
@@ -805,7 +801,7 @@ impl Core {
     /// Packs the delta records of a page that the tables still point to.
     fn pack_deltas(&self, at: Address, page: &[u8], into: &mut Packed<(NodeId, Address)>) -> Result<()> {
         let all = delta::all(page).unwrap_or_default();
-        let mut held = self.hold_chunks(&all.iter().map(|delta| delta.node()).collect::<Vec<_>>());
+        let mut held = self.pin_chunks(&all.iter().map(|delta| delta.node()).collect::<Vec<_>>());
         for delta in all {
             if self.delta_at(&mut held, delta.node(), at)?.is_some() {
                 into.add(delta.bytes, Lsn(delta.header.lsn.get()), (delta.node(), at));
@@ -815,8 +811,8 @@ impl Core {
     }
 
     /// Where a node lies, if its delta record is at `at`.
-    fn delta_at(&self, held: &mut HeldChunks, id: NodeId, at: Address) -> Result<Option<Place>> {
-        let place = self.find_beside(held, id)?;
+    fn delta_at(&self, held: &mut PinnedChunks, id: NodeId, at: Address) -> Result<Option<Place>> {
+        let place = self.find_with_chunks(held, id)?;
         Ok((place.is_delta() && place.at == at).then_some(place))
     }
 
@@ -831,7 +827,7 @@ impl Core {
             .deltas_cleaned
             .fetch_add(moves.iter().map(Vec::len).sum::<usize>() as u64, Ordering::Relaxed);
         for (moves, to) in moves.into_iter().zip(places) {
-            let mut held = self.hold_chunks(&moves.iter().map(|(id, _)| *id).collect::<Vec<_>>());
+            let mut held = self.pin_chunks(&moves.iter().map(|(id, _)| *id).collect::<Vec<_>>());
             for (id, at) in moves {
                 if let Some(from) = self.delta_at(&mut held, id, at)? {
                     self.note_moved(id, from, Place { at: to, ..from });

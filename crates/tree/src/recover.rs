@@ -23,22 +23,22 @@ use zerocopy::FromBytes;
 use zone::format::{Reader, ZoneIdentity};
 use zone::{Address, Device, DeviceError, Leases, Life, Pages, Role, Traffic, ZoneId, ZoneInfo, ZoneState};
 
-use crate::balance::Balance;
-use crate::cache::{Cache, Spare};
+use crate::cache::{Cache, UnusedPages};
 use crate::checkpoint::{entries_per_page, loaded};
+use crate::checkpoint_lock::CheckpointLock;
 use crate::core::{ChunkCache, Core, Counters, Saving, Tree, VolumeInfo};
 use crate::delta::IN_PAGE_AT_LEAST;
 use crate::epoch::Limits;
-use crate::follow::Follow;
 use crate::format::{
     BatchKind, CheckpointHeader, DirectoryEntry, FEATURES_READ_ONLY, PAGE_HEADER, PageKind, ZitEntry,
     ZonePatch, is_ordinal, take,
 };
-use crate::log::{Left, Log, Start};
+use crate::log::{Log, OldZone, Start};
 use crate::mat::{ChunkPlace, Mat};
+use crate::metadata_share::MetadataShare;
+use crate::readahead::Readahead;
 use crate::record;
 use crate::scan::{Found, LogZone, Seals, read_header};
-use crate::turn::Turn;
 use crate::types::{Epoch, Op, Reserve, Result, StoreError};
 use ends::ZoneEnd;
 use headers::{LogHeader, log_zones, no_volume};
@@ -53,7 +53,7 @@ const OR_UNFINISHED: &str = "the volume was not finished when it was made, or it
                              what it finds";
 
 /// Advice for a volume whose log has lost records. Writing would make the loss final, and reading the rest is allowed.
-const HELPS: &str = "mount the volume with -o ro, or use `polder salvage`, which may find newer files, and copy what is \
+const ADVICE: &str = "mount the volume with -o ro, or use `polder salvage`, which may find newer files, and copy what is \
                      left; to go on without what is lost, use `polder check --repair --accept-loss`";
 
 /// The largest jump of the epoch's number at a seal.
@@ -163,12 +163,12 @@ pub(crate) fn recover(
     };
     if let Some(lost) = &recovery.lost {
         if !config.read_only && !config.accept_loss {
-            return Err(StoreError::Corrupt(format!("{lost}; {HELPS}")));
+            return Err(StoreError::Corrupt(format!("{lost}; {ADVICE}")));
         }
         tracing::error!(lost, "a part of the log is lost");
     }
     if !config.read_only {
-        core.go_on(&contents, epoch, recovery.last)?;
+        core.finish_recovery(&contents, epoch, recovery.last)?;
     }
     Ok((core, recovery))
 }
@@ -390,7 +390,7 @@ pub(crate) fn assemble(
 ) -> Result<Arc<Core>> {
     let page_size = info.page_size as usize;
     let (limits, pages) = Limits::new(device.geometry(), page_size, config.cache_bytes);
-    let kept = limits.kept_for_metadata(device.geometry(), page_size);
+    let kept = limits.metadata_reserve_of(device.geometry(), page_size);
     let shape = Shape {
         rows_per_chunk: entries_per_page(page_size, size_of::<ZitEntry>()) as u64,
         page_blocks: info.page_size / device.geometry().block_size,
@@ -407,22 +407,22 @@ pub(crate) fn assemble(
         zit_directories: Vec::new(),
         move_mat_chunks: std::collections::BTreeSet::new(),
         move_directories: false,
-        cleaned_once: std::collections::HashMap::new(),
-        cleaned: false,
-        balance: Balance::default(),
+        last_gc: std::collections::HashMap::new(),
+        has_emptied_zone: false,
+        metadata_share: MetadataShare::default(),
     };
     let memory = Pages::new(page_size);
     Ok(Arc::new(Core {
         log: Log::new(info.fs_id, Arc::clone(&leases), Arc::clone(&pool)),
         mat: Mat::new(page_size, info.features & zone::format::FEATURE_DELTAS != 0, next_node),
         cache: Cache::new(pages.nodes),
-        follow: Follow::default(),
-        _pages_to_save: memory.reserve(crate::memory::TO_SAVE)?,
+        readahead: Readahead::default(),
+        _pages_to_save: memory.reserve(crate::memory::CHECKPOINT_PAGES)?,
         pages: memory,
-        spare: Spare::default(),
+        unused_pages: UnusedPages::default(),
         chunks: ChunkCache::new(pages.chunks),
         groups: (0..info.groups).map(|_| RwLock::new(Tree::default())).collect(),
-        saving: Turn::new(saving),
+        saving: CheckpointLock::new(saving),
         client: RwLock::new(None),
         growth: RwLock::new(None),
         read_only: config.read_only,
@@ -573,7 +573,7 @@ impl Core {
             }
             let lsn = *lsn;
             let gap = !contents.seals.follows(recovery.last.0, lsn.0) && !rt::is_planted("break-gap");
-            if gap || (lsn.0 > known && !self.is_there(ops, replay)?) {
+            if gap || (lsn.0 > known && !self.data_exists(ops, replay)?) {
                 break;
             }
             if !self.pool.accepts(ops.iter().filter_map(Op::zone_change)) || !self.sizes_are_right(ops) {
@@ -597,7 +597,7 @@ impl Core {
     }
 
     /// Whether the data and zones exist that a record names. Called for records that may not be durable.
-    fn is_there(&self, ops: &[Op], replay: &mut dyn Replay) -> Result<bool> {
+    fn data_exists(&self, ops: &[Op], replay: &mut dyn Replay) -> Result<bool> {
         if rt::is_planted("break-verify-tail") {
             return Ok(true);
         }
@@ -605,7 +605,7 @@ impl Core {
             if let Op::ZoneOpened { zone, life, role } = op
                 && zone.0 < self.pool.count()
                 && self.pool.entry(*zone).life < *life
-                && !self.shows(*zone, *life, *role)
+                && !self.has_header(*zone, *life, *role)
             {
                 return Ok(false);
             }
@@ -615,7 +615,7 @@ impl Core {
 
     /// Whether a zone's header has this life and role. An offline zone has no readable header: the record counts, and
     /// reads of its data will fail.
-    fn shows(&self, zone: ZoneId, life: Life, role: Role) -> bool {
+    fn has_header(&self, zone: ZoneId, life: Life, role: Role) -> bool {
         if self.pool.info(zone).state == ZoneState::Offline {
             return true;
         }
@@ -629,7 +629,7 @@ impl Core {
     // ---- after the replay ---------------------------------------------------------------------
 
     /// Gives all zones a use, seals the log, and resets unused active zones.
-    fn go_on(&self, contents: &LogContents, epoch: Epoch, last: Lsn) -> Result<()> {
+    fn finish_recovery(&self, contents: &LogContents, epoch: Epoch, last: Lsn) -> Result<()> {
         self.sort_zones(contents)?;
         let next = contents.seals.next_after(last.0).max(contents.lsn_max + 1);
         let (lease, mut previous) = self.log_leases(contents);
@@ -672,16 +672,16 @@ impl Core {
         let older = header.features_incompatible.get() != self.info.features
             || header.features_read_only.get() != FEATURES_READ_ONLY;
         let long = self.epoch_is_longer_than_one();
-        // No mark shows that the log continues behind a silent zone. So nothing is acknowledged before that zone is
-        // reset.
+        // No mark shows that the log continues behind a silent zone. So nothing is acknowledged before that zone
+        // is reset.
         if (full || long || is_silent) && !rt::is_planted("break-checkpoint-first") || older {
             self.log.checkpoint_first();
         }
-        self.reset_active_junk()?;
+        self.reset_active_dead_zones()?;
         self.resume_metadata_zone()?;
         if long {
-            let tables = self.written_beside(&self.saving.lock(), 0);
-            self.hold_for_checkpoint(self.dirty_pages(), tables);
+            let tables = self.table_blocks(&self.saving.lock(), 0);
+            self.reserve_for_checkpoint(self.dirty_pages(), tables);
         }
         Ok(())
     }
@@ -739,7 +739,7 @@ impl Core {
 
     /// The lease on the log zone to continue in, if that zone accepts writes, and the log zones that the next
     /// checkpoint frees.
-    fn log_leases(&self, contents: &LogContents) -> (Option<zone::Lease>, Vec<Left>) {
+    fn log_leases(&self, contents: &LogContents) -> (Option<zone::Lease>, Vec<OldZone>) {
         let mut going_on = None;
         let mut previous = Vec::new();
         for (identity, _) in &contents.zones {
@@ -755,7 +755,7 @@ impl Core {
                         tracing::warn!(zone = identity.zone.0, %error, "a log zone cannot be finished");
                     }
                     let zone = identity.zone;
-                    previous.push(Left { zone, is_marked: contents.is_marked(zone) });
+                    previous.push(OldZone { zone, is_marked: contents.is_marked(zone) });
                 }
             }
         }
@@ -801,7 +801,7 @@ impl Core {
 
     /// Resets dead zones that count as active, because the device should have its slots back soon. Other dead zones
     /// are reset when they are needed.
-    fn reset_active_junk(&self) -> Result<()> {
+    fn reset_active_dead_zones(&self) -> Result<()> {
         for index in 0..self.pool.count() {
             let zone = ZoneId(index);
             let junk = matches!(self.pool.usage(zone), Usage::Free { empty: false });
@@ -828,7 +828,7 @@ impl Core {
             }
             let aligned = info.pointer > 0 && (info.pointer - 1).is_multiple_of(page_blocks);
             let life = self.pool.entry(zone).life;
-            if saving.lease.is_none() && aligned && self.shows(zone, life, Role::Metadata) {
+            if saving.lease.is_none() && aligned && self.has_header(zone, life, Role::Metadata) {
                 let lease = self.leases.resume(zone, life, Role::Metadata)?;
                 self.pool.set_open_headroom(lease.free_blocks());
                 saving.lease = Some(lease);

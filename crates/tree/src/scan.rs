@@ -44,7 +44,7 @@ pub fn read_header(
 const READ_AT_ONCE: usize = 1 << 20;
 /// Number of failed blocks in a zone without other information, after which blocks that cannot be read together are
 /// skipped together.
-const PATIENCE: u32 = 64;
+const FAILED_BLOCKS_MAX: u32 = 64;
 
 /// A batch in the log.
 #[derive(Clone, Debug)]
@@ -86,7 +86,7 @@ pub(crate) struct LogZone<'a> {
     /// The last written block that the device refused to read, and the error.
     refused: RefCell<Option<(Blocks, DeviceError)>>,
     /// How many more blocks may fail when blocks that cannot be read together are read one by one.
-    patience: Cell<u32>,
+    failures_left: Cell<u32>,
     /// The end of the last whole batch, once the zone has been read to its end.
     whole_until: Cell<Blocks>,
 }
@@ -94,8 +94,8 @@ pub(crate) struct LogZone<'a> {
 impl<'a> LogZone<'a> {
     pub(crate) fn new(device: &'a dyn Device, fs_id: FsId, zone: ZoneId, life: Life, info: ZoneInfo) -> Self {
         let identity = Identity { fs_id, zone, life };
-        let (patience, whole_until) = (Cell::new(u32::MAX), Cell::new(Blocks::MAX));
-        LogZone { device, identity, info, refused: RefCell::default(), patience, whole_until }
+        let (failures_left, whole_until) = (Cell::new(u32::MAX), Cell::new(Blocks::MAX));
+        LogZone { device, identity, info, refused: RefCell::default(), failures_left, whole_until }
     }
 
     /// The same for a zone of which only the frames are known. It uses the life of the first frame that can be read
@@ -108,13 +108,13 @@ impl<'a> LogZone<'a> {
         info: ZoneInfo,
     ) -> Result<Option<Self>> {
         let unknown = LogZone::new(device, fs_id, zone, Life(0), info);
-        unknown.patience.set(PATIENCE);
+        unknown.failures_left.set(FAILED_BLOCKS_MAX);
         let mut life = None;
         unknown.each_block(1..unknown.end(), &mut |_, bytes| {
             life = life.or_else(|| format::life_of_frame(bytes, fs_id, zone));
             life.is_none()
         })?;
-        unknown.patience.set(PATIENCE);
+        unknown.failures_left.set(FAILED_BLOCKS_MAX);
         let known = |life| LogZone { identity: Identity { fs_id, zone, life }, ..unknown };
         Ok(life.map(known))
     }
@@ -270,7 +270,7 @@ impl<'a> LogZone<'a> {
             return Ok(bytes);
         }
         for (index, one) in bytes.chunks_mut(self.block_size()).enumerate() {
-            let is_read = self.patience.get() > 0
+            let is_read = self.failures_left.get() > 0
                 && match self.try_read(block + index as Blocks, one)? {
                     Ok(()) => true,
                     Err(DeviceError::Unwritten { .. }) => false,
@@ -281,7 +281,7 @@ impl<'a> LogZone<'a> {
                 };
             if !is_read {
                 one.fill(0);
-                self.patience.set(self.patience.get().saturating_sub(1));
+                self.failures_left.set(self.failures_left.get().saturating_sub(1));
             }
         }
         Ok(bytes)

@@ -16,7 +16,7 @@ use crate::recover::{Config, Recovery, Replay};
 use crate::types::{Bytes, Entry, Group, Result, Step, Table, Tx};
 
 /// Idle steps before a long epoch is ended: these take some seconds.
-const QUIET: u32 = 20;
+const IDLE_STEPS: u32 = 20;
 
 /// Transactional ordered tables on a zoned device.
 pub struct Store {
@@ -67,7 +67,7 @@ impl Store {
     /// zones of the log, and the most free zones that are ever reserved for metadata and for GC.
     pub fn zones_kept(geometry: &Geometry, page_size: u32) -> (u32, u32) {
         let (bounds, _) = crate::epoch::Limits::new(geometry, page_size as usize, crate::mkfs::CACHE_BYTES);
-        let kept = bounds.kept_for_metadata(geometry, page_size as usize);
+        let kept = bounds.metadata_reserve_of(geometry, page_size as usize);
         (pool::LOG_ZONES, kept.zones(0) + GC_MINIMUM)
     }
 
@@ -106,7 +106,7 @@ impl Store {
     /// Sets the function that wakes the background reader, which then calls [`Store::read_ahead`] soon. The store
     /// calls `wake` under locks. `wake` takes only its own locks and never calls the store.
     pub fn set_reader(&self, wake: Arc<dyn Fn() + Send + Sync>) {
-        self.core.follow.set_reader(wake);
+        self.core.readahead.set_reader(wake);
     }
 
     /// The properties that `mkfs` decided.
@@ -223,7 +223,7 @@ impl Store {
 
     /// Whether [`Store::step`] should be called soon. Otherwise committing threads will have to do its work.
     pub fn is_pressed(&self) -> bool {
-        self.core.is_pressed() || self.core.log.is_pressed() || self.core.is_to_clean()
+        self.core.is_pressed() || self.core.log.is_pressed() || self.core.background_gc_is_due()
     }
 
     /// Reads the leaves that walks through a tree will need next. Returns false if there is nothing to read.
@@ -247,7 +247,7 @@ impl Store {
             if self.core.settle(last)? == Step::Worked {
                 return Ok(Step::Worked);
             }
-            if self.idle_for.fetch_add(1, Ordering::Relaxed) >= QUIET && self.core.epoch_holds_much() {
+            if self.idle_for.fetch_add(1, Ordering::Relaxed) >= IDLE_STEPS && self.core.epoch_is_large() {
                 self.core.checkpoint()?;
                 return Ok(Step::Worked);
             }
@@ -265,15 +265,15 @@ impl Store {
     pub fn clean(&self) -> Result<bool> {
         let (core, mut saving) = (&self.core, self.core.saving.lock());
         let (saving, free) = (&mut *saving, core.pool.free());
-        // Blocks that the running epoch has left dead become visible only with a checkpoint.
-        let is_cleaned = saving.cleaned
-            || core.clean_many(saving, 1)?
-            || core.end_epoch(saving)? && core.clean_many(saving, 1)?
-            || core.look_closer()? && core.clean_many(saving, 1)?;
-        if is_cleaned {
+        // Dead blocks of the running epoch become visible only with a checkpoint.
+        let gc_awaits_checkpoint = saving.has_emptied_zone
+            || core.gc_many(saving, 1)?
+            || core.end_epoch(saving)? && core.gc_many(saving, 1)?
+            || core.count_deltas_exactly()? && core.gc_many(saving, 1)?;
+        if gc_awaits_checkpoint {
             core.checkpoint_with(saving)?;
         }
-        Ok(is_cleaned || core.pool.free() > free)
+        Ok(gc_awaits_checkpoint || core.pool.free() > free)
     }
 
     /// Resets zones without live blocks. Returns how many became free. With `force`, the log first records what is
@@ -299,11 +299,11 @@ impl Store {
     /// Runs GC of one metadata zone while the dead blocks of metadata zones together fill a zone.
     pub fn clean_if_worth_it(&self) -> Result<bool> {
         self.core.writable()?;
-        if !self.core.a_zone_is_dead() {
+        if !self.core.dead_blocks_fill_a_zone() {
             return Ok(false);
         }
         let mut saving = self.core.saving.lock();
-        if !saving.cleaned && !self.core.clean(&mut saving, Need::Should)? {
+        if !saving.has_emptied_zone && !self.core.clean(&mut saving, Need::Should)? {
             return Ok(false);
         }
         self.core.checkpoint_with(&mut saving)?;
@@ -390,7 +390,7 @@ impl Store {
 
     /// Blocks that metadata can write now, beside the remaining writes of a running checkpoint.
     pub fn metadata_headroom(&self) -> u64 {
-        self.core.room_now()
+        self.core.headroom_now()
     }
 
     /// Blocks that metadata can write, beside what is dirty now, before one more free zone is reserved for it.
@@ -469,29 +469,29 @@ impl Core {
 
     fn background(&self) -> Result<bool> {
         self.log.relieve();
-        let cleaned = self.saving.lock().cleaned;
+        let cleaned = self.saving.lock().has_emptied_zone;
         let is_pressed = self.is_pressed();
         if cleaned || self.epoch_is_long() || (is_pressed && self.epoch_is_ending()) {
             self.checkpoint()?;
             return Ok(true);
         }
-        if self.clean_what_is_missing()? {
+        if self.refill_reserve()? {
             return Ok(true);
         }
-        let has_gathered = self.log.has_gathered();
-        if has_gathered {
+        let has_full_batches = self.log.has_full_batches();
+        if has_full_batches {
             self.latching("the log cannot be written", self.log.push())?;
         }
         if is_pressed {
             self.write_out(&mut self.saving.lock())?;
         }
-        if is_pressed || has_gathered {
+        if is_pressed || has_full_batches {
             return Ok(true);
         }
         if self.reclaim_some(1, false)? > 0 || self.harvest_ids()? {
             return Ok(true);
         }
-        Ok(self.cleaning_is_worth_it() && self.clean(&mut self.saving.lock(), Need::May)?)
+        Ok(self.gc_is_worth_it() && self.clean(&mut self.saving.lock(), Need::May)?)
     }
 
     fn settle(&self, last: Lsn) -> Result<Step> {

@@ -10,8 +10,8 @@ use crate::{
     Bytes, Client, Config, FormatOptions, Group, Lsn, Op, Recovery, Replay, Result, Store, Table, Tx,
 };
 
-mod ahead;
 mod check;
+mod checkpoint_races;
 mod concurrent;
 mod crash;
 mod deltas;
@@ -22,10 +22,10 @@ mod growth;
 mod memory;
 mod missing;
 mod ordinary;
+mod prefetch;
 mod reclaim;
 mod refused;
 mod successor;
-mod taken;
 mod witness;
 
 /// A user of the store that has nothing of its own on the device.

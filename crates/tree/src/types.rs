@@ -160,8 +160,8 @@ impl Op {
 /// The space that a transaction may take when space is short.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Draw {
-    /// Free space only: a transaction that would make a tree grow is refused where [`crate::Growth`] says that there is no
-    /// space for that. One that only changes rows is not.
+    /// Free space only: a transaction that would make a tree grow is refused where [`crate::Growth`] says that there
+    /// is no space for that. One that only changes rows is not.
     #[default]
     Free,
     /// Space that was reserved for it before it began ([`Tx::spends`]).

@@ -46,7 +46,7 @@ fn a_checkpoint_writes_no_more_than_the_dirty_weight() {
             continue;
         }
         let most = store.core.dirty_pages();
-        let tables = store.core.written_beside(&store.core.saving.lock(), 0);
+        let tables = store.core.table_blocks(&store.core.saving.lock(), 0);
         let before = store.traffic().bytes_written(Cause::Checkpoint);
         store.checkpoint().unwrap();
         // The record goes to the log.
@@ -103,7 +103,7 @@ fn the_reserve_holds_two_epochs_in_whole_pages() {
             ..*formatted(Spec::tiny(), &options()).geometry()
         };
         let (limits, _) = Limits::new(&geometry, 16 << 10, 128 << 20);
-        let kept = limits.kept_for_metadata(&geometry, 16 << 10);
+        let kept = limits.metadata_reserve_of(&geometry, 16 << 10);
         let in_zone = u64::from((geometry.zone_blocks - 1) / 4);
         let pages = (limits.epoch_pages * 5 / 2 + 2 * limits.zone_table_beyond) as u64;
         assert!(pages <= u64::from(kept.zones(0) - 1) * in_zone, "{pages} pages, {in_zone} fit in a zone");
@@ -135,7 +135,7 @@ fn the_reserve_has_space_for_the_zone_table() {
         [(64, 64), (256, 16), (64, 16), (1024, 1), (1024, 16), (1024, 1024), (29_000, 256), (40_000, 2)]
     {
         let (limits, _) = Limits::new(&geometry(zones, zone_mib), page_size, 128 << 20);
-        let kept = limits.kept_for_metadata(&geometry(zones, zone_mib), page_size);
+        let kept = limits.metadata_reserve_of(&geometry(zones, zone_mib), page_size);
         let as_ever = (limits.epoch_pages * 5 / 2 * 4) as u64;
         let few = zones < 30_000;
         assert!(!few || kept.blocks == as_ever, "{zones} zones of {zone_mib} MiB: {} blocks", kept.blocks);
@@ -147,7 +147,7 @@ fn the_reserve_has_space_for_the_zone_table() {
     for (zones, zone_mib) in many {
         let geometry = geometry(zones, zone_mib);
         let (limits, _) = Limits::new(&geometry, page_size, 128 << 20);
-        let kept = limits.kept_for_metadata(&geometry, page_size);
+        let kept = limits.metadata_reserve_of(&geometry, page_size);
         let chunks = (zones as usize).div_ceil(510);
         let table = chunks + chunks.div_ceil(1020);
         // The pages that may become dirty before the cut, with the pages of the MAT beyond its part, the rest of the

@@ -19,7 +19,7 @@ fn frame() -> LogFrame {
 }
 
 /// Whether a block with this change of its frame, and the right checksum, is accepted as a block of the log.
-fn taken(change: impl FnOnce(&mut LogFrame)) -> bool {
+fn is_accepted(change: impl FnOnce(&mut LogFrame)) -> bool {
     let mut frame = frame();
     change(&mut frame);
     let mut block = vec![9; BLOCK];
@@ -29,24 +29,24 @@ fn taken(change: impl FnOnce(&mut LogFrame)) -> bool {
 
 #[test]
 fn a_log_block_of_another_volume_zone_or_life_is_refused() {
-    assert!(taken(|_| {}));
-    assert!(!taken(|frame| frame.magic[0] ^= 1));
-    assert!(!taken(|frame| frame.fs_id[15] ^= 1));
-    assert!(!taken(|frame| frame.zone = U32::new(2)));
-    assert!(!taken(|frame| frame.life = U32::new(4)));
-    assert!(!taken(|frame| frame.kind = 0xff));
+    assert!(is_accepted(|_| {}));
+    assert!(!is_accepted(|frame| frame.magic[0] ^= 1));
+    assert!(!is_accepted(|frame| frame.fs_id[15] ^= 1));
+    assert!(!is_accepted(|frame| frame.zone = U32::new(2)));
+    assert!(!is_accepted(|frame| frame.life = U32::new(4)));
+    assert!(!is_accepted(|frame| frame.kind = 0xff));
 }
 
 #[test]
 fn a_log_block_with_impossible_numbers_is_refused() {
-    assert!(!taken(|frame| frame.payload = U32::new((BLOCK - FRAME) as u32 + 1)));
-    assert!(taken(|frame| frame.index = U32::new(1)));
-    assert!(!taken(|frame| frame.index = U32::new(2)));
+    assert!(!is_accepted(|frame| frame.payload = U32::new((BLOCK - FRAME) as u32 + 1)));
+    assert!(is_accepted(|frame| frame.index = U32::new(1)));
+    assert!(!is_accepted(|frame| frame.index = U32::new(2)));
     for end in [1 << 62, u64::MAX] {
-        assert!(!taken(|frame| frame.epoch = U64::new(end)));
-        assert!(!taken(|frame| frame.sequence = U64::new(end)));
+        assert!(!is_accepted(|frame| frame.epoch = U64::new(end)));
+        assert!(!is_accepted(|frame| frame.sequence = U64::new(end)));
     }
-    assert!(taken(|frame| frame.epoch = U64::new((1 << 62) - 1)));
+    assert!(is_accepted(|frame| frame.epoch = U64::new((1 << 62) - 1)));
 }
 
 #[test]

@@ -21,12 +21,12 @@ fn ranges() -> Vec<KeyRange> {
     ends().into_iter().flat_map(of).collect()
 }
 
-const ASKED: [u64; 8] = [0, 1, 2, 3, 255, 256, u64::MAX - 1, u64::MAX];
+const NUMBERS: [u64; 8] = [0, 1, 2, 3, 255, 256, u64::MAX - 1, u64::MAX];
 
 #[test]
 fn numbers_are_those_that_are_touched() {
     for range in ranges() {
-        for number in ASKED {
+        for number in NUMBERS {
             let is_among = range.numbers(Table(5)).is_some_and(|numbers| numbers.contains(&number));
             assert_eq!(is_among, range.touches(Table(5), &number.to_be_bytes()), "{number} in {range:?}");
         }
@@ -38,7 +38,7 @@ fn ranges_that_are_touched_are_found_among_many() {
     let all = ranges();
     let many = KeyRanges::new(all.iter().rev().cloned());
     assert_eq!(many.iter().count(), all.len());
-    for number in ASKED {
+    for number in NUMBERS {
         let prefix = number.to_be_bytes();
         let one_by_one = all.iter().filter(|range| range.touches(Table(5), &prefix)).count();
         assert_eq!(many.touching(Group(1), Table(5), &prefix).count(), one_by_one, "{number}");

@@ -5,7 +5,8 @@
 //! reported. A **successor mark** prevents this: an empty batch that names the next zone. The order, at every switch
 //! of the log:
 //!
-//! 1. The next zone gets its header and a first batch, and they are flushed. By sequence that batch comes after the mark.
+//! 1. The next zone gets its header and a first batch, and they are flushed. By sequence that batch comes after the
+//!    mark.
 //! 2. The mark is appended outside the next zone.
 //! 3. The next flush makes the mark durable. Only after it may records be acknowledged.
 //!
@@ -37,7 +38,7 @@ use crate::types::{Epoch, Result, StoreError};
 
 /// A log zone that is no longer in use, until a checkpoint has replaced it and it is reset.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Left {
+pub(crate) struct OldZone {
     pub(crate) zone: ZoneId,
     /// Its last batch is a successor mark.
     pub(crate) is_marked: bool,
@@ -127,7 +128,7 @@ impl Log {
                     let zone = self.close(failed);
                     tracing::warn!(zone = zone.0, %error, "a zone cannot take the log");
                     // The mark that names the replacement is newer than the contents of this zone.
-                    io.outlived.push(Left { zone, is_marked: false });
+                    io.outlived.push(OldZone { zone, is_marked: false });
                 }
                 Err(error) => return Err(error),
             }
@@ -136,9 +137,9 @@ impl Log {
 
     /// Leaves the old log zone: it gets its mark, and its slot is freed. A failed zone is never used again in this
     /// mount.
-    fn leave(&self, io: &mut Io, old: Lease, mark: &Mark) -> Result<Left> {
+    fn leave(&self, io: &mut Io, old: Lease, mark: &Mark) -> Result<OldZone> {
         if rt::is_planted("break-successor-mark") {
-            return Ok(Left { zone: self.close(old), is_marked: true });
+            return Ok(OldZone { zone: self.close(old), is_marked: true });
         }
         let is_marked = self.append_mark(io, &old, mark);
         let zone = self.close(old);
@@ -146,7 +147,7 @@ impl Log {
         if !is_marked {
             self.begin_witness(io, &[zone], mark)?;
         }
-        Ok(Left { zone, is_marked })
+        Ok(OldZone { zone, is_marked })
     }
 
     /// Closes a log zone for good, and frees its slot.
@@ -199,7 +200,7 @@ impl Log {
             let zone = self.close(witness);
             if is_marked {
                 io.is_marked = true;
-                io.outlived.push(Left { zone, is_marked });
+                io.outlived.push(OldZone { zone, is_marked });
                 return Ok(());
             }
             // It has no batch, so recovery skips it.
@@ -231,7 +232,7 @@ impl Log {
         }
         self.flush(io)?;
         if let Some(old) = io.lease.take() {
-            io.previous.push(Left { zone: self.close(old), is_marked: false });
+            io.previous.push(OldZone { zone: self.close(old), is_marked: false });
         }
         io.is_marked = false;
         io.lease = Some(self.begin_standby(io)?);
@@ -285,8 +286,8 @@ impl Log {
 
     /// Resets the log zones that a durable checkpoint has replaced. The mark is older than the record of the
     /// checkpoint.
-    pub(super) fn retire_all(&self, replaced: Vec<Left>, mark: &Mark) -> Result<()> {
-        let (mut marked, unmarked): (Vec<Left>, Vec<Left>) =
+    pub(super) fn retire_all(&self, replaced: Vec<OldZone>, mark: &Mark) -> Result<()> {
+        let (mut marked, unmarked): (Vec<OldZone>, Vec<OldZone>) =
             replaced.into_iter().partition(|left| left.is_marked);
         let silent: Vec<ZoneId> =
             unmarked.iter().map(|left| left.zone).filter(|&zone| !self.retire(zone)).collect();
@@ -336,8 +337,8 @@ impl Log {
 
 impl Io {
     /// The zones that the newest durable checkpoint frees, in the order in which the log left them.
-    pub(super) fn take_replaced(&mut self) -> Vec<Left> {
-        let witness = self.witness.take().map(|zone| Left { zone, is_marked: true });
+    pub(super) fn take_replaced(&mut self) -> Vec<OldZone> {
+        let witness = self.witness.take().map(|zone| OldZone { zone, is_marked: true });
         witness.into_iter().chain(self.previous.drain(..)).collect()
     }
 }

@@ -3,7 +3,7 @@
 use zone::{ZoneId, ZoneState};
 
 use super::LogContents;
-use crate::log::Left;
+use crate::log::OldZone;
 use crate::scan::{Found, Successor};
 
 /// The newest batch of a zone.
@@ -44,7 +44,7 @@ impl LogContents {
     }
 
     /// Whether the newest batch in these zones is a successor mark, if there is one at all.
-    pub(super) fn are_marked(&self, zones: &[Left]) -> bool {
+    pub(super) fn are_marked(&self, zones: &[OldZone]) -> bool {
         let ends = self.ends.iter().filter(|end| zones.iter().any(|left| left.zone == end.zone));
         ends.max_by_key(|end| end.order()).is_none_or(ZoneEnd::is_marked)
     }

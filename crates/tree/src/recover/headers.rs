@@ -12,7 +12,7 @@ use crate::scan::read_header;
 use crate::types::{Result, StoreError};
 
 /// Number of zones whose headers are searched for the volume's identity if its log is gone.
-const LOOK_ZONES: usize = 4096;
+const SEARCHED_ZONES: usize = 4096;
 const NOTHING_HERE: &str = "no zone holds anything of a Polder volume";
 
 /// A log zone's header and state.
@@ -90,8 +90,9 @@ pub(super) fn log_zones(device: &dyn Device, report: &[ZoneInfo]) -> Result<(Vec
 fn no_log(device: &dyn Device, report: &[ZoneInfo]) -> StoreError {
     let has_pages = |info: &ZoneInfo| !matches!(info.state, ZoneState::Empty | ZoneState::Offline);
     let written = (0..).map(ZoneId).zip(report).filter(|(_, info)| has_pages(info));
-    let volume =
-        written.take(LOOK_ZONES).find_map(|(zone, _)| Some(read_header(device, zone).ok()?.ok()?.0.fs_id));
+    let volume = written
+        .take(SEARCHED_ZONES)
+        .find_map(|(zone, _)| Some(read_header(device, zone).ok()?.ok()?.0.fs_id));
     no_volume(match volume {
         Some(fs_id) => format!(
             "the log of the volume {fs_id} is gone, and with it the way to mount it, though other zones have its data: \

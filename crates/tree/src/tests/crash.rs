@@ -195,7 +195,7 @@ fn gc_loses_nothing_at_any_power_cut() {
             cuts += 1;
         }
     }
-    println!("{} nodes cleaned, {cuts} cuts", store.stats().nodes_cleaned - cleaned_before);
+    println!("{} nodes moved by GC, {cuts} cuts", store.stats().nodes_cleaned - cleaned_before);
 }
 
 #[test]
@@ -360,7 +360,7 @@ fn lsns_of_transactions_that_do_not_count_are_not_used_again() {
     store.set_client(Arc::new(Plain));
     assert_eq!((recovery.last, recovery.discarded), (before, 2));
     let next = put(&store, b"next");
-    assert!(next > last, "{next:?} is given out again: {last:?} was the last");
+    assert!(next > last, "{next:?} is used again: {last:?} was the last");
     assert_eq!(contents(&store).len(), 3);
 }
 

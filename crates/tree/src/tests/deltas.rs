@@ -121,7 +121,7 @@ fn gc_moves_base_pages_and_delta_records_separately() {
             store.step().unwrap();
             if rng.u8(0..16) == 0 {
                 let _saving = store.core.saving.lock();
-                store.core.look_closer().unwrap();
+                store.core.count_deltas_exactly().unwrap();
             }
             cleaning_takes_no_more_than_is_counted(&store);
         }
@@ -169,8 +169,8 @@ fn small_delta_records_are_counted_exactly_before_a_refusal() {
     let mut saving = core.saving.lock();
     let live = || core.pool.closed_metadata().iter().map(|zone| u64::from(zone.live)).sum::<u64>();
     let before = live();
-    assert!(core.look_closer().unwrap() && live() < before, "{} of {before} live", live());
-    assert!(!core.look_closer().unwrap(), "all zones have been read");
+    assert!(core.count_deltas_exactly().unwrap() && live() < before, "{} of {before} live", live());
+    assert!(!core.count_deltas_exactly().unwrap(), "all zones have been read");
     let mut cleaned = 0;
     for _ in 0..8 {
         let moved = || core.leases.traffic().bytes_written(Cause::MetadataGc) / 4096;

@@ -2,7 +2,7 @@
 
 use rt::sync::RwLock;
 
-use super::ahead::{ENTRIES, key, with_a_long_journal};
+use super::prefetch::{ENTRIES, key, with_a_long_journal};
 use super::*;
 use crate::StoreError;
 
@@ -86,7 +86,7 @@ fn a_lack_of_memory_is_reported_and_does_no_harm() {
 fn nothing_is_left(store: &Store) -> Vec<zone::PageBuffer> {
     rt::memory::refuse(1, u64::MAX);
     let core = &store.core;
-    while core.spare.clear() || core.cache.shrink() || core.chunks.shrink() {}
+    while core.unused_pages.clear() || core.cache.shrink() || core.chunks.shrink() {}
     std::iter::from_fn(|| core.pages.try_take().ok()).collect()
 }
 
@@ -179,9 +179,9 @@ fn each_checkpoint_has_its_reserved_pages() {
     let per_chunk = store.core.mat.per_chunk();
     let ids: Vec<_> = (1..chunks).map(|number| crate::types::NodeId(number * per_chunk)).collect();
     drop(pages.drain(..8));
-    let mut held = store.core.hold_chunks(&ids);
+    let mut held = store.core.pin_chunks(&ids);
     assert!(matches!(store.core.find(*ids.last().unwrap()), Err(StoreError::NoMemory(_))), "{}", held.len());
-    store.core.find_beside(&mut held, *ids.last().unwrap()).unwrap();
+    store.core.find_with_chunks(&mut held, *ids.last().unwrap()).unwrap();
     assert!(held.is_empty());
     rt::memory::make_plenty();
     assert_eq!(contents(&store), all);
@@ -197,7 +197,7 @@ fn a_chunk_in_use_stays_in_the_cache() {
     work(&store, &mut Contents::new(), 5, 100);
     store.checkpoint().unwrap();
     let root = store.core.root(Group(0));
-    let held = store.core.hold_chunks(&[root]);
+    let held = store.core.pin_chunks(&[root]);
     assert_eq!(held.len(), 1);
     let pages = nothing_is_left(&store);
     assert!(store.core.find(root).is_ok(), "the chunk is in memory");

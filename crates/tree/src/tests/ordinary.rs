@@ -288,7 +288,7 @@ fn emptied_zones_are_freed_before_a_transaction_is_refused() {
     assert!(core.clean(&mut saving, crate::reclaim::Need::Should).unwrap(), "there was a victim");
     // The other zones hold pages that cannot be moved.
     let others = core.pool.closed_metadata();
-    saving.cleaned_once.extend(others.into_iter().map(|other| (other.zone, other.life)));
+    saving.last_gc.extend(others.into_iter().map(|other| (other.zone, other.life)));
     drop(saving);
     while core.pool.free() >= core.pool.metadata_reserve() {
         core.pool.take(zone::Role::Metadata).unwrap();
@@ -456,8 +456,8 @@ fn a_long_epoch_leaves_the_reserve_to_later_epochs() {
     let left = greedy.left.load(std::sync::atomic::Ordering::Relaxed);
     assert!(store.stats().checkpoints == checkpoints + 1 && left < free, "data took all zones that it may");
     let room = store.pool().free() * 255 + core.pool.open_headroom();
-    let kept = core.limits.kept_for_metadata(device.geometry(), core.page_size()).blocks;
-    println!("{left} zones were left of {free}, and then {}, {room} of {kept} blocks", store.pool().free());
+    let kept = core.limits.metadata_reserve_of(device.geometry(), core.page_size()).blocks;
+    println!("{left} of {free} zones remained, and then {}, {room} of {kept} blocks", store.pool().free());
     assert!(u64::from(room) >= kept, "{room} blocks remain of {kept} reserved ones");
 }
 
@@ -610,14 +610,14 @@ fn with_a_small_cache_an_epoch_has_more_nodes_than_may_be_dirty() {
     assert!(checkpoints > 2 && written > 4 * bound * checkpoints, "{checkpoints} for {written} nodes");
     let is_open = (0..4000).any(|_| {
         change(&store, 1);
-        store.core.epoch_holds_much()
+        store.core.epoch_is_large()
     });
     assert!(is_open, "the epoch is open");
     store.sync(store.last_lsn()).unwrap();
     for _ in 0..100 {
         store.step().unwrap();
     }
-    assert!(!store.core.epoch_holds_much(), "an idle store has no long replay");
+    assert!(!store.core.epoch_is_large(), "an idle store has no long replay");
     store.close().unwrap();
     drop(store);
     let (store, _) = open(&device).unwrap();
@@ -651,8 +651,8 @@ fn nodes_take_as_many_blocks_as_their_pages() {
     let blocks = u64::from(store.pool().page_blocks());
     assert_eq!(blocks, 4);
     let least = store.core.limits.dirty.min(store.core.limits.epoch_pages);
-    assert_eq!(store.core.taken_by_nodes(0), least as u64 * blocks);
-    assert_eq!(store.core.taken_by_nodes(least + 7), (least as u64 + 7) * blocks);
+    assert_eq!(store.core.blocks_for_nodes(0), least as u64 * blocks);
+    assert_eq!(store.core.blocks_for_nodes(least + 7), (least as u64 + 7) * blocks);
 }
 
 /// With a background reader, a walk through a tree waits for a read only at its beginning and at each new parent.

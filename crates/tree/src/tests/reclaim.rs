@@ -126,7 +126,11 @@ fn a_zone_that_lived_again_meanwhile_is_not_reset() {
     let found = Arc::new(emulated.image(&CrashPlan::LoseAll));
     let (store, _) = open(&found).unwrap();
     let row = store.get(Group(0), Table(1), KEY).unwrap();
-    assert_eq!(row, Some(zone.0.to_le_bytes().to_vec()), "the row was acknowledged, and its replacement was not");
+    assert_eq!(
+        row,
+        Some(zone.0.to_le_bytes().to_vec()),
+        "the row was acknowledged, and its replacement was not"
+    );
     let mut block = vec![0; found.geometry().block_size as usize];
     found.read(zone, 1, &mut block).expect("the zone still has its contents");
     assert!(block.iter().all(|byte| *byte == 7));

@@ -46,7 +46,7 @@ const TURNS: usize = 16;
 pub(crate) type Key = (Group, Bytes);
 
 /// Chunks of the MAT that stay in memory while this value exists.
-pub(crate) type HeldChunks = Vec<Arc<PageBuffer>>;
+pub(crate) type PinnedChunks = Vec<Arc<PageBuffer>>;
 
 impl Store {
     /// Reads the missing nodes on the paths to the first of these keys, all at the same time, so that later look-ups
@@ -56,7 +56,7 @@ impl Store {
         let most = (self.core.cache.limit() / CACHE_SHARE).clamp(1, KEYS);
         let keys: Vec<Key> = keys.take(most).map(|(group, key)| (group, tree_key(table, &key))).collect();
         let count = keys.len();
-        self.core.read_ways(keys, &mut Vec::new());
+        self.core.read_paths(keys, &mut Vec::new());
         count
     }
 }
@@ -77,12 +77,12 @@ impl Core {
                 keys.extend(ops.iter().filter_map(key_of));
             }
         }
-        self.read_ways(keys.into_iter().collect(), held);
+        self.read_paths(keys.into_iter().collect(), held);
         count
     }
 
     /// Reads the missing nodes on the paths to these keys.
-    fn read_ways(&self, mut keys: Vec<Key>, held: &mut Vec<Arc<Node>>) {
+    fn read_paths(&self, mut keys: Vec<Key>, held: &mut Vec<Arc<Node>>) {
         for _ in 0..TURNS {
             let mut missing = BTreeSet::new();
             keys.retain(|(group, key)| {
@@ -107,7 +107,7 @@ impl Core {
     fn read_missing(&self, ids: &[NodeId], held: &mut Vec<Arc<Node>>) {
         let mut wanted = Vec::with_capacity(ids.len());
         for ids in ids.chunks(self.pages_at_once()) {
-            let _chunks = self.hold_chunks(ids);
+            let _chunks = self.pin_chunks(ids);
             wanted.extend(self.not_in_memory(ids));
         }
         wanted.sort_unstable_by_key(|(_, place, _)| place.whole_page());
@@ -123,18 +123,18 @@ impl Core {
 
     /// Holds the chunks with the places of these nodes in memory, and reads the missing ones at once. The number of
     /// nodes is at most the number of pages that are read at once.
-    pub(crate) fn hold_chunks(&self, ids: &[NodeId]) -> HeldChunks {
+    pub(crate) fn pin_chunks(&self, ids: &[NodeId]) -> PinnedChunks {
         let in_chunk = |id: &NodeId| match self.mat.find(*id) {
             Found::InChunk(number) => Some(number),
             Found::At(_) => None,
         };
-        self.hold_numbered_chunks(ids.iter().filter_map(in_chunk))
+        self.pin_numbered_chunks(ids.iter().filter_map(in_chunk))
     }
 
     /// The same for chunks with these numbers.
-    pub(crate) fn hold_numbered_chunks(&self, numbers: impl Iterator<Item = u64>) -> HeldChunks {
+    pub(crate) fn pin_numbered_chunks(&self, numbers: impl Iterator<Item = u64>) -> PinnedChunks {
         let numbers: BTreeSet<u64> = numbers.take(self.pages_at_once()).collect();
-        let (mut held, mut missing) = (HeldChunks::new(), Vec::new());
+        let (mut held, mut missing) = (PinnedChunks::new(), Vec::new());
         for number in numbers {
             let at = self.mat.chunk(number).address;
             match self.chunks.get(number, at) {
@@ -156,7 +156,7 @@ impl Core {
     }
 
     /// Where a node lies. The held chunks are released for its chunk if there is no other memory.
-    pub(crate) fn find_beside(&self, held: &mut HeldChunks, id: NodeId) -> Result<Place> {
+    pub(crate) fn find_with_chunks(&self, held: &mut PinnedChunks, id: NodeId) -> Result<Place> {
         let found = match self.find(id) {
             Err(StoreError::NoMemory(_)) if !held.is_empty() => {
                 held.clear();

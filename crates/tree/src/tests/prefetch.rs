@@ -155,7 +155,7 @@ fn chunks_that_are_held_stay_in_memory() {
     };
     let alone = reads(&find_all);
     let together = reads(&|| {
-        let held = core.hold_chunks(&ids);
+        let held = core.pin_chunks(&ids);
         assert_eq!((held.len(), core.chunks.pages()), (chunks as usize, chunks as usize));
         assert_eq!(reads(&find_all).0, 0, "all announced nodes are in memory");
     });

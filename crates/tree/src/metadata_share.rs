@@ -13,26 +13,26 @@
 //! takes them ([`pool::Pool::lower_metadata_target`]). Correctness does not depend on them.
 
 /// The weight of earlier writes falls by this fraction with each checkpoint.
-const FADES: f64 = 1.0 / 32.0;
+const DECAY: f64 = 1.0 / 32.0;
 /// Metadata gets no larger share of all dead blocks than this, because its writes come in bursts.
 const SHARE_MAX: f64 = 0.5;
 
 /// The recent write rates of data and metadata.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Balance {
+pub(crate) struct MetadataShare {
     /// Bytes of user writes and of checkpoints up to the last update.
     seen: [u64; 2],
     /// The same with decay: older writes weigh less than recent ones.
-    lately: [f64; 2],
+    recent_writes: [f64; 2],
     /// Bytes of user writes when the share last grew.
     grown_at: u64,
 }
 
-impl Balance {
+impl MetadataShare {
     /// Updates the rates with the bytes of user data, and of metadata without moves by GC, written since the mount.
-    pub(crate) fn look(&mut self, written: [u64; 2]) {
-        for ((lately, now), before) in self.lately.iter_mut().zip(written).zip(self.seen) {
-            *lately = *lately * (1.0 - FADES) + (now - before) as f64;
+    pub(crate) fn update(&mut self, written: [u64; 2]) {
+        for ((recent, now), before) in self.recent_writes.iter_mut().zip(written).zip(self.seen) {
+            *recent = *recent * (1.0 - DECAY) + (now - before) as f64;
         }
         self.seen = written;
     }
@@ -50,7 +50,7 @@ impl Balance {
     /// Blocks that may be dead in metadata zones. `live` has the live blocks of data and of metadata, and `others` the
     /// dead or free blocks of both without the reserve.
     pub(crate) fn for_metadata(&self, live: [u64; 2], others: u64) -> u64 {
-        let weight = |index: usize| (self.lately[index] * live[index] as f64).sqrt();
+        let weight = |index: usize| (self.recent_writes[index] * live[index] as f64).sqrt();
         let all = weight(0) + weight(1);
         let share = if all > 0.0 { weight(1) / all } else { 0.0 };
         (others as f64 * share.min(SHARE_MAX)) as u64

@@ -8,20 +8,20 @@ use zone::{Blocks, Command, Geometry, Output, Role, ZoneId, ZoneInfo};
 
 use super::crash::History;
 use super::*;
-use crate::cache::Frozen;
+use crate::cache::CutVersion;
 use crate::types::NodeId;
 
 type Hook = Box<dyn FnMut(ZoneId) + Send>;
 
 /// A device that calls a hook before each append.
-struct Told {
+struct HookedDevice {
     device: Arc<Emulated>,
     hook: Mutex<Option<Hook>>,
 }
 
-impl Told {
+impl HookedDevice {
     /// The hook is not called for its own appends.
-    fn tell(&self, zone: ZoneId) {
+    fn call_hook(&self, zone: ZoneId) {
         let hook = self.hook.lock().take();
         if let Some(mut hook) = hook {
             hook(zone);
@@ -30,7 +30,7 @@ impl Told {
     }
 }
 
-impl Device for Told {
+impl Device for HookedDevice {
     fn geometry(&self) -> &Geometry {
         self.device.geometry()
     }
@@ -44,13 +44,13 @@ impl Device for Told {
         self.device.read(zone, block, into)
     }
     fn append(&self, zone: ZoneId, from: &[u8]) -> zone::Result<Blocks> {
-        self.tell(zone);
+        self.call_hook(zone);
         self.device.append(zone, from)
     }
     fn run(&self, batch: &mut [Command<'_>]) -> Vec<Output> {
         for command in batch.iter() {
             if let Command::Append { zone, .. } = command {
-                self.tell(*zone);
+                self.call_hook(*zone);
             }
         }
         self.device.run(batch)
@@ -89,15 +89,15 @@ impl Story {
 }
 
 /// How many leaves a checkpoint is writing.
-fn taken(store: &Store) -> usize {
+fn being_written(store: &Store) -> usize {
     let ids = (0..store.core.mat.next_node()).map(NodeId);
-    ids.filter_map(|id| store.core.cache.get(id)).filter(|node| node.look().taken).count()
+    ids.filter_map(|id| store.core.cache.get(id)).filter(|node| node.look().being_written).count()
 }
 
 #[test]
 fn changes_while_a_checkpoint_writes_belong_to_the_next() {
     let device = formatted(Spec::odd(), &options());
-    let told = Arc::new(Told { device: device.clone(), hook: Mutex::new(None) });
+    let told = Arc::new(HookedDevice { device: device.clone(), hook: Mutex::new(None) });
     let (store, recovery) = Store::open(told.clone(), &config(), &mut Plain).unwrap();
     store.set_client(Arc::new(Plain));
     let store = Arc::new(store);
@@ -118,9 +118,9 @@ fn changes_while_a_checkpoint_writes_belong_to_the_next() {
             let store = within.upgrade().unwrap();
             if !is_over && store.core.pool.entry(zone).role == Role::Metadata {
                 is_over = true;
-                let before = taken(&store);
+                let before = being_written(&store);
                 (0..6).for_each(|_| of.lock().commit(&store));
-                count.fetch_add(before - taken(&store), Ordering::Relaxed);
+                count.fetch_add(before - being_written(&store), Ordering::Relaxed);
             }
         }));
         store.checkpoint().unwrap();
@@ -148,7 +148,7 @@ struct Early {
     /// The number of transactions at each call for its bytes, before the cut and after it. None: one transaction of
     /// one entry.
     at_once: AtomicUsize,
-    /// Leaves frozen as changes, and nodes frozen as pages.
+    /// Leaves with a cut version as changes, and nodes with one as a page.
     kept: [AtomicUsize; 2],
 }
 
@@ -160,9 +160,9 @@ impl Client for Early {
             many => (0..many).for_each(|_| self.story.lock().commit(&store)),
         }
         for node in (0..store.core.mat.next_node()).filter_map(|id| store.core.cache.get(NodeId(id))) {
-            match node.look().frozen {
-                Some(Frozen::Changes(_)) => self.kept[0].fetch_add(1, Ordering::Relaxed),
-                Some(Frozen::Page(_)) => self.kept[1].fetch_add(1, Ordering::Relaxed),
+            match node.look().cut_version {
+                Some(CutVersion::Changes(_)) => self.kept[0].fetch_add(1, Ordering::Relaxed),
+                Some(CutVersion::Page(_)) => self.kept[1].fetch_add(1, Ordering::Relaxed),
                 None => 0,
             };
         }
@@ -171,7 +171,7 @@ impl Client for Early {
 }
 
 #[test]
-fn leaves_changed_before_a_checkpoint_takes_them_are_frozen_as_changes() {
+fn the_cut_version_of_a_leaf_is_its_delta_record() {
     let device = formatted(Spec::odd(), &options());
     let (store, recovery) = open(&device).unwrap();
     let store = Arc::new(store);
@@ -200,8 +200,8 @@ fn leaves_changed_before_a_checkpoint_takes_them_are_frozen_as_changes() {
         acknowledged.push((device.commands(), last));
     }
     let [changes, pages] = [0, 1].map(|form| early.kept[form].load(Ordering::Relaxed));
-    assert!(changes > 10 && pages > 0, "{changes} leaves are frozen as changes, {pages} nodes as pages");
-    assert!(alone > 0, "a frozen delta record is alone in a page");
+    assert!(changes > 10 && pages > 0, "{changes} cut versions are changes, {pages} are pages");
+    assert!(alone > 0, "the delta record of a cut version is alone in a page");
     assert_eq!(contents(&store), early.story.lock().model);
 
     let after = std::mem::take(&mut early.story.lock().after);

@@ -18,7 +18,7 @@ impl Core {
     /// leave small records, of which a page holds many. A zone that is counted as full is never collected. Returns
     /// whether there was any such zone. The caller holds the checkpoint lock. Each zone is read once in each of its
     /// lives.
-    pub(crate) fn look_closer(&self) -> Result<bool> {
+    pub(crate) fn count_deltas_exactly(&self) -> Result<bool> {
         let in_page = delta::in_page_at_most(self.page_size());
         let zones = self.pool.with_uncounted_deltas(in_page, |capacity, live| {
             capacity - live >= self.dead_at_least(capacity, Need::Must)
@@ -53,11 +53,11 @@ impl Core {
 
     /// Counts the delta records of metadata zones exactly, before a transaction is refused because metadata lacks
     /// zones. Returns whether the transaction may try again. The caller holds no lock of the trees.
-    pub(crate) fn look_before_refusing(&self) -> Result<bool> {
+    pub(crate) fn recount_before_refusing(&self) -> Result<bool> {
         // Another thread may have counted before, or a zone may have become free.
         if self.lacks_zones() {
             let saving = self.saving.lock();
-            if self.look_closer()? {
+            if self.count_deltas_exactly()? {
                 self.measure_garbage(&saving);
             }
         }

@@ -3,7 +3,7 @@
 //! A thread that takes a checkpoint, writes nodes out or runs GC holds the lock throughout, and works with the data
 //! that it guards. From the cut of a checkpoint on, the nodes that it writes are no longer dirty. A thread that only
 //! waits for fewer dirty nodes goes on at the cut, not when all nodes are on the device. So cuts and releases are both
-//! counted, and [`Turn::wait`] waits for either.
+//! counted, and [`CheckpointLock::wait`] waits for either.
 //!
 //! The lock of the count is a leaf: no other lock is taken under it.
 
@@ -12,33 +12,33 @@ use std::ops::{Deref, DerefMut};
 use rt::sync::{Condvar, Mutex, MutexGuard};
 
 /// A lock whose holder may let waiting threads go on.
-pub(crate) struct Turn<T> {
+pub(crate) struct CheckpointLock<T> {
     held: Mutex<T>,
     passed: Mutex<u64>,
     changed: Condvar,
 }
 
 /// The guard. Its fields are dropped in this order, so the lock is free when the release is counted.
-pub(crate) struct Held<'t, T> {
+pub(crate) struct CheckpointGuard<'t, T> {
     guard: MutexGuard<'t, T>,
     _release: Release<'t, T>,
 }
 
-struct Release<'t, T>(&'t Turn<T>);
+struct Release<'t, T>(&'t CheckpointLock<T>);
 
-impl<T> Turn<T> {
+impl<T> CheckpointLock<T> {
     pub(crate) fn new(value: T) -> Self {
-        Turn { held: Mutex::new(value), passed: Mutex::new(0), changed: Condvar::new() }
+        CheckpointLock { held: Mutex::new(value), passed: Mutex::new(0), changed: Condvar::new() }
     }
 
     /// Waits until no other thread holds the lock.
-    pub(crate) fn lock(&self) -> Held<'_, T> {
-        Held { guard: self.held.lock(), _release: Release(self) }
+    pub(crate) fn lock(&self) -> CheckpointGuard<'_, T> {
+        CheckpointGuard { guard: self.held.lock(), _release: Release(self) }
     }
 
     /// Takes the lock unless another thread holds it.
-    pub(crate) fn try_lock(&self) -> Option<Held<'_, T>> {
-        self.held.try_lock().map(|guard| Held { guard, _release: Release(self) })
+    pub(crate) fn try_lock(&self) -> Option<CheckpointGuard<'_, T>> {
+        self.held.try_lock().map(|guard| CheckpointGuard { guard, _release: Release(self) })
     }
 
     /// How often the lock was released, or its holder let waiting threads go on.
@@ -68,7 +68,7 @@ impl<T> Drop for Release<'_, T> {
     }
 }
 
-impl<T> Deref for Held<'_, T> {
+impl<T> Deref for CheckpointGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -76,7 +76,7 @@ impl<T> Deref for Held<'_, T> {
     }
 }
 
-impl<T> DerefMut for Held<'_, T> {
+impl<T> DerefMut for CheckpointGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.guard
     }
