@@ -69,7 +69,7 @@ struct Walk<'a, 'v> {
     seen: Bits,
     findings: Vec<Finding>,
     each: &'a mut Visit<'v>,
-    told: &'a mut Told<'v>,
+    progress: &'a mut Told<'v>,
     /// The number of checked nodes, and that of nodes at the last checkpoint.
     done: u64,
     nodes: u64,
@@ -97,16 +97,16 @@ impl Bits {
 }
 
 impl Core {
-    pub(crate) fn check(&self, each: &mut Visit<'_>, told: &mut Told<'_>) -> Result<Vec<Finding>> {
+    pub(crate) fn check(&self, each: &mut Visit<'_>, progress: &mut Told<'_>) -> Result<Vec<Finding>> {
         let nodes = self.mat.chunks().iter().map(|chunk| u64::from(chunk.used)).sum();
         let (group, seen, findings) = (Group(0), Bits::default(), Vec::new());
-        let mut walk = Walk { core: self, group, seen, findings, each, told, done: 0, nodes, prepaid: 0 };
+        let mut walk = Walk { core: self, group, seen, findings, each, progress, done: 0, nodes, prepaid: 0 };
         for group in 0..self.info.groups {
             walk.group = Group(group);
             let root = self.root(walk.group);
             walk.node(root, None, &[], None)?;
         }
-        (walk.told)(walk.done, walk.done);
+        (walk.progress)(walk.done, walk.done);
         let (seen, prepaid, mut findings) = (walk.seen, walk.prepaid, walk.findings);
         let counted = self.count.prepaid.load(Ordering::Relaxed);
         // The marks of nodes that cannot be reached are unknown.
@@ -217,7 +217,7 @@ impl Walk<'_, '_> {
         if !matches!(loaded, Ok(None)) {
             self.seen.insert(id.0);
             self.done += 1;
-            (self.told)(self.done, self.nodes.max(self.done));
+            (self.progress)(self.done, self.nodes.max(self.done));
         }
         let node = match loaded {
             Ok(Some(node)) => node,

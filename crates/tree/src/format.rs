@@ -92,7 +92,7 @@ pub(crate) struct RecordHeader {
 
 const _: () = assert!(size_of::<RecordHeader>() == 16);
 
-/// What a recovery accepted; the new epoch is in the frame.
+/// The end of the log that a recovery accepted; the new epoch is in the frame.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct Seal {

@@ -56,7 +56,7 @@ fn log_blocks(bytes: &[u8]) {
         let limit = seals.limit(batch.epoch);
         assert!(
             limit == u64::MAX || seals.follows(limit, seals.next_after(limit)),
-            "a seal says what follows it"
+            "a seal has the first LSN after it"
         );
         match batch.kind {
             BatchKind::Journal => drop(record::decode_all(&batch.body)),
@@ -94,7 +94,7 @@ fn checkpoint_record(bytes: &[u8]) {
     let Some(checkpoint) = decode_checkpoint(&found) else { return };
     let named =
         checkpoint.mat_directories.len() + checkpoint.zit_directories.len() + checkpoint.patches.len();
-    assert!(named + checkpoint.user.len() <= bytes.len(), "a checkpoint says no more than it holds");
+    assert!(named + checkpoint.user.len() <= bytes.len(), "a checkpoint names no more than it contains");
 }
 
 fn page_of(bytes: &[u8], kind: PageKind) -> Vec<u8> {
@@ -104,7 +104,7 @@ fn page_of(bytes: &[u8], kind: PageKind) -> Vec<u8> {
     // A possible LSN.
     page[39] &= 0x3f;
     format::seal_page(&mut page, IDENTITY.fs_id, IDENTITY.life, 1);
-    assert!(format::decode_page(&page, IDENTITY.fs_id).is_some(), "it was just completed");
+    assert!(format::decode_page(&page, IDENTITY.fs_id).is_some(), "the page was just completed");
     page
 }
 
@@ -112,7 +112,7 @@ fn page_of(bytes: &[u8], kind: PageKind) -> Vec<u8> {
 fn nodes(bytes: &[u8]) {
     let Some(mut page) = Page::load(PAGES.with_bytes(&page_of(bytes, PageKind::Node))) else { return };
     for index in 0..page.count() {
-        assert_eq!(page.search(page.key(index)), Ok(index), "what a node holds is found");
+        assert_eq!(page.search(page.key(index)), Ok(index), "every key of a node is found");
         let _ = (page.value(index), page.entry_bytes(index));
         if page.level() > 0 {
             let _ = (page.child(index), page.branch(page.key(index)));
@@ -126,7 +126,7 @@ fn nodes(bytes: &[u8]) {
                 page.insert(index, key, &[9; 60]);
             }
         }
-        assert!(keys.iter().all(|key| page.search(key).is_ok()), "what is put in changes nothing else");
+        assert!(keys.iter().all(|key| page.search(key).is_ok()), "an insertion changes no other entry");
     }
     if page.count() > 1 {
         let at = page.split_point(page.count() / 2);
@@ -149,13 +149,16 @@ fn deltas(bytes: &[u8]) {
         }
         if let Some(changes) = delta.apply(&mut base) {
             let again = changes.encode(&base, Lsn(delta.header.base.get()));
-            assert!(again.is_none_or(|again| again.len() <= delta.bytes.len()), "they say the same");
+            assert!(
+                again.is_none_or(|again| again.len() <= delta.bytes.len()),
+                "the encoding is no longer than the original"
+            );
             assert!(
                 Page::load(PAGES.with_bytes(base.bytes())).is_some(),
-                "what changes make of a leaf is a leaf"
+                "a leaf with its changes is a valid leaf"
             );
         }
-        assert!(delta::find(&page, delta.node()).is_some(), "it is in the page");
+        assert!(delta::find(&page, delta.node()).is_some(), "the record is found in its page");
     }
 }
 

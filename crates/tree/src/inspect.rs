@@ -17,7 +17,7 @@ use crate::types::{Bytes, Group, NodeId, Op, Result, Table};
 /// A node of a tree.
 #[derive(Clone, Debug)]
 pub struct NodeView {
-    /// Its name.
+    /// Its id.
     pub id: u64,
     /// The shard whose tree it is part of.
     pub group: Group,
@@ -76,7 +76,7 @@ pub enum BatchContents {
         cut: u64,
         /// Where a replay begins.
         replay_from: Address,
-        /// The next node's name.
+        /// The next node's id.
         next_node: u64,
         /// The volume's incompatible features ([`zone::format::FEATURES`]).
         features: u64,
@@ -98,7 +98,7 @@ pub struct PageView {
     pub block: Blocks,
     /// `node`, `MAT chunk` and so on.
     pub kind: &'static str,
-    /// The node's name, or the number of the chunk.
+    /// The node's id, or the number of the chunk.
     pub id: u64,
     /// The group and level of a node.
     pub place: Option<(Group, u8)>,
@@ -111,7 +111,7 @@ pub struct PageView {
 }
 
 impl Store {
-    /// A node; `None` when there is none of this name.
+    /// A node; `None` if no node has this id.
     pub fn view_node(&self, id: u64) -> Result<Option<NodeView>> {
         let core = &self.core;
         if id == 0 || id >= core.mat.next_node() {

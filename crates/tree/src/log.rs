@@ -82,7 +82,7 @@ struct State {
     checkpoint_reserve: u64,
     /// No record is admitted before the next checkpoint.
     checkpoint_first: bool,
-    /// Records and their bytes since the last cut: what a recovery would replay.
+    /// Records and their bytes since the last cut, which a recovery would replay.
     replay_records: u64,
     replay_bytes: u64,
     /// The LSNs that running syncs wait for.

@@ -229,7 +229,7 @@ impl Core {
     }
 
     /// Resets one zone, or waits until another thread has reset one. Returns false if there is no such zone and no
-    /// reset has ended since the count was `over`. The caller looks for a free zone before the next call.
+    /// reset has ended since the count was `over`. The caller reads the count, then looks for a free zone, and then calls this.
     pub(crate) fn reclaim_one(&self, over: u64) -> Result<bool> {
         Ok(self.reclaim_some(1, true)? > 0 || self.pool.wait_for_reset(over))
     }
@@ -288,7 +288,7 @@ impl Core {
     /// A part of the reserve may be used while GC gains little. Transactions meanwhile leave dead nodes behind, which
     /// makes GC cheap. If the headroom is little more than an epoch and the target of a GC, zones are collected as
     /// soon as that gains more than the tables it writes. If the headroom is only an epoch and a zone, zones are
-    /// collected whatever they gain. With more headroom than that, GC runs only in the background, if it has a victim,
+    /// collected for any gain. With more headroom than that, GC runs only in the background, if it has a victim,
     /// unless `at_once` is set.
     pub(crate) fn space_for_metadata(&self, draw: Draw, at_once: bool) -> Result<()> {
         if self.reserve_is_whole() || self.gc_gains_little() || !at_once && self.gc_can_wait() {

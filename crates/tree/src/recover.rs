@@ -636,7 +636,7 @@ impl Core {
         let going_on_nowhere = lease.is_none();
         let needs_one = going_on_nowhere && !self.log_has_a_free_zone();
         let given_up = if needs_one { contents.to_give_up() } else { Vec::new() };
-        // The last resort of the log is taken before a zone with a mark: while the mark is written anew, the death of
+        // The last resort of the log is taken before a zone with a mark: while the mark is rewritten, the death of
         // another zone would remain unnoticed.
         let has_last_resort = self.is_any_free(LOG_ZONES..LOG_ZONES_WITHIN);
         let waits = has_last_resort && given_up.iter().all(|&zone| contents.is_marked(zone));

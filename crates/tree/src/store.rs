@@ -428,7 +428,7 @@ impl Store {
         self.core.leases.traffic()
     }
 
-    /// What was counted.
+    /// The counters.
     pub fn stats(&self) -> StoreStats {
         let count = &self.core.count;
         let (sync_followers, syncs_per_flush_max) = self.core.log.served();
@@ -455,8 +455,8 @@ impl Store {
     }
 
     /// As [`Store::check`], and reports the progress after each node.
-    pub fn check_telling(&self, each: &mut Visit<'_>, told: &mut Told<'_>) -> Result<Vec<Finding>> {
-        self.core.check(each, told)
+    pub fn check_telling(&self, each: &mut Visit<'_>, progress: &mut Told<'_>) -> Result<Vec<Finding>> {
+        self.core.check(each, progress)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Stories about the store as a whole; parts have theirs beside them.
+//! Tests of the store as a whole. Tests of single modules are beside these.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ mod refused;
 mod successor;
 mod witness;
 
-/// A user of the store that has nothing of its own on the device.
+/// A client of the store without data of its own on the device.
 pub(crate) struct Plain;
 
 impl Client for Plain {
@@ -91,7 +91,7 @@ pub(crate) fn contents(store: &Store) -> Contents {
     all
 }
 
-/// A random transaction over few enough keys that they meet again, and what it does to the model.
+/// A random transaction, which is also applied to the model. The keys are few, so that they recur.
 pub(crate) fn random_tx(rng: &mut fastrand::Rng, model: &mut Contents, keys: u32, value_max: usize) -> Tx {
     let mut tx = Tx::new();
     for _ in 0..rng.usize(1..6) {

@@ -205,12 +205,13 @@ fn an_epoch_is_bounded_although_no_node_stays_dirty() {
             nodes = nodes.max(core.changed_nodes());
             pages = pages.max(core.changed_pages());
         }
-        let told = format!("{nodes} of {} nodes, {pages} of {} pages", limits.epoch_nodes, core.pages_now());
-        println!("{bytes} bytes: {told}");
-        assert!(store.stats().checkpoints > before, "{told}");
-        assert!(nodes <= limits.epoch_nodes + limits.dirty && pages <= core.pages_now() * 5 / 4, "{told}");
+        let context =
+            format!("{nodes} of {} nodes, {pages} of {} pages", limits.epoch_nodes, core.pages_now());
+        println!("{bytes} bytes: {context}");
+        assert!(store.stats().checkpoints > before, "{context}");
+        assert!(nodes <= limits.epoch_nodes + limits.dirty && pages <= core.pages_now() * 5 / 4, "{context}");
         let is_met = if bound_by_nodes { nodes >= limits.epoch_nodes } else { pages >= core.pages_now() };
-        assert!(is_met, "the bound is met: {told}");
+        assert!(is_met, "the bound is met: {context}");
     }
 }
 
@@ -281,11 +282,11 @@ fn an_epoch_is_ending_without_space_for_as_many_dirty_nodes_again() {
         });
         let (nodes, pages) = (2 * core.changed_nodes(), core.changed_pages() + core.dirty_pages());
         let (most_nodes, most_pages) = (core.limits.epoch_nodes, core.limits.long_epoch);
-        let told = format!("{nodes} of {most_nodes} nodes, {pages} of {most_pages} pages");
-        println!("{bytes} bytes: {told}");
+        let context = format!("{nodes} of {most_nodes} nodes, {pages} of {most_pages} pages");
+        println!("{bytes} bytes: {context}");
         let by_nodes = (most_nodes..most_nodes + 2).contains(&nodes) && pages < most_pages;
         let by_pages = (most_pages..most_pages + 4).contains(&pages) && nodes < most_nodes;
-        assert!(is_ending && if bytes == 100 { by_nodes } else { by_pages }, "{told}");
+        assert!(is_ending && if bytes == 100 { by_nodes } else { by_pages }, "{context}");
 
         store.checkpoint().unwrap();
         assert!(!core.epoch_is_ending(), "another has begun");

@@ -55,7 +55,7 @@ fn every_byte_of_a_block_of_the_log_is_in_its_checksum() {
     seal_block(&mut block, frame());
     for byte in 0..BLOCK {
         block[byte] ^= 0x10;
-        assert!(decode_frame(&block, &IDENTITY).is_none(), "byte {byte} counts for nothing");
+        assert!(decode_frame(&block, &IDENTITY).is_none(), "byte {byte} is not covered");
         block[byte] ^= 0x10;
     }
     assert!(decode_frame(&block, &IDENTITY).is_some());
@@ -82,7 +82,7 @@ fn a_damaged_page_or_one_with_impossible_numbers_is_refused() {
     assert!(decode_page(&whole, FsId([8; 16])).is_none());
     for byte in [0, 3, 4, 7, 8, 23, 24, 39, 40, 63, 64, 4095] {
         whole[byte] ^= 0x10;
-        assert!(decode_page(&whole, IDENTITY.fs_id).is_none(), "byte {byte} counts for nothing");
+        assert!(decode_page(&whole, IDENTITY.fs_id).is_none(), "byte {byte} is not covered");
         whole[byte] ^= 0x10;
     }
     assert!(decode_page(&page(1 << 62, 12), IDENTITY.fs_id).is_none());

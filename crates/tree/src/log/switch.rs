@@ -11,7 +11,7 @@
 //! 3. The next flush makes the mark durable. Only after it may records be acknowledged.
 //!
 //! So a newer batch is durable before a mark can be. If a mark is the newest batch of all that recovery finds, records
-//! are lost, in whatever state the named zone is (`recover/missing.rs`). A crash alone never leads to this state.
+//! are lost, in any state of the named zone (`recover/missing.rs`). A crash alone never leads to this state.
 //!
 //! The mark goes to the old zone. If that zone has failed, it is tried once more. If it does not accept the mark, a
 //! third zone does, the **witness**. If there is none, nothing is acknowledged any more, unless the old zone is

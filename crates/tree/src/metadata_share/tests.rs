@@ -8,19 +8,19 @@ fn moved(written: [f64; 2], live: [u64; 2], dead: [f64; 2]) -> f64 {
 
 #[test]
 fn no_other_share_moves_fewer_blocks() {
-    for (bytes, live, spare) in [
+    for (bytes, live, dead_or_free) in [
         ([4096, 3900], [778_000, 17_000], 220_000),
         ([4096, 1500], [158_000, 4_000], 60_000),
         ([1 << 20, 4096], [700_000, 1_000], 120_000),
     ] {
         let mut metadata_share = MetadataShare::default();
         (1..100).for_each(|times| metadata_share.update([bytes[0] * times, bytes[1] * times]));
-        let best = metadata_share.for_metadata(live, spare) as f64;
+        let best = metadata_share.for_metadata(live, dead_or_free) as f64;
         let written = [bytes[0] as f64, bytes[1] as f64];
-        let of = |metadata: f64| moved(written, live, [spare as f64 - metadata, metadata]);
+        let of = |metadata: f64| moved(written, live, [dead_or_free as f64 - metadata, metadata]);
         for share in 1..100 {
-            let other = spare as f64 * f64::from(share) / 100.0;
-            assert!(of(best) <= of(other) * 1.0001, "{other} of {spare} is better than {best}");
+            let other = dead_or_free as f64 * f64::from(share) / 100.0;
+            assert!(of(best) <= of(other) * 1.0001, "{other} of {dead_or_free} is better than {best}");
         }
     }
 }
@@ -32,7 +32,7 @@ fn old_writes_lose_their_weight() {
     let share = |metadata_share: &MetadataShare| metadata_share.for_metadata([100_000, 1_000], 10_000);
     assert_eq!(share(&metadata_share), 5_000, "half if no data is written");
     (1..1000).for_each(|times| metadata_share.update([times << 20, 1 << 30]));
-    assert!(share(&metadata_share) < 10, "nothing if no metadata is written");
+    assert!(share(&metadata_share) < 10, "almost nothing if no metadata is written");
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn a_leaf_finds_its_keys_with_any_common_prefix() {
         let mut copy = empty(0);
         copy.copy_from(&right);
         check(&copy, &keys[at..], &mut rng);
-        check(&Page::load(page.bytes.clone()).expect("it is one"), &keys[..at], &mut rng);
+        check(&Page::load(page.bytes.clone()).expect("the page is valid"), &keys[..at], &mut rng);
     }
 }
 
@@ -80,7 +80,7 @@ fn an_inner_node_leads_every_key_to_its_branch() {
             check(&page, &keys, &mut rng);
             assert_eq!(page.branch(&[]), 0);
         }
-        check(&Page::load(page.bytes.clone()).expect("it is one"), &keys, &mut rng);
+        check(&Page::load(page.bytes.clone()).expect("the page is valid"), &keys, &mut rng);
     }
 }
 

@@ -5,8 +5,8 @@
 //! records would be lost without an error. The following evidence shows that the log had continued:
 //!
 //! * The newest readable batch is a successor mark. A newer one was durable before it (`log/switch.rs`), so that one
-//!   is lost, in whatever state the named zone is.
-//! * The newest batch lies in a read-only zone, which takes no mark, and the device refuses to read another zone of the log.
+//!   is lost, in any state of the named zone.
+//! * The newest batch lies in a read-only zone, which accepts no mark, and the device refuses to read another zone of the log.
 //! * The device refuses to read blocks behind the newest batch. A crash loses blocks, but leaves none that are refused.
 //! * Behind a header that cannot be read there are batches with newer records. An invalid header may be the result of
 //!   a crash before anything in that zone was durable. So in that case the batches themselves must state that such
@@ -67,9 +67,9 @@ pub(super) fn missing(
     unread: &[Unread],
     last: Lsn,
 ) -> Result<Option<String>> {
-    let told =
+    let report =
         |what: String| Some(format!("{what}: what was acknowledged after transaction {} is missing", last.0));
-    let went_on = |zone: ZoneId, why: &str| told(format!("the log went on in zone {}, {why}", zone.0));
+    let went_on = |zone: ZoneId, why: &str| report(format!("the log went on in zone {}, {why}", zone.0));
     if let Some(next) = contents.newest.successor.filter(|successor| successor.has_begun) {
         let why = match unread.iter().find(|unread| unread.zone == next.zone) {
             Some(unread) => format!("which cannot be read ({})", unread.why),
@@ -83,7 +83,7 @@ pub(super) fn missing(
         }
     }
     let refused = contents.refused.as_ref();
-    Ok(refused.and_then(|error| told(format!("the end of the log cannot be read ({error})"))))
+    Ok(refused.and_then(|error| report(format!("the end of the log cannot be read ({error})"))))
 }
 
 /// Whether the log had continued in this zone, beyond the last replayed record.

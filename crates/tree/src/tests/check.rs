@@ -114,12 +114,12 @@ fn a_sound_store_has_no_findings_and_is_read_as_a_whole() {
 #[test]
 fn a_scrub_reads_as_many_bytes_as_announced() {
     let (_device, store) = with_leaves();
-    let told = store.scrub_bytes();
+    let announced = store.scrub_bytes();
     let mut at = NodeScrub::default();
     let tables = store.scrub_step(&mut at, u64::MAX).unwrap();
     let nodes = store.scrub_step(&mut at, u64::MAX).unwrap();
     assert!(!tables.done && nodes.done);
-    assert_eq!(told, nodes.bytes, "all nodes lie in whole pages, and a chunk says where");
+    assert_eq!(announced, nodes.bytes, "all nodes lie in whole pages, and a chunk says where");
 }
 
 /// The finding names the keys that a damaged leaf loses, and the check passes on the other leaves.
@@ -170,8 +170,11 @@ fn a_walk_to_a_misplaced_node_reports_damage() {
             key = page.key(1).to_vec();
             set_child(page, 1, child);
         });
-        let told = store.get(Group(0), Table(key[0]), &key[1..]).unwrap_err();
-        assert!(matches!(&told, crate::StoreError::Corrupt(what) if what.contains("is not where")), "{told}");
+        let error = store.get(Group(0), Table(key[0]), &key[1..]).unwrap_err();
+        assert!(
+            matches!(&error, crate::StoreError::Corrupt(what) if what.contains("is not where")),
+            "{error}"
+        );
     }
 }
 

@@ -52,14 +52,17 @@ impl History {
     }
 
     pub(crate) fn check(&self, n: u64, plan: &CrashPlan, image: &Arc<Emulated>) -> Store {
-        let told = format!("after command {n}, {plan:?}");
-        let (store, recovery) = open(image).unwrap_or_else(|error| panic!("{told}: {error}"));
+        let context = format!("after command {n}, {plan:?}");
+        let (store, recovery) = open(image).unwrap_or_else(|error| panic!("{context}: {error}"));
         let acknowledged =
             self.acknowledged.iter().filter(|(commands, _)| *commands <= n).map(|(_, lsn)| *lsn).max();
         if let Some(acknowledged) = acknowledged {
-            assert!(recovery.last >= acknowledged, "{told}: {acknowledged:?} was acknowledged, {recovery:?}");
+            assert!(
+                recovery.last >= acknowledged,
+                "{context}: {acknowledged:?} was acknowledged, {recovery:?}"
+            );
         }
-        assert_eq!(&contents(&store), self.at(recovery.last), "{told}: {recovery:?}");
+        assert_eq!(&contents(&store), self.at(recovery.last), "{context}: {recovery:?}");
         store
     }
 }

@@ -104,22 +104,22 @@ fn with_fault(
     effect: Effect,
     nth: u64,
 ) -> (bool, Ran) {
-    let told = format!("{kind:?} {nth}, {effect:?}");
+    let context = format!("{kind:?} {nth}, {effect:?}");
     let device = Arc::new(device.image_at(0, &CrashPlan::KeepAll));
     let before = device.counters();
     device.inject(Fault::nth(kind, nth, effect));
     let ran = run(&device, base);
     let struck = device.counters().of(kind) - before.of(kind) >= nth;
     device.clear_faults();
-    let (store, recovery) = open(&device).unwrap_or_else(|error| panic!("{told}: {error}"));
-    assert!(recovery.last >= ran.acknowledged, "{told}: {recovery:?} of {:?}", ran.acknowledged);
+    let (store, recovery) = open(&device).unwrap_or_else(|error| panic!("{context}: {error}"));
+    assert!(recovery.last >= ran.acknowledged, "{context}: {recovery:?} of {:?}", ran.acknowledged);
     let at = ran.after.range(..=recovery.last).next_back().unwrap().1;
-    assert_eq!(&contents(&store), at, "{told}");
+    assert_eq!(&contents(&store), at, "{context}");
     let mut tx = Tx::new();
     tx.put(Group(1), Table(1), *b"again", *b"it accepts changes");
-    let lsn = store.commit(tx).unwrap_or_else(|error| panic!("{told}: {error}"));
-    store.sync(lsn).unwrap_or_else(|error| panic!("{told}: {error}"));
-    store.close().unwrap_or_else(|error| panic!("{told}: {error}"));
+    let lsn = store.commit(tx).unwrap_or_else(|error| panic!("{context}: {error}"));
+    store.sync(lsn).unwrap_or_else(|error| panic!("{context}: {error}"));
+    store.close().unwrap_or_else(|error| panic!("{context}: {error}"));
     (struck, ran)
 }
 

@@ -338,8 +338,8 @@ fn a_log_whose_header_cannot_be_read_is_not_taken_for_none() {
     for effect in [Effect::Error, Effect::TurnOffline] {
         let copy = Arc::new(device.image(&CrashPlan::KeepAll));
         copy.inject(Fault { kind: CommandKind::Read, zone: Some(zone), after: 0, times: u64::MAX, effect });
-        let told = open(&copy).err().expect("there is no other log zone").to_string();
-        assert!(told.contains("cannot be read") && told.contains("salvage"), "{effect:?}: {told}");
+        let message = open(&copy).err().expect("there is no other log zone").to_string();
+        assert!(message.contains("cannot be read") && message.contains("salvage"), "{effect:?}: {message}");
     }
 }
 

@@ -84,7 +84,7 @@ fn nodes_are_reserved_when_a_transaction_takes_effect() {
         store.commit(tx).unwrap();
         let (made, reserved) = (store.core.mat.next_node() > before, *noted.1.lock().last().unwrap());
         assert_eq!(made, reserved > 0, "row {number}: a node is reserved where one is made");
-        assert_eq!(store.nodes_reserved(), 0, "and no longer when it is there");
+        assert_eq!(store.nodes_reserved(), 0, "and no longer after it was made");
         splits += u32::from(made);
     }
     assert!(splits > 2, "leaves were split");

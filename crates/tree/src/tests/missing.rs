@@ -29,8 +29,8 @@ fn in_use(device: &Emulated) -> Vec<(ZoneId, zone::ZoneInfo)> {
 fn is_refused(device: &Arc<Emulated>) {
     let digest = device.digest();
     let error = open(device).map(|_| ()).unwrap_err();
-    let is_told = |what: &str| what.contains("-o ro") && what.contains("salvage") && !what.contains('\n');
-    assert!(matches!(&error, StoreError::Corrupt(what) if is_told(what)), "{error}");
+    let is_reported = |what: &str| what.contains("-o ro") && what.contains("salvage") && !what.contains('\n');
+    assert!(matches!(&error, StoreError::Corrupt(what) if is_reported(what)), "{error}");
     assert_eq!(device.digest(), digest, "nothing was changed");
     let (store, _) = open_with(device, &Config { read_only: true, ..config() }).unwrap();
     goes_on_without_what_is_lost(device, contents(&store));
@@ -287,7 +287,7 @@ fn a_zone_that_goes_offline_while_it_is_searched_ends_the_mount() {
         device.inject(Fault::nth(CommandKind::Read, nth, Effect::TurnOffline).on(newer));
         let opened = open(&device);
         if device.failed_zones().is_empty() {
-            assert!(nth > 3, "the header is read twice, and what is behind it");
+            assert!(nth > 3, "the header and the batches behind it are read twice");
             break;
         }
         assert!(opened.is_err(), "read {nth}");

@@ -185,7 +185,7 @@ fn a_replay_skips_changes_of_an_earlier_life() {
     let zone = zone.expect("a checkpoint needed a zone, and took the one that was free");
     for plan in [CrashPlan::KeepAll, CrashPlan::LoseAll] {
         let (found, recovery) = open(&Arc::new(emulated.image(&plan))).unwrap();
-        assert!(recovery.records > 0, "the record that emptied it is behind the cut");
+        assert!(recovery.records > 0, "the record that emptied the zone is behind the cut");
         assert_eq!(found.pool().entry(zone).role, Role::Metadata);
         assert_eq!(contents(&found), model);
     }

@@ -59,10 +59,10 @@ fn refusal(device: &Arc<Emulated>, read_only: bool) -> String {
     let opened = open_with(device, &Config { read_only, ..config() });
     let error = opened.err().expect("it is refused");
     assert!(matches!(error, StoreError::NoVolume(_)), "{error:?}");
-    let told = error.to_string();
-    assert_eq!(told.lines().count(), 1, "{told}");
+    let message = error.to_string();
+    assert_eq!(message.lines().count(), 1, "{message}");
     assert_eq!(device.digest(), before, "nothing was written");
-    told
+    message
 }
 
 #[test]
@@ -72,10 +72,10 @@ fn a_checkpoint_of_another_release_is_refused() {
     let newer = changed(&device, |header| header.version.set(FORMAT_VERSION + 1));
     let unknown = changed(&device, |header| header.features_incompatible.set(FEATURES | 1 << 63));
     for read_only in [false, true] {
-        let told = refusal(&newer, read_only);
-        assert!(told.contains(&(FORMAT_VERSION + 1).to_string()), "{told}");
-        let told = refusal(&unknown, read_only);
-        assert!(told.contains("feature"), "{told}");
+        let message = refusal(&newer, read_only);
+        assert!(message.contains(&(FORMAT_VERSION + 1).to_string()), "{message}");
+        let message = refusal(&unknown, read_only);
+        assert!(message.contains("feature"), "{message}");
     }
 }
 
@@ -83,8 +83,8 @@ fn a_checkpoint_of_another_release_is_refused() {
 fn a_volume_with_features_that_can_only_be_read_is_read() {
     let device = formatted(Spec::tiny(), &options());
     let device = changed(&device, |header| header.features_read_only.set(FEATURES_READ_ONLY | 1 << 63));
-    let told = refusal(&device, false);
-    assert!(told.contains("-o ro"), "{told}");
+    let message = refusal(&device, false);
+    assert!(message.contains("-o ro"), "{message}");
     let (store, _) = open_with(&device, &Config { read_only: true, ..config() }).unwrap();
     assert_eq!(contents(&store), Contents::new());
     let mut tx = Tx::new();
@@ -98,10 +98,10 @@ fn log_zones_of_different_volumes_are_refused() {
     let zone = (0..3).map(ZoneId).find(|zone| device.report_zone(*zone).unwrap().pointer == 0).unwrap();
     let identity = ZoneIdentity { fs_id: FsId([8; 16]), zone, life: Life(1), role: Role::Log };
     device.append(zone, &zone::format::encode_header(&identity, device.geometry())).unwrap();
-    let told = refusal(&device, false);
+    let message = refusal(&device, false);
     assert!(
-        told.contains("different volumes") && told.contains("salvage") && !told.contains("mkfs"),
-        "{told}"
+        message.contains("different volumes") && message.contains("salvage") && !message.contains("mkfs"),
+        "{message}"
     );
 }
 
@@ -149,10 +149,12 @@ fn a_volume_whose_log_was_emptied_is_not_reported_as_none() {
         device.flush().unwrap();
     };
     reset(&|role| role == Role::Log);
-    let told = refusal(&device, true);
+    let message = refusal(&device, true);
     assert!(
-        told.contains("salvage") && !told.contains("mkfs") && told.contains(&FsId([7; 16]).to_string()),
-        "{told}"
+        message.contains("salvage")
+            && !message.contains("mkfs")
+            && message.contains(&FsId([7; 16]).to_string()),
+        "{message}"
     );
     reset(&|_| true);
     assert!(refusal(&device, true).contains("no zone holds anything of a Polder volume"));

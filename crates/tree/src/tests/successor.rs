@@ -174,7 +174,7 @@ impl Story {
         let acknowledged = vec![(0, self.acknowledged_at(command))];
         image.record();
         let (store, recovery) = open(&image).unwrap();
-        // Nothing that was appended is lost. Later LSNs are used anew.
+        // Nothing that was appended is lost. Later LSNs are used again.
         let earlier = self.after.range(..=recovery.last);
         let mut after: BTreeMap<_, _> = earlier.map(|(lsn, model)| (*lsn, model.clone())).collect();
         after.insert(recovery.last, contents(&store));
@@ -214,7 +214,7 @@ impl Story {
         if !damage.strike(&image, zone) {
             return;
         }
-        let told =
+        let context =
             || format!("{}, command {command}, {plan:?}, zone {} {damage:?}, {before:?}", self.name, zone.0);
         seen.states += 1;
         match self.found(&image, self.acknowledged_at(command)) {
@@ -222,14 +222,14 @@ impl Story {
             Err(Found::Refused(error)) => {
                 let has = |state| before[..3].iter().any(|info| info.state == state);
                 let had_died = has(ZoneState::Offline);
-                assert!(damage != Damage::None || had_died, "{}: {error}", told());
+                assert!(damage != Damage::None || had_died, "{}: {error}", context());
                 // A read-only zone does not show whether the log continued in another zone that cannot be read.
-                let is_told = has(ZoneState::ReadOnly) || had_died;
+                let is_reported = has(ZoneState::ReadOnly) || had_died;
                 let was_empty = before[zone.0 as usize].state == ZoneState::Empty;
-                assert!(!was_empty || is_told, "{}: nothing was there: {error}", told());
+                assert!(!was_empty || is_reported, "{}: nothing was there: {error}", context());
                 seen.refused += 1;
             }
-            Err(Found::Lost(what)) => panic!("{}: {what}", told()),
+            Err(Found::Lost(what)) => panic!("{}: {what}", context()),
         }
     }
 
@@ -296,7 +296,7 @@ fn judge(stories: impl IntoIterator<Item = Story>) {
         let mut seen = Seen::default();
         story.judge_all(&plans(), &mut seen);
         println!("{}: {} commands, {seen:?}", story.name, story.device.commands());
-        assert!(seen.refused > 0, "{}: something is missed", story.name);
+        assert!(seen.refused > 0, "{}: a loss is detected", story.name);
     }
 }
 
@@ -379,5 +379,5 @@ fn a_second_crash_makes_no_acknowledged_data_disappear_silently() {
         }
     }
     println!("{seen:?}");
-    assert!(seen.refused > 0, "something is missed");
+    assert!(seen.refused > 0, "a loss is detected");
 }
