@@ -4,75 +4,18 @@
 //! each block of the zones it finds in use, and asks the store again only for resident blocks.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::ops::Range;
 
 use tree::{StoreError, Tx};
 use zone::{Blocks, Role, ZoneId};
 
+use crate::finding::{Finding, FindingKind};
 use crate::format::{self, EXTENT, Extent, RESIDENT, UNWRITTEN_BLOCKS};
 use crate::scrub::{self, DataScrub};
 use crate::{ExtentError, Extents, Object, Result, map};
 
 /// Bytes read in one piece when all data are.
 const SCRUB_AT_ONCE: u64 = 1 << 20;
-
-/// What is wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum FindingKind {
-    /// A key or value of the object map cannot be decoded.
-    Record,
-    /// Two extents of one object have a block in common, or a block is resident as well.
-    Overlap,
-    /// An extent lies outside of its zone, or in a zone of another life or role.
-    Place,
-    /// Two extents name the same block of a zone.
-    Shared,
-    /// The ZIT's count of a zone is not the number of blocks that extents name there.
-    LiveCount,
-    /// The count of unwritten blocks is not the number of blocks that unwritten extents have.
-    Unwritten,
-    /// A reference to blocks that their owner does not have.
-    Reference,
-    /// Blocks that are shared, and that nothing refers to.
-    Unreferenced,
-    /// A reference count is not the number of references.
-    Refcount,
-    /// A block cannot be read or has a wrong checksum (found only when scrubbing).
-    Data,
-    /// A block could not be read when it was to be moved, and is lost for good.
-    Lost,
-}
-
-impl FindingKind {
-    /// Whether it is of a count that follows from the object map.
-    pub fn is_count(self) -> bool {
-        matches!(self, FindingKind::LiveCount | FindingKind::Unwritten)
-    }
-}
-
-/// One thing that is wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// Its kind.
-    pub kind: FindingKind,
-    /// Where, in words.
-    pub what: String,
-    /// The object that it concerns, and which of its blocks.
-    pub of: Option<(Object, Range<u64>)>,
-}
-
-impl Finding {
-    pub(crate) fn new(kind: FindingKind, of: Option<(Object, Range<u64>)>, what: String) -> Finding {
-        Finding { kind, what, of }
-    }
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)
-    }
-}
 
 /// What has been seen of one zone.
 #[derive(Default)]

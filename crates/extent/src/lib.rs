@@ -35,6 +35,7 @@ mod amortized;
 mod check;
 mod compact;
 mod defrag;
+mod finding;
 pub mod format;
 mod gc;
 pub mod hostile;
@@ -76,9 +77,9 @@ use crate::reverse::ReverseMaps;
 use crate::space::Promises;
 use crate::submit::Deferred;
 
-pub use check::{Finding, FindingKind};
 pub use compact::Outlook;
 pub use defrag::{Defragmented, Layout};
+pub use finding::{Finding, FindingKind};
 pub use gc::GcStats;
 pub use inspect::Piece;
 pub use learn::{Kind, LEARNED, StreamTold, Switches, stream_names};

@@ -10,7 +10,7 @@ use std::ops::Range;
 use tree::{Group, StoreError, ZoneRef};
 use zone::{Address, Blocks};
 
-use crate::check::{Finding, FindingKind};
+use crate::finding::{Finding, FindingKind};
 use crate::format::{self, EXTENT, Extent};
 use crate::write::is_fatal;
 use crate::{ExtentError, Extents, Object, Result, map};

@@ -16,7 +16,11 @@ use crate::errno::{FsError, Result};
 use crate::format::{Damaged, Record};
 use crate::types::{Caller, InodeNo, Kind};
 use crate::volume::Fs;
-use crate::xattr::{ACL_ACCESS, ACL_DEFAULT};
+
+/// The access list of an inode. Setting it changes the permission bits.
+pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
+/// The access list that new inodes in a directory inherit.
+pub const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
 /// Bytes of the longest list: the limit of a kernel with the smallest pages.
 pub(crate) const LIST_BYTES_MAX: usize = 4096;

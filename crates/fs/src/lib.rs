@@ -50,6 +50,7 @@ mod volume;
 mod write_rate;
 mod xattr;
 
+pub use acl::{ACL_ACCESS, ACL_DEFAULT};
 pub use affected_files::AffectedFile;
 pub use check::{Checked, CheckedPart, Finding, NameFinding};
 pub use extent::{Defragmented, Layout, Lifetime, Outlook};
@@ -68,4 +69,4 @@ pub use types::{
     OpenFlags, RenameFlags, SetTime, StatFs, VolumeInfo,
 };
 pub use volume::Fs;
-pub use xattr::{ACL_ACCESS, ACL_DEFAULT, ATTRIBUTES_OF_VIEWS, XATTR_VALUE_MAX, is_access_list};
+pub use xattr::{ATTRIBUTES_OF_VIEWS, XATTR_VALUE_MAX, is_access_list};

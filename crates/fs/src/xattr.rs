@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use tree::Entry;
 
-use crate::acl::{Inherited, check_list};
+use crate::acl::{ACL_ACCESS, ACL_DEFAULT, Inherited, check_list};
 use crate::change::Change;
 use crate::errno::{FsError, Result};
 use crate::format::{
@@ -42,11 +42,6 @@ const TRUSTED: &[u8] = b"trusted.";
 
 /// The capabilities of the program in a file (`setcap`). They apply to every user that runs it.
 const CAPABILITIES: &[u8] = b"security.capability";
-
-/// The access list of an inode. Setting it changes the permission bits.
-pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
-/// The access list that new inodes in a directory inherit.
-pub const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
 /// Whether an attribute is an access control list, which only the owner may change.
 pub fn is_access_list(name: &[u8]) -> bool {

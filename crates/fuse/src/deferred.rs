@@ -25,12 +25,12 @@ use fs::{Attributes, FsError, InodeNo};
 use rt::thread::Stop;
 use rustix::io::Errno;
 
+use crate::errno::errno;
 use crate::handles::HandleNo;
 use crate::kernel::abi::LseekOut;
 use crate::kernel::{Notifier, Reply};
 use crate::page_cache::PageCache;
 use crate::server::Server;
-use crate::transport::errno;
 
 /// How often the kernel is asked to evict a file that a program is closing, and the pause between two attempts.
 const EVICTIONS_MAX: u32 = 20;

@@ -35,6 +35,7 @@
 
 mod atime;
 mod deferred;
+mod errno;
 mod groups;
 mod handles;
 mod kernel;

@@ -22,10 +22,11 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fs::{Attributes, Caller, FsError, InodeNo};
+use fs::{Attributes, Caller, InodeNo};
 use rustix::io::Errno;
 
 use crate::deferred::{DeferredQueues, DeferredWork};
+use crate::errno::errno;
 use crate::groups;
 use crate::handles::HandleNo;
 use crate::kernel::abi::init_flag;
@@ -285,14 +286,6 @@ fn maker(from: &Origin, umask: u32, mode: u32) -> Caller {
         true => Caller { groups: groups::of_thread(from.pid), ..caller },
         false => caller,
     }
-}
-
-/// The error number for the kernel. Logs unexpected errors.
-pub(crate) fn errno(error: &FsError) -> Errno {
-    if let FsError::Io(why) = error {
-        tracing::warn!("an operation failed: {why}");
-    }
-    Errno::from_raw_os_error(error.errno())
 }
 
 /// A count that a request limited to 32 bits.

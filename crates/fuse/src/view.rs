@@ -16,6 +16,7 @@ use std::sync::Arc;
 use fs::{Attributes, DirEntry, FsError, InodeNo, StatFs};
 use rustix::io::Errno;
 
+use crate::errno::errno;
 use crate::kernel::abi::{AttrOut, EntryOut, OpenOut, ReadIn, fopen, init_flag};
 use crate::kernel::{
     Answers, Channel, Operation, Origin, PageBuffer, REQUEST_BYTES_MAX, Reply, Request, Terms, shake_hands,
@@ -23,7 +24,7 @@ use crate::kernel::{
 use crate::mount::{self, MountEntry, MountError, MountOptions};
 use crate::session;
 use crate::transport::{
-    LIFETIME, absent, attr, directory_type, errno, finish, inode_of, listing_for, reply_listing, reply_sizes,
+    LIFETIME, absent, attr, directory_type, finish, inode_of, listing_for, reply_listing, reply_sizes,
     reply_xattr,
 };
 

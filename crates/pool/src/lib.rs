@@ -29,9 +29,9 @@ pub use metadata::MetadataZone;
 pub use pool::{OwnedPool, Pool, Shape};
 pub use rows::UserCounters;
 pub use shares::{GC_MINIMUM, MetadataReserve};
-pub use state::{Moment, Usage, ZoneNow};
+pub use state::{Moment, Usage};
 pub use sums::{Sums, Uses};
 pub use types::{
     COUNTERS, Change, LOG_ZONES, LOG_ZONES_WITHIN, Lsn, NodeCopy, Reserved, ZONE_BLOCKS_MIN, ZoneEntry,
-    smallest_of_use,
+    ZoneNow, smallest_of_use,
 };

@@ -9,7 +9,7 @@ use crate::resets::Resets;
 use crate::rows::Rows;
 use crate::shares::Shares;
 use crate::sums::{Part, Sums};
-use crate::types::{Change, LOG_ZONES, Lsn, ZoneEntry, smallest_of_use};
+use crate::types::{Change, LOG_ZONES, Lsn, ZoneEntry, ZoneNow, smallest_of_use};
 use crate::victims::Victims;
 
 /// In debug builds, sums over no more zones than this are compared with a count each time.
@@ -71,21 +71,6 @@ pub(crate) struct State {
 /// The whole table at one moment.
 pub struct Moment<'a> {
     state: &'a State,
-}
-
-/// A zone at one moment.
-#[derive(Clone, Copy, Debug)]
-pub struct ZoneNow {
-    /// Its row.
-    pub entry: ZoneEntry,
-    /// What the device reported at the mount, or after the last reset.
-    pub info: ZoneInfo,
-    /// It has room for a page.
-    pub is_of_use: bool,
-    /// It holds nothing, and it can be opened for data or metadata, or is being opened.
-    pub is_free: bool,
-    /// It is never written again in this mount.
-    pub is_retired: bool,
 }
 
 impl Moment<'_> {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use zone::{Blocks, Role, ZoneState};
 
-use crate::state::ZoneNow;
+use crate::types::ZoneNow;
 
 /// Zones of one capacity, by what they can be used for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

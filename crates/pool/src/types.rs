@@ -1,6 +1,6 @@
 //! The nouns of the pool: rows, changes of rows, places of nodes.
 
-use zone::{Address, Blocks, Life, Role, ZoneId};
+use zone::{Address, Blocks, Life, Role, ZoneId, ZoneInfo};
 
 /// Counters that the pool keeps for its user.
 pub const COUNTERS: usize = 16;
@@ -37,6 +37,21 @@ pub struct ZoneEntry {
     pub deltas: u32,
     /// The user's bytes.
     pub user: [u8; 16],
+}
+
+/// A zone at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct ZoneNow {
+    /// Its row.
+    pub entry: ZoneEntry,
+    /// The device's report at the mount, or after the last reset.
+    pub info: ZoneInfo,
+    /// Whether a page fits.
+    pub is_of_use: bool,
+    /// Whether it is empty and can be opened for data or metadata, or is being opened.
+    pub is_free: bool,
+    /// Whether it is never written again in this mount.
+    pub is_retired: bool,
 }
 
 impl ZoneEntry {

@@ -20,6 +20,7 @@ pub mod hostile;
 pub mod lease;
 pub mod machine;
 pub mod medium;
+mod medium_kind;
 pub mod pages;
 pub mod traffic;
 pub mod zoned;

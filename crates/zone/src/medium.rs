@@ -13,33 +13,14 @@ use crate::file::{
 use crate::zoned::{UnusedZones, ZonedDevice, ZonedDraft, generic_beside, is_zoned};
 use crate::{Device, FsId, Geometry, MetadataCopy};
 
+pub use crate::medium_kind::MediumKind;
+
 /// The open device of a volume.
 pub enum Medium {
     /// Zones in a file, or on a block device without zones.
     File(Box<FileDevice>),
     /// A device with zones.
     Zoned(Box<ZonedDevice>),
-}
-
-/// The kind of a medium.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MediumKind {
-    /// A file with zones in software.
-    File,
-    /// A block device without zones, with zones in software.
-    Disk {
-        /// Whether reset zones are discarded.
-        discards: bool,
-        /// The number of write streams (placement handles).
-        streams: u8,
-    },
-    /// A block device that has zones.
-    ZonedDisk,
-    /// A zoned namespace of NVMe, by its generic device.
-    Namespace {
-        /// The largest append whose place the device chooses.
-        append_bytes: usize,
-    },
 }
 
 /// The options of a new volume. For `None`, a default is derived, or the device determines the value.

@@ -56,7 +56,7 @@ use shape::{Shape, ZoneRange};
 
 use crate::file::OpenMode;
 use crate::machine::Machine;
-use crate::medium::MediumKind;
+use crate::medium_kind::MediumKind;
 use crate::{
     Blocks, Command, Device, DeviceError, FsId, Geometry, Output, Result, ZoneId, ZoneInfo, ZoneState,
 };

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use tree::StoreError;
 
-use crate::check::{Finding, FindingKind};
+use crate::finding::{Finding, FindingKind};
 use crate::format::{self, EXTENT, Extent, Origin, REFCOUNT};
 use crate::{ExtentError, Extents, Object, Result, map, refcount};
 

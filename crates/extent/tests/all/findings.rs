@@ -86,5 +86,5 @@ fn every_kind_of_finding_is_planted() {
         assert!(found(&volume).contains(&kind), "{kind:?}: {:?}", found(&volume));
     }
     let names: BTreeSet<_> = kinds.iter().map(|kind| format!("{kind:?}")).collect();
-    assert_eq!(names, variants(include_str!("../../src/check.rs"), "FindingKind"));
+    assert_eq!(names, variants(include_str!("../../src/finding.rs"), "FindingKind"));
 }

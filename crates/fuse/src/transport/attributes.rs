@@ -3,7 +3,8 @@
 use fs::{Changes, FsError, SetTime, StatFs};
 use rustix::io::Errno;
 
-use super::{Transport, caller, errno, finish, inode_of, may_run_as, reply_grown, short};
+use super::{Transport, caller, finish, inode_of, may_run_as, reply_grown, short};
+use crate::errno::errno;
 use crate::groups;
 use crate::handles::HandleNo;
 use crate::kernel::abi::{

@@ -3,7 +3,8 @@
 use fs::InodeNo;
 
 use super::attr::directory_type;
-use super::{Transport, attr, caller, errno, finish, inode_of};
+use super::{Transport, attr, caller, finish, inode_of};
+use crate::errno::errno;
 use crate::handles::HandleNo;
 use crate::kernel::abi::{EntryOut, OpenOut, ReadIn, ReleaseIn, fopen};
 use crate::kernel::{Listing, Origin, REQUEST_BYTES_MAX, Reply};

@@ -7,8 +7,9 @@ use fs::{Attributes, InodeNo};
 use rustix::io::Errno;
 
 use super::attr::entry;
-use super::{Transport, caller, errno, finish, inode_of, maker, reply_after, reply_grown, short};
+use super::{Transport, caller, finish, inode_of, maker, reply_after, reply_grown, short};
 use crate::deferred::{DeferredWork, Pages, Seek, reply_seek};
+use crate::errno::errno;
 use crate::handles::HandleNo;
 use crate::kernel::abi::{
     CopyFileRangeIn, CreateIn, FSYNC_FDATASYNC, FallocateIn, FsyncIn, LseekIn, OPEN_KILL_SUIDGID, OpenIn,

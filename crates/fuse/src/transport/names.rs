@@ -4,7 +4,8 @@ use fs::{FsError, InodeNo};
 use rustix::io::Errno;
 
 use super::attr::{absent, entry};
-use super::{Transport, caller, errno, finish, inode_of, maker};
+use super::{Transport, caller, finish, inode_of, maker};
+use crate::errno::errno;
 use crate::kernel::abi::{LinkIn, MkdirIn, MknodIn, Rename2In};
 use crate::kernel::{Origin, Reply};
 use crate::server::{Server, permissions};

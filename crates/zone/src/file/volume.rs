@@ -21,7 +21,7 @@ use super::writes::Writes;
 use super::{FileContents, FileDevice, FileError, OpenMode, State, ZoneExtra, search};
 use crate::engine::Engine;
 use crate::machine::Machine;
-use crate::medium::MediumKind;
+use crate::medium_kind::MediumKind;
 use crate::{Device, FsId, MetadataCopy, MetadataPart, ZoneId, ZoneInfo, ZoneState};
 
 impl FileDevice {
