@@ -18,6 +18,7 @@ mod modules;
 mod rust;
 mod size;
 mod unsafety;
+mod walls;
 mod words;
 
 use std::collections::BTreeMap;
@@ -31,11 +32,12 @@ use support::workspace;
 /// A rule: adds its findings, says what it looked at.
 type Rule = fn(&Repository, &mut Vec<Finding>) -> Looked;
 
-const RULES: [(&str, Rule); 11] = [
+const RULES: [(&str, Rule); 12] = [
     ("words", words::check),
     ("unsafe", unsafety::check),
     ("modules", modules::check),
     ("size", size::check),
+    ("walls", walls::check),
     ("graph", graph::check),
     ("features", features::check),
     ("invariants", invariants::check),

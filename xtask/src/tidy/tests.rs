@@ -507,3 +507,72 @@ mod manual_rule {
         assert!(matches!(manual::check(&repository(&[]), &mut Vec::new()), Looked::Skipped(_)));
     }
 }
+
+mod walls {
+    use super::*;
+
+    /// A file with methods of `Store`.
+    const METHODS: &str = "impl Store {\n    fn f(&self) {}\n}\n";
+
+    /// The findings of the rule about `crates/rt`. The repository has no other crate, so all exceptions seem to be unneeded.
+    fn findings_of_rt(files: &[(&str, &str)]) -> Vec<String> {
+        let found = findings(super::super::walls::check, &repository(files));
+        found.into_iter().filter(|finding| finding.starts_with("crates/rt/")).collect()
+    }
+
+    #[test]
+    fn methods_of_a_type_are_in_three_files() {
+        let of = |paths: &[&'static str]| {
+            let mut files = vec![("crates/rt/src/store.rs", "pub struct Store;\nimpl Store {\n}\n")];
+            files.extend(paths.iter().map(|path| (*path, METHODS)));
+            findings_of_rt(&files)
+        };
+        let (a, b, c) = ("crates/rt/src/store/a.rs", "crates/rt/src/b.rs", "crates/rt/src/c.rs");
+        assert_eq!(of(&[a, b]), [""; 0]);
+        assert_eq!(of(&[a, b, "crates/rt/src/store/tests.rs"]), [""; 0], "tests do not count");
+        let found = of(&[a, b, c]);
+        assert!(
+            found.len() == 1 && found[0].contains("methods of `Store` are in 4 files and not 3"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn traits_and_types_of_the_same_name_do_not_count() {
+        let of_trait = "impl Clone for Store {\n}\nimpl<T> From<T> for Store {\n}\n";
+        let names = ["a", "b", "c", "d"].map(|name| format!("crates/rt/src/{name}.rs"));
+        let with = |text| names.iter().map(|path| (path.as_str(), text)).collect::<Vec<_>>();
+        let mut files = with(of_trait);
+        files.push(("crates/rt/src/store.rs", "pub struct Store;\nimpl Store {\n}\n"));
+        assert_eq!(findings_of_rt(&files), [""; 0]);
+        assert_eq!(findings_of_rt(&with("struct Store;\nimpl Store {\n}\n")), [""; 0]);
+    }
+
+    #[test]
+    fn modules_do_not_import_each_other_in_cycles() {
+        let files = |c: &'static str| {
+            [
+                ("crates/rt/src/a.rs", "use crate::{\n    b::{self, c},\n    d,\n};\n"),
+                ("crates/rt/src/b/e.rs", "fn f() { crate::c::g() }\n"),
+                ("crates/rt/src/c.rs", c),
+                ("crates/rt/src/d.rs", "// crate::a\n"),
+            ]
+        };
+        assert_eq!(findings_of_rt(&files("use crate::d;\n")), [""; 0]);
+        let found = findings_of_rt(&files("use crate::a;\n"));
+        assert!(
+            found.len() == 1 && found[0].contains("3 modules") && found[0].contains("(a, b, c)"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn an_exception_that_is_not_needed_is_removed() {
+        let found = findings(super::super::walls::check, &repository(&[]));
+        assert!(found.iter().any(|finding| finding.contains("`Core` needs no exception")), "{found:?}");
+        assert!(
+            found.iter().any(|finding| finding.contains("0 modules") && finding.contains("lower")),
+            "{found:?}"
+        );
+    }
+}

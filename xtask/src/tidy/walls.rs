@@ -1,0 +1,195 @@
+//! Modules have walls: the methods of a type are in at most three files, and the modules of a crate do not import each
+//! other in cycles.
+//!
+//! [`METHODS`] and [`CYCLES`] are the exceptions of today. A number there may only become smaller, and this rule asks for
+//! that when it can.
+//!
+//! The rule sees `impl Type` at the beginning of a line and paths that begin with `crate::`. It takes the modules below
+//! one module of the crate for a part of that module. Two types of one name in a crate look like one, so such names are
+//! left out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::rust::mask;
+use super::{Finding, Looked, Repository};
+
+/// The methods of a type are in at most this number of files.
+const FILES_MAX: usize = 3;
+
+/// Types whose methods are in more files: the crate, the type, the number of files.
+const METHODS: [(&str, &str, usize); 8] = [
+    ("extent", "Extents", 24),
+    ("fs", "Fs", 31),
+    ("fs", "Record", 6),
+    ("fuse", "Transport", 6),
+    ("tree", "Core", 15),
+    ("tree", "Store", 4),
+    ("zone", "FileDevice", 4),
+    ("zone", "ZonedDevice", 4),
+];
+
+/// Crates with modules that import each other in cycles, and the number of these modules.
+const CYCLES: [(&str, usize); 4] = [("cli", 12), ("extent", 4), ("fs", 10), ("tree", 19)];
+
+/// The crates that ship or that tests of several crates use.
+const CRATES: [&str; 11] =
+    ["cli", "emulated", "extent", "fs", "fuse", "po2", "pool", "rt", "salvage", "tree", "zone"];
+
+/// The sources of one crate without tests: paths relative to `src`, and the code.
+struct Sources(BTreeMap<String, String>);
+
+pub(super) fn check(repository: &Repository, findings: &mut Vec<Finding>) -> Looked {
+    let mut looked = 0;
+    for name in CRATES {
+        let sources = Sources::of(repository, name);
+        looked += sources.0.len();
+        check_methods(name, &sources, findings);
+        check_cycles(name, &sources, findings);
+    }
+    Looked::At(looked, "files")
+}
+
+fn check_methods(name: &str, sources: &Sources, findings: &mut Vec<Finding>) {
+    let mut files = sources.files_of_methods();
+    let exceptions = METHODS.into_iter().filter(|(of, ..)| *of == name);
+    let mut allowed: BTreeMap<&str, usize> = exceptions.map(|(_, of, count)| (of, count)).collect();
+    files.retain(|of, files| files.len() > FILES_MAX || allowed.contains_key(of.as_str()));
+    for (of, files) in &files {
+        let most = allowed.remove(of.as_str()).unwrap_or(FILES_MAX);
+        if files.len() != most {
+            let advice = match files.len() > most {
+                true => "put methods together, or give a part of the fields a type of its own",
+                false => "lower the number in xtask/src/tidy/walls.rs",
+            };
+            findings.push(of_crate(
+                name,
+                format!("the methods of `{of}` are in {} files and not {most}: {advice}", files.len()),
+            ));
+        }
+    }
+    for of in allowed.into_keys() {
+        findings
+            .push(of_crate(name, format!("`{of}` needs no exception in xtask/src/tidy/walls.rs: remove it")));
+    }
+}
+
+fn check_cycles(name: &str, sources: &Sources, findings: &mut Vec<Finding>) {
+    let cyclic = in_cycles(&sources.imports());
+    let most = CYCLES.iter().find(|(of, _)| *of == name).map_or(0, |(_, count)| *count);
+    if cyclic.len() != most {
+        let advice = match cyclic.len() > most {
+            true => "move what both sides need to a module below them",
+            false => "lower the number in xtask/src/tidy/walls.rs",
+        };
+        let (count, names) = (cyclic.len(), cyclic.into_iter().collect::<Vec<_>>().join(", "));
+        findings.push(of_crate(
+            name,
+            format!("{count} modules import each other in cycles and not {most} ({names}): {advice}"),
+        ));
+    }
+}
+
+fn of_crate(name: &str, message: String) -> Finding {
+    Finding { path: format!("crates/{name}/src"), line: 0, message }
+}
+
+impl Sources {
+    fn of(repository: &Repository, name: &str) -> Sources {
+        let folder = format!("crates/{name}/src/");
+        let within = |path: &str| path.strip_prefix(&folder).map(str::to_owned);
+        let is_test = |path: &str| path.contains("tests") || path.ends_with("shuttled.rs");
+        let files = repository.rust().filter_map(|(path, text)| Some((within(path)?, text)));
+        Sources(
+            files.filter(|(path, _)| !is_test(path)).map(|(path, text)| (path, mask(text).code)).collect(),
+        )
+    }
+
+    /// For each type the files with its methods.
+    fn files_of_methods(&self) -> BTreeMap<String, BTreeSet<&str>> {
+        let mut files: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+        let mut defined: BTreeMap<&str, usize> = BTreeMap::new();
+        for (path, code) in &self.0 {
+            for line in code.lines() {
+                if let Some(name) = implemented(line) {
+                    files.entry(name.to_owned()).or_default().insert(path);
+                }
+                defined_type(line).into_iter().for_each(|name| *defined.entry(name).or_default() += 1);
+            }
+        }
+        files.retain(|name, _| defined.get(name.as_str()) == Some(&1));
+        files
+    }
+
+    /// For each module of the crate the others that it names.
+    fn imports(&self) -> BTreeMap<&str, BTreeSet<&str>> {
+        let module = |path: &'_ str| path.split(['/', '.']).next().map_or(0, str::len);
+        let modules: BTreeSet<&str> = self.0.keys().map(|path| &path[..module(path)]).collect();
+        let mut imports: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for (path, code) in &self.0 {
+            let own = &path[..module(path)];
+            let named = paths_of_crate(code).filter_map(|name| modules.get(name).copied());
+            imports.entry(own).or_default().extend(named.filter(|named| *named != own));
+        }
+        imports
+    }
+}
+
+/// `Type` in `impl<T> Type<T> {`; none if the line implements a trait.
+fn implemented(line: &str) -> Option<&str> {
+    let rest = line.strip_prefix("impl")?;
+    let rest = match rest.strip_prefix('<') {
+        Some(generic) => generic.split_once("> ")?.1,
+        None => rest.strip_prefix(' ')?,
+    };
+    let is_of_trait = rest.contains(" for ");
+    (!is_of_trait).then(|| word(rest)).filter(|name| name.starts_with(|first: char| first.is_uppercase()))
+}
+
+/// `Type` in `pub(crate) struct Type`.
+fn defined_type(line: &str) -> Option<&str> {
+    let (visibility, rest) = line.split_once("struct ").or_else(|| line.split_once("enum "))?;
+    (visibility.is_empty() || visibility.starts_with("pub")).then(|| word(rest))
+}
+
+fn word(text: &str) -> &str {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default()
+}
+
+/// The first names of all paths of the crate: `a` and `b` in `use crate::{a::c, b}`.
+fn paths_of_crate(code: &str) -> impl Iterator<Item = &str> {
+    code.split("crate::").skip(1).flat_map(|rest| match rest.strip_prefix('{') {
+        Some(group) => first_names(group),
+        None => vec![word(rest)],
+    })
+}
+
+/// The names at the beginning of the parts of a group.
+fn first_names(group: &str) -> Vec<&str> {
+    let (mut depth, mut names, mut begins) = (0, Vec::new(), true);
+    for (at, letter) in group.char_indices() {
+        match letter {
+            '{' => depth += 1,
+            '}' if depth == 0 => break,
+            '}' => depth -= 1,
+            ',' if depth == 0 => begins = true,
+            letter if begins && !letter.is_whitespace() => {
+                names.push(word(&group[at..]));
+                begins = false;
+            }
+            _ => {}
+        }
+    }
+    names
+}
+
+/// The modules from which a chain of imports leads back to them.
+fn in_cycles<'m>(imports: &BTreeMap<&'m str, BTreeSet<&'m str>>) -> BTreeSet<&'m str> {
+    let reaches_itself = |module: &&&str| {
+        let (mut seen, mut waiting) = (BTreeSet::new(), vec![**module]);
+        while let Some(at) = waiting.pop() {
+            waiting.extend(imports.get(at).into_iter().flatten().copied().filter(|next| seen.insert(*next)));
+        }
+        seen.contains(**module)
+    };
+    imports.keys().filter(reaches_itself).copied().collect()
+}
