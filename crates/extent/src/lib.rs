@@ -61,6 +61,7 @@ mod write;
 
 use std::sync::Arc;
 
+use rt::order::{LockOrder, Ordered};
 use rt::sync::atomic::{AtomicBool, Ordering};
 use rt::sync::{Mutex, RwLock};
 use tree::{Client, Step, Store, StoreError};
@@ -178,7 +179,7 @@ pub struct Extents {
     /// Zones that could only be read at the mount.
     worn: Vec<ZoneId>,
     /// Each guards the maps of the objects whose numbers fall to it.
-    maps: Vec<RwLock<()>>,
+    maps: Vec<Ordered<RwLock<()>>>,
     placement: Placement,
     reverse: Arc<ReverseMaps>,
     promises: Arc<Promises>,
@@ -187,7 +188,7 @@ pub struct Extents {
     learned: Learned,
     /// Counts of space, which zones that are opened pay for.
     openings: Amortized,
-    gc: Mutex<GcState>,
+    gc: Ordered<Mutex<GcState>>,
     /// There are zones to be reset, and nobody has looked for them since.
     emptied: AtomicBool,
     deferred: Deferred,
@@ -206,7 +207,7 @@ impl Extents {
             payload_min: payload_min(&store, packing),
             piece_blocks_max: piece_blocks_max(&store),
             worn: worn(&store),
-            maps: (0..MAP_LOCKS).map(|_| RwLock::new(())).collect(),
+            maps: (0..MAP_LOCKS).map(|_| Ordered::rwlock(LockOrder::ObjectMap, ())).collect(),
             placement: Placement::new(payload_min(&store, packing)),
             reverse,
             promises: Arc::default(),
@@ -214,7 +215,7 @@ impl Extents {
             pace: Pace::default(),
             learned: Learned::new(device.geometry().zones, device.geometry().zone_blocks),
             openings: Amortized::new(device.geometry().zones),
-            gc: Mutex::default(),
+            gc: Ordered::mutex(LockOrder::Gc, GcState::default()),
             emptied: AtomicBool::new(false),
             deferred: Deferred::default(),
             store,
@@ -296,7 +297,7 @@ impl Extents {
     }
 
     /// The lock of an object's map.
-    fn map_of(&self, object: Object) -> &RwLock<()> {
+    fn map_of(&self, object: Object) -> &Ordered<RwLock<()>> {
         &self.maps[self.shard_of(object)]
     }
 

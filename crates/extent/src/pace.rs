@@ -318,7 +318,7 @@ impl Extents {
                 ended => break ended.map(|_| ()),
             }
         };
-        rt::sync::unlock_fair(gc);
+        rt::order::unlock_fair(gc);
         paid
     }
 
@@ -343,7 +343,7 @@ impl Extents {
             // Victims that are empty need only be given up: the next writer may wait for their zones.
             Some(mut gc) if self.pace.owed_blocks() > 0 || gc.is_moved() => {
                 let worked = self.pay_some(&mut gc, self.chunk_in_background(), None);
-                rt::sync::unlock_fair(gc);
+                rt::order::unlock_fair(gc);
                 self.pace.unread.store(0, Ordering::Relaxed);
                 // What fails is tried again after a while, whoever calls.
                 if !matches!(worked, Ok(false)) {

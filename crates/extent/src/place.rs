@@ -17,6 +17,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use rt::order::{LockOrder, Ordered};
 use rt::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use rt::sync::{Condvar, Mutex};
 use tree::{StoreError, Tx};
@@ -139,13 +140,12 @@ struct State {
 }
 
 /// The open zones of fresh data.
-#[derive(Default)]
 pub(crate) struct Placement {
     /// A leaf lock.
     state: Mutex<State>,
     alive: Arc<Alive>,
     /// Held while a zone is opened, so that two writers in need open one. Before all map locks.
-    opening: Mutex<()>,
+    opening: Ordered<Mutex<()>>,
     /// Blocks of data of the smallest zone.
     zone_blocks: AtomicU64,
 }
@@ -236,7 +236,12 @@ impl State {
 impl Placement {
     /// For zones of so many blocks of data.
     pub(crate) fn new(zone_blocks: Blocks) -> Placement {
-        let placement = Placement { zone_blocks: AtomicU64::new(zone_blocks.into()), ..Placement::default() };
+        let placement = Placement {
+            state: Mutex::default(),
+            alive: Arc::default(),
+            opening: Ordered::mutex(LockOrder::OpenZone, ()),
+            zone_blocks: AtomicU64::new(zone_blocks.into()),
+        };
         placement.set_by_file(true);
         placement
     }

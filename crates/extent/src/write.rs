@@ -12,6 +12,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
+use rt::order::Guard;
 use rt::sync::{Mutex, RwLockWriteGuard};
 use tree::{Store, Tx};
 use zone::{Address, Blocks, Cause, Command, DeviceError, Output, ZoneId};
@@ -221,15 +222,15 @@ impl Written {
 pub struct MapLock<'a> {
     blocks_added: i64,
     // In this order they are dropped: what was inserted is pending until nobody can miss it.
-    _guard: RwLockWriteGuard<'a, ()>,
+    _guard: Guard<RwLockWriteGuard<'a, ()>>,
     /// Of those to whose blocks it refers, where they have other locks.
-    _others: Vec<RwLockWriteGuard<'a, ()>>,
+    _others: Vec<Guard<RwLockWriteGuard<'a, ()>>>,
     _pieces: Vec<Piece>,
     _reservation: Option<Reservation>,
 }
 
 impl<'a> MapLock<'a> {
-    fn new(guard: RwLockWriteGuard<'a, ()>, others: Vec<RwLockWriteGuard<'a, ()>>) -> Self {
+    fn new(guard: Guard<RwLockWriteGuard<'a, ()>>, others: Vec<Guard<RwLockWriteGuard<'a, ()>>>) -> Self {
         MapLock { blocks_added: 0, _guard: guard, _others: others, _pieces: Vec::new(), _reservation: None }
     }
 

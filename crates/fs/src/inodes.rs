@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use rt::order::{Guard, LockOrder, Ordered};
 use rt::sync::{Mutex, RwLock, RwLockWriteGuard};
 use rustc_hash::FxHashMap;
 
@@ -59,7 +60,7 @@ impl State {
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) inode: InodeNo,
-    pub(crate) state: RwLock<State>,
+    pub(crate) state: Ordered<RwLock<State>>,
     /// The number of handles. It is raised under the state's lock (shared is enough) while the inode is present, or
     /// is a removed directory, of which nothing is left to delete. So a thread that holds the lock exclusively and
     /// sees 0 may delete the inode.
@@ -108,7 +109,7 @@ impl Inodes {
         }
         let node = Arc::new(Node {
             inode,
-            state: RwLock::new(State::Unknown),
+            state: Ordered::rwlock(LockOrder::Inode, State::Unknown),
             opens: AtomicU32::new(0),
             locks: OnceLock::new(),
             name_bytes: AtomicU32::new(0),
@@ -158,7 +159,7 @@ const LOCKED: &str = "an operation changes only inodes that it has locked";
 
 /// Inodes that are locked for a change.
 pub(crate) struct Locked<'a> {
-    guards: Vec<(&'a Node, RwLockWriteGuard<'a, State>)>,
+    guards: Vec<(&'a Node, Guard<RwLockWriteGuard<'a, State>>)>,
 }
 
 impl<'a> Locked<'a> {
@@ -213,7 +214,7 @@ impl<'a> Locked<'a> {
         *state = State::Gone(last);
     }
 
-    fn find(&self, inode: InodeNo) -> &(&'a Node, RwLockWriteGuard<'a, State>) {
+    fn find(&self, inode: InodeNo) -> &(&'a Node, Guard<RwLockWriteGuard<'a, State>>) {
         let found = self.guards.iter().find(|(node, _)| node.inode == inode);
         found.expect(LOCKED)
     }

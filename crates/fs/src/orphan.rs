@@ -13,6 +13,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use extent::Object;
+use rt::order::{Guard, LockOrder, Ordered};
 use rt::sync::{Mutex, RwLock, RwLockReadGuard};
 use tree::{Group, Table};
 
@@ -50,7 +51,7 @@ pub(crate) struct Backlog {
     scan: Mutex<Option<Scan>>,
     /// Held shared during work. Taken exclusively for a moment by a thread that has waited for all work in progress.
     /// Taken before the lock of any inode.
-    in_progress: RwLock<()>,
+    in_progress: Ordered<RwLock<()>>,
     /// Uncounted objects that an operation is building. Only this operation may remove them.
     building: Mutex<BTreeSet<Object>>,
     /// Counts pieces of work that may have freed space or have found more work.
@@ -69,7 +70,7 @@ impl Backlog {
         Backlog {
             queue: Mutex::default(),
             scan: Mutex::new(scan),
-            in_progress: RwLock::new(()),
+            in_progress: Ordered::rwlock(LockOrder::BacklogWork, ()),
             building: Mutex::default(),
             advances: AtomicU64::new(0),
         }
@@ -93,7 +94,7 @@ impl Backlog {
     }
 
     /// Marks work that is in no queue as in progress, until the guard is dropped.
-    pub(crate) fn start_work(&self) -> RwLockReadGuard<'_, ()> {
+    pub(crate) fn start_work(&self) -> Guard<RwLockReadGuard<'_, ()>> {
         self.in_progress.read()
     }
 

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use extent::{Extents, Recovering};
+use rt::order::{LockOrder, Ordered};
 use rt::sync::{Mutex, RwLock};
 use rt::{Clock, Timestamp};
 use tree::{Config, Group, Store};
@@ -43,7 +44,7 @@ pub struct Fs {
     pub(crate) runtime: Runtime,
     /// Held while a directory is moved into another one, because only such moves change ancestors. Taken before the
     /// lock of any inode.
-    pub(crate) directory_moves: Mutex<()>,
+    pub(crate) directory_moves: Ordered<Mutex<()>>,
     pub(crate) user_bytes: AtomicU64,
     pub(crate) rate: WriteRate,
     /// Distinguishes this mount from others. Inodes that it creates carry this number.
@@ -57,7 +58,7 @@ pub struct Fs {
     /// Held shared by changes of the volume that are not requested by a system call, because the kernel does not wait
     /// for these before it remounts read-only. [`Fs::make_read_only`] takes it exclusively once, after it has set
     /// `remounted_read_only`. This is the first lock in the order.
-    pub(crate) background_changes: RwLock<()>,
+    pub(crate) background_changes: Ordered<RwLock<()>>,
     /// For handles, which must not keep the volume alive.
     pub(crate) this: Weak<Fs>,
 }
@@ -124,13 +125,13 @@ impl Fs {
             runtime: Runtime::new(options.commit_interval_ns),
             // Microseconds distinguish mounts. The number repeats every hour, which does not matter.
             generation: (options.clock.now().0 / 1000) as u32,
-            directory_moves: Mutex::new(()),
+            directory_moves: Ordered::mutex(LockOrder::DirectoryMoves, ()),
             user_bytes: AtomicU64::new(0),
             rate: WriteRate::new(options.clock.monotonic_ns()),
             read_only: options.read_only,
             remounted_read_only: AtomicBool::new(false),
             closed: AtomicBool::new(false),
-            background_changes: RwLock::new(()),
+            background_changes: Ordered::rwlock(LockOrder::BackgroundChanges, ()),
             this: this.clone(),
             clock: options.clock,
         });

@@ -7,6 +7,7 @@
 
 pub mod clock;
 pub mod memory;
+pub mod order;
 mod planted;
 pub mod random;
 #[cfg_attr(

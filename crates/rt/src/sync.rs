@@ -1,7 +1,7 @@
 //! Locks.
 //!
 //! No lock here is poisoned: a panic while one is held is a bug that ends the process. The order in which locks are
-//! taken is in `docs/design.md` ("Locks").
+//! taken is [`crate::order::LockOrder`].
 //!
 //! Each lock and each wait is a seam of [`crate::schedule`]: a thread of a schedule never blocks here but passes its
 //! turn to another one. Threads outside of schedules only read a counter.

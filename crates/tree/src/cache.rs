@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 
+use rt::order::{Guard, LockOrder, Ordered};
 use rt::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use rt::sync::{Mutex, RwLock, RwLockReadGuard};
 use rustc_hash::FxHashMap;
@@ -35,7 +36,7 @@ pub(crate) struct Node {
     recent: AtomicBool,
     /// The node was read ahead, and the first walk that reaches it requests the leaves behind it.
     leads: AtomicBool,
-    pub(crate) state: RwLock<NodeState>,
+    pub(crate) state: Ordered<RwLock<NodeState>>,
 }
 
 /// The state of a node. It changes only under its group's write lock, or under the checkpoint lock. The holder of the
@@ -118,7 +119,7 @@ impl Node {
     fn of(id: NodeId, state: NodeState) -> Arc<Node> {
         Arc::new(Node {
             id,
-            state: RwLock::new(state),
+            state: Ordered::rwlock(LockOrder::Node, state),
             recent: AtomicBool::new(true),
             leads: AtomicBool::new(false),
         })
@@ -142,7 +143,7 @@ impl Node {
     }
 
     /// The newest contents, which do not change while the guard is held.
-    pub(crate) fn look(&self) -> RwLockReadGuard<'_, NodeState> {
+    pub(crate) fn look(&self) -> Guard<RwLockReadGuard<'_, NodeState>> {
         self.state.read()
     }
 

@@ -9,18 +9,19 @@
 
 use std::ops::{Deref, DerefMut};
 
+use rt::order::{Guard, LockOrder, Ordered};
 use rt::sync::{Condvar, Mutex, MutexGuard};
 
 /// A lock whose holder may let waiting threads go on.
 pub(crate) struct CheckpointLock<T> {
-    held: Mutex<T>,
+    held: Ordered<Mutex<T>>,
     passed: Mutex<u64>,
     changed: Condvar,
 }
 
 /// The guard. Its fields are dropped in this order, so the lock is free when the release is counted.
 pub(crate) struct CheckpointGuard<'t, T> {
-    guard: MutexGuard<'t, T>,
+    guard: Guard<MutexGuard<'t, T>>,
     _release: Release<'t, T>,
 }
 
@@ -28,7 +29,11 @@ struct Release<'t, T>(&'t CheckpointLock<T>);
 
 impl<T> CheckpointLock<T> {
     pub(crate) fn new(value: T) -> Self {
-        CheckpointLock { held: Mutex::new(value), passed: Mutex::new(0), changed: Condvar::new() }
+        CheckpointLock {
+            held: Ordered::mutex(LockOrder::Checkpoint, value),
+            passed: Mutex::new(0),
+            changed: Condvar::new(),
+        }
     }
 
     /// Waits until no other thread holds the lock.

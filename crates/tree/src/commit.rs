@@ -12,6 +12,7 @@
 use std::sync::{Arc, Weak};
 
 use pool::Lsn;
+use rt::order::Guard;
 use rt::sync::RwLockWriteGuard;
 use rt::sync::atomic::{AtomicU64, Ordering};
 use smallvec::SmallVec;
@@ -31,7 +32,7 @@ use crate::types::{Bytes, Draw, Epoch, Group, NodeId, Op, Result, StoreError, Tx
 pub(crate) const UNFLUSHED_DATA_MAX: u64 = 256 << 20;
 
 /// The trees of a transaction, locked in the order of their groups.
-type LockedTrees<'a> = SmallVec<[(Group, RwLockWriteGuard<'a, Tree>); 2]>;
+type LockedTrees<'a> = SmallVec<[(Group, Guard<RwLockWriteGuard<'a, Tree>>); 2]>;
 
 /// A write to a tree. All nodes on the path to its key are in memory and pinned.
 pub(crate) struct PinnedWrite<'a> {

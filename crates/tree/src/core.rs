@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 
 use pool::{Lsn, Moment, OwnedPool};
+use rt::order::Ordered;
 use rt::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use rt::sync::{Mutex, RwLock};
 use zone::{Address, Device, FsId, Lease, Leases, PageBuffer, PageReservation, Pages};
@@ -99,7 +100,7 @@ pub(crate) struct Core {
     pub(crate) unused_pages: UnusedPages,
     pub(crate) chunks: ChunkCache,
     pub(crate) readahead: Readahead,
-    pub(crate) groups: Vec<RwLock<Tree>>,
+    pub(crate) groups: Vec<Ordered<RwLock<Tree>>>,
     pub(crate) saving: CheckpointLock<Saving>,
     pub(crate) client: RwLock<Option<Arc<dyn Client>>>,
     pub(crate) growth: RwLock<Option<Weak<dyn Growth>>>,

@@ -21,6 +21,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use pool::{Lsn, OwnedPool};
+use rt::order::{LockOrder, Ordered};
 use rt::sync::Mutex;
 use rt::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use zerocopy::IntoBytes;
@@ -164,7 +165,7 @@ pub(crate) struct Log {
     leases: Arc<Leases>,
     pool: Arc<OwnedPool>,
     state: Mutex<State>,
-    io: Mutex<Io>,
+    io: Ordered<Mutex<Io>>,
     durable: AtomicU64,
     known: AtomicU64,
     batches: AtomicU64,
@@ -237,7 +238,7 @@ impl Log {
             leases,
             pool,
             state: Mutex::new(state),
-            io: Mutex::new(io),
+            io: Ordered::mutex(LockOrder::Commit, io),
             durable: AtomicU64::new(0),
             known: AtomicU64::new(0),
             batches: AtomicU64::new(0),

@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pool::{LOG_ZONES, LOG_ZONES_WITHIN, Lsn, OwnedPool, Shape, Usage, ZoneEntry};
+use rt::order::{LockOrder, Ordered};
 use rt::sync::atomic::Ordering;
 use rt::sync::{Mutex, RwLock};
 use zerocopy::FromBytes;
@@ -421,7 +422,7 @@ pub(crate) fn assemble(
         pages: memory,
         unused_pages: UnusedPages::default(),
         chunks: ChunkCache::new(pages.chunks),
-        groups: (0..info.groups).map(|_| RwLock::new(Tree::default())).collect(),
+        groups: (0..info.groups).map(|_| Ordered::rwlock(LockOrder::Group, Tree::default())).collect(),
         saving: CheckpointLock::new(saving),
         client: RwLock::new(None),
         growth: RwLock::new(None),

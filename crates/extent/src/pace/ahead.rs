@@ -135,7 +135,7 @@ impl Extents {
             // What fails is not tried again as long as nobody needs it.
             _ => ahead.was_in_vain(),
         }
-        rt::sync::unlock_fair(gc);
+        rt::order::unlock_fair(gc);
         worked
     }
 

@@ -1,5 +1,6 @@
 //! The store when the machine has no more memory for pages.
 
+use rt::order::Ordered;
 use rt::sync::RwLock;
 
 use super::prefetch::{ENTRIES, key, with_a_long_journal};
@@ -136,7 +137,7 @@ fn a_replay_releases_prefetched_nodes() {
         rt::memory::make_plenty();
         match opened {
             Ok((store, _)) => {
-                let dirty = |group: &RwLock<crate::core::Tree>| group.read().dirty.len() as u64;
+                let dirty = |group: &Ordered<RwLock<crate::core::Tree>>| group.read().dirty.len() as u64;
                 Some(store.core.groups.iter().map(dirty).sum::<u64>())
             }
             Err(StoreError::NoMemory(_)) => None,
