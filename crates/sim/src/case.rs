@@ -1,5 +1,4 @@
-//! One case: a scenario on a shape of device from a seed, and where the power is lost, as a line
-//! that repeats it.
+//! One case: a scenario on a device shape from a seed, with its losses of power, as a command line that repeats it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,9 +9,9 @@ use emulated::{CrashPlan, Emulated, InvalidCrashPlan};
 /// How a run ends.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Loss {
-    /// The process is killed; the power stays on, so that what was not flushed can still be lost.
+    /// The process is killed. The power stays on, so that unflushed data can still be lost later.
     Killed,
-    /// The power goes, and the device comes back so.
+    /// The power fails, and the device comes back in this state.
     Power(CrashPlan),
 }
 
@@ -39,9 +38,9 @@ impl FromStr for Loss {
 /// The end of a run right after one device command.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cut {
-    /// Changes of the device that happened.
+    /// The number of device changes before it.
     pub at: u64,
-    /// How it ended.
+    /// How the run ended.
     pub loss: Loss,
 }
 
@@ -59,19 +58,18 @@ impl Cut {
     }
 }
 
-/// What identifies a run before anything is cut.
+/// The identity of a run before anything is cut.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Run {
     /// The name of the scenario.
     pub scenario: &'static str,
-    /// The name of the shape of device.
+    /// The name of the device shape.
     pub shape: &'static str,
-    /// Decides everything that is left open.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
-/// A run and where it was cut: the second cut is one of the recovery (or of what came after it)
-/// from the first, and so on.
+/// A run and its cuts. The second cut falls into the recovery from the first (or into the steps after it), and so on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Case {
     /// The run.
@@ -81,14 +79,14 @@ pub struct Case {
 }
 
 impl Case {
-    /// The same with one more cut.
+    /// The same case with one more cut.
     pub fn then(&self, cut: Cut) -> Case {
         let mut case = self.clone();
         case.cuts.push(cut);
         case
     }
 
-    /// A number for what is left to chance after the last cut.
+    /// A number for random choices after the last cut.
     pub fn choice(&self) -> u64 {
         let cuts = self
             .cuts

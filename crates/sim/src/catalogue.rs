@@ -1,4 +1,4 @@
-//! Every scenario on every shape of device that it runs on, by name.
+//! Every scenario on each of its device shapes, by name.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ use crate::shapes;
 use crate::shows::Shown;
 use crate::store::{self, StoreSubject};
 
-/// A scenario on a shape of device from a seed.
+/// A scenario on a device shape, from a seed.
 #[derive(Clone)]
 pub enum Entry {
     /// The metadata store alone.
     Store(Arc<StoreSubject>),
     /// The whole file system.
     Files(Arc<FilesSubject>),
-    /// A volume that is being made.
+    /// A volume during `mkfs`.
     Made(Arc<MadeSubject>),
 }
 
 impl Entry {
-    /// What identifies it.
+    /// The identity of its run.
     pub fn run(&self) -> &Run {
         match self {
             Entry::Store(subject) => subject.run_id(),
@@ -33,7 +33,7 @@ impl Entry {
         }
     }
 
-    /// Cuts it everywhere.
+    /// Cuts it at every command.
     pub fn explore(&self, how: Thoroughness) -> (Counts, Option<Failure>) {
         match self {
             Entry::Store(subject) => explore(Arc::clone(subject), how),
@@ -42,7 +42,7 @@ impl Entry {
         }
     }
 
-    /// Only runs it: how many commands, what it shows, and what is wrong with that.
+    /// Runs it without a cut. Returns the number of commands, the signs, and the error if there is one.
     pub fn show(&self) -> (u64, Shown, Option<Wrong>) {
         match self {
             Entry::Store(subject) => show(subject),
@@ -51,7 +51,7 @@ impl Entry {
         }
     }
 
-    /// Cuts it at these places; what was found, for people.
+    /// Cuts it at these places. Returns a description of the found states.
     pub fn repeat(&self, case: &Case) -> Result<String, Wrong> {
         match self {
             Entry::Store(subject) => repeat(subject.as_ref(), case),
@@ -61,7 +61,7 @@ impl Entry {
     }
 }
 
-/// All of them, with this seed.
+/// All entries, with this seed.
 pub fn all(seed: u64) -> Vec<Entry> {
     let stores = store::all().into_iter().flat_map(|profile| {
         shapes::all()
@@ -81,7 +81,7 @@ pub fn all(seed: u64) -> Vec<Entry> {
     stores.chain(files).chain(made).collect()
 }
 
-/// Each scenario on two shapes only, other ones for another seed.
+/// Each scenario on only two shapes, which depend on the seed.
 pub fn rotated(seed: u64) -> Vec<Entry> {
     let shapes = shapes::all().len();
     let is_turn = |number: usize| {

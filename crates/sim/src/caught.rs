@@ -1,11 +1,11 @@
-//! Runs a piece of the system under test so that a panic in it is a finding, with its words.
+//! Runs a part of the system under test so that a panic in it becomes an error with the panic's message.
 
 use std::cell::RefCell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::Once;
 
-/// What went wrong, for people: one line, perhaps with a list below it.
+/// A failure as text: one line, perhaps with a list below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong(pub String);
 
@@ -24,7 +24,7 @@ impl fmt::Display for Wrong {
 
 impl std::error::Error for Wrong {}
 
-/// What a thread that is being watched runs, and what its panics said.
+/// The state of a watched thread: what it runs, and the messages of its panics.
 #[derive(Default)]
 struct Watched {
     what: Option<String>,
@@ -35,8 +35,8 @@ thread_local! {
     static WATCHED: RefCell<Watched> = RefCell::default();
 }
 
-/// Runs `work`; its panic is something wrong. A panic while the first one unwinds ends the process,
-/// with `what` printed.
+/// Runs `work` and turns its panic into an error. A panic during the unwinding of the first one ends the process, and
+/// `what` is printed.
 pub fn caught<T>(what: impl fmt::Display, work: impl FnOnce() -> Result<T, Wrong>) -> Result<T, Wrong> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -53,7 +53,7 @@ pub fn caught<T>(what: impl fmt::Display, work: impl FnOnce() -> Result<T, Wrong
     done.unwrap_or_else(|_| Err(Wrong(watched.said.join("\n  then "))))
 }
 
-/// Keeps what a panic says, when this thread is watched.
+/// Keeps the message of a panic, if this thread is watched.
 fn note(info: &PanicHookInfo<'_>) -> bool {
     WATCHED.with_borrow_mut(|watched| {
         let Some(what) = &watched.what else { return false };

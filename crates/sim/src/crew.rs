@@ -1,6 +1,6 @@
-//! Threads that share work, and a look at each of them from outside: one that hangs ends the process, because
-//! nothing can stop it; and so does one that panics where nobody catches it, because what it had still to do, and what it
-//! had counted, is lost.
+//! Threads that share work, and a watchdog for them. A thread that hangs ends the process, because it cannot be
+//! stopped. So does a thread that panics outside of [`crate::caught`], because its remaining work and its counts are
+//! lost.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use rt::sync::{Condvar, Mutex};
 use rt::{Clock, SystemClock};
 
-/// After so long in one case something hangs, unless it is said to take longer.
+/// A case that takes longer than this hangs, unless the caller gives another limit.
 const HUNG_AFTER: Duration = Duration::from_secs(60);
 
 struct Crew {
@@ -19,15 +19,15 @@ struct Crew {
 }
 
 struct State {
-    /// For each thread the case it is at, and since when (monotonic nanoseconds).
+    /// For each thread its current case, and when it began (monotonic nanoseconds).
     working: Vec<Option<(String, u64)>>,
     /// Threads that have not ended.
     left: usize,
-    /// The case at which one panicked.
+    /// The case in which a thread panicked.
     panicked: Option<String>,
 }
 
-/// Why there is no going on: the command that repeats it.
+/// Why the run cannot continue. Contains the command that repeats it.
 #[derive(Debug, PartialEq, Eq)]
 enum Ended {
     Hung(Duration, String),
@@ -52,7 +52,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// It begins with this case: the command that repeats it.
+    /// The thread begins with this case: the command that repeats it.
     pub fn began(&self, case: String) {
         let now = self.crew.clock.monotonic_ns();
         self.crew.state.lock().working[self.number] = Some((case, now));
@@ -71,12 +71,12 @@ impl Drop for Member {
     }
 }
 
-/// Lets a thread for each processor do this, and waits until all have.
+/// Runs `work` on one thread for each processor, and waits until all have finished.
 pub fn share(work: impl Fn(&Member) + Send + Sync + 'static) {
     share_patiently(HUNG_AFTER, work);
 }
 
-/// The same for cases of which one may take so long.
+/// The same, with another time limit for a case.
 pub fn share_patiently(hung_after: Duration, work: impl Fn(&Member) + Send + Sync + 'static) {
     if let Err(ended) = try_to_share(hung_after, work) {
         println!("{ended}");
@@ -91,7 +91,7 @@ fn try_to_share(hung_after: Duration, work: impl Fn(&Member) + Send + Sync + 'st
     let work = Arc::new(work);
     for number in 0..members {
         let (work, member) = (Arc::clone(&work), Member { crew: Arc::clone(&crew), number });
-        rt::thread::spawn("crew", move || work(&member)).expect("the system gives us threads");
+        rt::thread::spawn("crew", move || work(&member)).expect("the system has threads");
     }
     let mut state = crew.state.lock();
     loop {
@@ -115,8 +115,7 @@ fn try_to_share(hung_after: Duration, work: impl Fn(&Member) + Send + Sync + 'st
 mod tests {
     use super::*;
 
-    /// A panic outside of what catches them ended one thread without a word: what it had still to try was not tried, and
-    /// all seemed well.
+    /// An uncaught panic once ended one thread silently. Its remaining work was not done, and the run seemed to pass.
     #[test]
     fn a_thread_that_panics_fails_the_run() {
         assert_eq!(try_to_share(HUNG_AFTER, |member| member.began("sound".to_owned())), Ok(()));

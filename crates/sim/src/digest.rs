@@ -1,11 +1,11 @@
-//! Hashes of states: fast, the same everywhere, of no cryptographic worth.
+//! Hashes of states: fast, the same on every machine, not cryptographic.
 
-/// Gathers bytes and numbers into one number.
+/// Combines bytes and numbers into one number.
 #[derive(Clone, Copy, Debug)]
 pub struct Digest(u64);
 
 impl Digest {
-    /// Of nothing yet.
+    /// An empty digest.
     pub fn new() -> Self {
         Digest(0x243f_6a88_85a3_08d3)
     }
@@ -17,7 +17,7 @@ impl Digest {
         self
     }
 
-    /// Adds bytes, and how many they are.
+    /// Adds bytes, and their number.
     pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
         self.number(bytes.len() as u64);
         for word in bytes.chunks(8) {
@@ -28,7 +28,7 @@ impl Digest {
         self
     }
 
-    /// The number.
+    /// The result.
     pub fn finish(&self) -> u64 {
         self.0
     }
@@ -40,7 +40,7 @@ impl Default for Digest {
     }
 }
 
-/// One number made of several, so that each bit of each counts.
+/// Combines several numbers into one, so that each bit of each counts.
 pub fn mix(numbers: &[u64]) -> u64 {
     let mut digest = Digest::new();
     for &number in numbers {

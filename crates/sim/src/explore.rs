@@ -1,9 +1,9 @@
-//! Cuts the power at every device command of a run, under every plan, and again after it.
+//! Cuts the power at every device command of a run, under every plan, and again after the recovery.
 //!
-//! The run is recorded once; every image is made from the recording, and images are independent,
-//! so that threads share the work. After each cut the volume is recovered on an image that records
-//! in its turn: its recovery, and what was done after it, are cut like the run was. Of the second
-//! and third cuts a [`Thoroughness`] says how many; which ones follows from the seed alone.
+//! The run is recorded once, and every image is made from the recording. Images are independent, so threads share the
+//! work. After each cut, the volume is recovered on an image that is recorded as well. The recovery, and the steps
+//! after it, are cut like the run. A [`Thoroughness`] gives the number of second and third cuts. Their choice follows
+//! from the seed alone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,26 +23,26 @@ use crate::history::{History, State};
 use crate::report::{Counts, Failure};
 use crate::shows::{Shown, Sign};
 
-/// A volume under test and what is done to it.
+/// A volume under test, and the scenario that runs on it.
 pub trait Subject: Send + Sync + 'static {
-    /// What it is compared by.
+    /// The state to compare.
     type State: State;
 
-    /// What identifies the run.
+    /// The identity of the run.
     fn run_id(&self) -> &Run;
 
     /// The device.
     fn spec(&self) -> Spec;
 
-    /// What must rise in the part of the run that is cut.
+    /// Signs that must rise in the part of the run that is cut.
     fn shows(&self) -> &[Sign];
 
-    /// Makes a volume on an empty device, begins to record, and runs the scenario, or begins to record before;
-    /// what was recorded may be on another device than it began with.
+    /// Makes a volume on an empty device, begins to record, and runs the scenario. The recording may begin earlier,
+    /// and may be on another device than `device`.
     fn run(&self, device: &Arc<Emulated>) -> Result<Ran<Self::State>, Wrong>;
 
-    /// Recovers a volume, checks it, finds which of the states allowed it is in, and goes on with a
-    /// few steps. `round` counts the cuts so far.
+    /// Recovers a volume, checks it, finds its state among the allowed ones, and continues with a few steps. `round`
+    /// counts the cuts.
     fn recover(
         &self,
         device: &Arc<Emulated>,
@@ -51,42 +51,42 @@ pub trait Subject: Send + Sync + 'static {
     ) -> Result<Recovered<Self::State>, Wrong>;
 }
 
-/// A run that is over.
+/// A finished run.
 pub struct Ran<S> {
     /// The device with the recording.
     pub device: Arc<Emulated>,
-    /// What may be found when.
+    /// The states that may be found, for each moment.
     pub history: History<S>,
-    /// What rose while it was recorded.
+    /// The signs that rose during the recording.
     pub shown: Shown,
 }
 
-/// A volume that was found as it should be.
+/// A volume that was found in an allowed state.
 pub struct Recovered<S> {
-    /// The digest of what was found.
+    /// The digest of the found state.
     pub found: u64,
-    /// The recovery and what was done after it.
+    /// The history of the recovery and of the steps after it.
     pub history: History<S>,
 }
 
-/// How much of what could be cut is cut.
+/// How many of the possible cuts are made.
 #[derive(Clone, Copy, Debug)]
 pub struct Thoroughness {
-    /// Of so many commands one is cut; 1 for every command.
+    /// One of this many commands is cut; 1 for every command.
     pub every: u64,
-    /// Random plans for each command, besides those that the device lists.
+    /// Random plans for each command, in addition to those that the device lists.
     pub subsets: u64,
-    /// Plans for each command, at most; if there are more, some are drawn.
+    /// Limit for the plans of each command. If there are more, some are drawn.
     pub plans_max: usize,
-    /// After one in so many first cuts there are second ones; 0 for none.
+    /// One of this many first cuts has second cuts; 0 for none.
     pub second_every: u64,
-    /// How many second cuts then, each at a random command under a random plan.
+    /// How many second cuts such a first cut has, each at a random command under a random plan.
     pub seconds: u64,
-    /// After one in so many second cuts there is a third; 0 for none.
+    /// One of this many second cuts has a third; 0 for none.
     pub third_every: u64,
-    /// After one in so many first cuts every command of the recovery is cut under every plan; 0 for none.
+    /// For one of this many first cuts, every command of the recovery is cut under every plan; 0 for none.
     pub exhaustive_every: u64,
-    /// Chains of cuts in a row, each in what followed the one before.
+    /// Chains of successive cuts, each in the recovery after the previous one.
     pub chains: u64,
 }
 
@@ -102,7 +102,7 @@ impl Thoroughness {
         exhaustive_every: 0,
         chains: 1,
     };
-    /// Everything that fits into ten minutes.
+    /// For a run of ten minutes.
     pub const FULL: Thoroughness = Thoroughness {
         every: 1,
         subsets: 3,
@@ -117,19 +117,19 @@ impl Thoroughness {
 
 /// Cuts of a chain.
 const CHAIN: usize = 12;
-/// The first zones are the log's: one in use, one to switch to, and one for the day when both come back full.
+/// The first zones belong to the log: one in use, one to switch to, and one in reserve in case both come back full.
 pub(crate) const LOG_ZONES: usize = 3;
-/// While two of them are in use, at one command in so many both come back full …
+/// While two of them are in use, at one of this many commands both come back full …
 const CROWDED_EVERY: u64 = 2;
-/// … and so does the one that is left, at so many moments after the recovery, spread evenly, …
+/// … and so does the remaining one, at this many moments after the recovery, spread evenly, …
 const CROWDED_PARTS: u64 = 8;
-/// … and again so often.
+/// … and this is repeated this many times.
 const CROWDED_TIMES: usize = 3;
 
-/// After so long in one case something hangs.
+/// A case that takes longer than this hangs.
 const HUNG_AFTER: Duration = Duration::from_secs(60);
 
-/// Runs the scenario once and cuts it; the counts, and the first case that went wrong.
+/// Runs the scenario once and cuts it. Returns the counts, and the first failing case.
 pub fn explore<S: Subject>(subject: Arc<S>, how: Thoroughness) -> (Counts, Option<Failure>) {
     let start = Case { run: subject.run_id().clone(), cuts: Vec::new() };
     let device = Arc::new(Emulated::new(subject.spec()));
@@ -160,12 +160,12 @@ pub fn explore<S: Subject>(subject: Arc<S>, how: Thoroughness) -> (Counts, Optio
     for number in 0..workers {
         let exploration = Arc::clone(&exploration);
         let work = move || Worker { exploration: &exploration, number, counts: Counts::default() }.work();
-        rt::thread::spawn("cuts", work).expect("the system gives us threads");
+        rt::thread::spawn("cuts", work).expect("the system has threads");
     }
     exploration.wait()
 }
 
-/// Only runs the scenario, without a cut: how many commands, what it shows, and what is wrong with that.
+/// Runs the scenario without a cut. Returns the number of commands, the signs, and the error if there is one.
 pub fn show<S: Subject>(subject: &Arc<S>) -> (u64, Shown, Option<Wrong>) {
     let start = Case { run: subject.run_id().clone(), cuts: Vec::new() };
     let device = Arc::new(Emulated::new(subject.spec()));
@@ -178,7 +178,7 @@ pub fn show<S: Subject>(subject: &Arc<S>) -> (u64, Shown, Option<Wrong>) {
     }
 }
 
-/// The run itself, in a thread of its own so that it is seen when it hangs.
+/// Runs the scenario in a thread of its own, so that a hang is noticed.
 fn run_watched<S: Subject>(
     subject: &Arc<S>,
     device: &Arc<Emulated>,
@@ -193,20 +193,20 @@ fn run_watched<S: Subject>(
         over.stop();
         ran
     };
-    let thread = rt::thread::spawn("run", work).expect("the system gives us threads");
+    let thread = rt::thread::spawn("run", work).expect("the system has threads");
     if !done.wait(HUNG_AFTER) {
         hung(start);
     }
     thread.join().expect("panics are caught in the thread")
 }
 
-/// Ends the process: nothing can stop a thread that hangs.
+/// Ends the process, because a hanging thread cannot be stopped.
 fn hung(case: &Case) -> ! {
     println!("HUNG: nothing came back for {HUNG_AFTER:?}\n  repeat with: {case}");
     std::process::exit(3);
 }
 
-/// Repeats one case; what was found after each of its cuts, for people.
+/// Repeats one case. Returns a description of the state after each of its cuts.
 pub fn repeat<S: Subject>(subject: &S, case: &Case) -> Result<String, Wrong> {
     let device = Arc::new(Emulated::new(subject.spec()));
     rt::random::repeat_from(case.run.seed);
@@ -238,7 +238,7 @@ pub fn repeat<S: Subject>(subject: &S, case: &Case) -> Result<String, Wrong> {
     Ok(story)
 }
 
-/// The zones that hold something, a line for each.
+/// The zones that are not empty, one line for each.
 fn zones(device: &Emulated) -> String {
     let mut lines = String::new();
     for (zone, info) in (0..).map(ZoneId).zip(device.report().unwrap_or_default()) {
@@ -277,18 +277,18 @@ struct Exploration<S: Subject> {
 struct Shared {
     counts: Counts,
     failure: Option<Failure>,
-    /// For each worker the case it is at, and since when (monotonic nanoseconds).
+    /// For each worker its current case, and when it began (monotonic nanoseconds).
     working: Vec<Option<(Case, u64)>>,
     /// Workers that have not ended.
     left: usize,
 }
 
-/// What is cut: a run or a recovery on its device, what may be found there, and how it came to be.
+/// The target of a cut: a run or a recovery on its device, the allowed states, and the case that led there.
 struct Level<S> {
     device: Arc<Emulated>,
     history: History<S>,
     case: Case,
-    /// Commands on the device that are not of this run: those that a killed process left unflushed.
+    /// Commands on the device that do not belong to this run: those that a killed process left unflushed.
     before: u64,
 }
 
@@ -320,7 +320,7 @@ impl<S: Subject> Worker<'_, S> {
         exploration.changed.notify_all();
     }
 
-    /// All plans at one command of the run, and what follows them.
+    /// Cuts at one command of the run, under all plans, with the cuts that follow.
     fn cut_command(&mut self, run: &Level<S::State>, at: u64) -> Result<(), Box<Failure>> {
         let (how, seed) = (self.exploration.how, run.case.run.seed);
         let mut losses = losses(&run.device, at, how.subsets, seed);
@@ -335,8 +335,8 @@ impl<S: Subject> Worker<'_, S> {
         Ok(())
     }
 
-    /// The log is on its way from one zone to another: both come back full, and then, again and again, the one in which
-    /// it has gone on. Chance seldom comes to that many in a row, and no other zone may be left when they do.
+    /// The case that the log is switching zones: both zones come back full, and then the zone in which it continued,
+    /// again and again. Random cuts seldom produce this series, and in it no other zone may be available.
     fn crowd(&mut self, run: &Level<S::State>, at: u64) -> Result<(), Box<Failure>> {
         let full = || Loss::Power(CrashPlan::KeepAll.full_active());
         let first = self.cut(run, Cut { at, loss: full() })?;
@@ -352,7 +352,7 @@ impl<S: Subject> Worker<'_, S> {
         Ok(())
     }
 
-    /// Cuts what followed a first cut.
+    /// Cuts the recovery after a first cut.
     fn cut_again(&mut self, second: &Level<S::State>, mut rng: Rng) -> Result<(), Box<Failure>> {
         let how = self.exploration.how;
         if one_in(how.exhaustive_every, &mut rng) {
@@ -362,7 +362,7 @@ impl<S: Subject> Worker<'_, S> {
                 }
             }
         }
-        // The kill leaves what was not flushed in the device, for the power to lose later.
+        // The kill leaves unflushed data in the device. The power may lose it later.
         let killed = second.case.cuts.last().is_some_and(|cut| cut.loss == Loss::Killed);
         if killed || one_in(how.second_every, &mut rng) {
             for _ in 0..how.seconds {
@@ -375,8 +375,8 @@ impl<S: Subject> Worker<'_, S> {
         Ok(())
     }
 
-    /// Loses the power again and again, mostly during recoveries, and in most chains with the active
-    /// zones found full more often than not.
+    /// Loses the power again and again, mostly during recoveries. In most chains the active zones are usually found
+    /// full.
     fn chain(&mut self, run: &Level<S::State>, number: u64) -> Result<(), Box<Failure>> {
         let mut rng = Rng::with_seed(mix(&[run.case.run.seed, number, CHAIN as u64]));
         let full = rng.u64(0..4);
@@ -401,7 +401,7 @@ impl<S: Subject> Worker<'_, S> {
         Ok(())
     }
 
-    /// One loss of power and the recovery from it.
+    /// One loss of power and the recovery after it.
     fn cut(&mut self, level: &Level<S::State>, cut: Cut) -> Result<Level<S::State>, Box<Failure>> {
         let case = level.case.then(cut.clone());
         self.exploration.began(self.number, &case);
@@ -425,7 +425,7 @@ impl<S> Level<S> {
         random_cut(&self.device, self.before, rng)
     }
 
-    /// Whether that can happen after this command: an append that is lost must have been made.
+    /// Whether this loss is possible after this command: a lost append must have been made.
     fn can_be(&self, at: u64, loss: &Loss) -> bool {
         let Loss::Power(plan) = loss else { return true };
         self.device.plans_at(at).contains(plan)
@@ -433,13 +433,13 @@ impl<S> Level<S> {
 }
 
 impl<S: Subject> Exploration<S> {
-    /// The next command to be cut, until all were or something went wrong.
+    /// The next command to cut, until there are no more or a case has failed.
     fn take(&self) -> Option<u64> {
         let at = self.next.fetch_add(1, Ordering::Relaxed) * self.how.every;
         (at <= self.run.device.commands() && self.shared.lock().failure.is_none()).then_some(at)
     }
 
-    /// The next chain, until all were or something went wrong.
+    /// The next chain, until there are no more or a case has failed.
     fn take_chain(&self) -> Option<u64> {
         let number = self.next_chain.fetch_add(1, Ordering::Relaxed);
         (number < self.how.chains && self.shared.lock().failure.is_none()).then_some(number)
@@ -458,7 +458,7 @@ impl<S: Subject> Exploration<S> {
         }
     }
 
-    /// Waits for all workers; ends the process when one hangs.
+    /// Waits for all workers. Ends the process if one hangs.
     fn wait(&self) -> (Counts, Option<Failure>) {
         let mut shared = self.shared.lock();
         while shared.left > 0 {
@@ -473,20 +473,20 @@ impl<S: Subject> Exploration<S> {
     }
 }
 
-/// Some cut of a run that began after `before` commands.
+/// A random cut of a run that began after `before` commands.
 pub(crate) fn random_cut(device: &Emulated, before: u64, rng: &mut Rng) -> Cut {
     let at = rng.u64(before..=device.commands());
     let mut losses = losses(device, at, 2, rng.u64(..));
     Cut { at, loss: losses.swap_remove(rng.usize(..losses.len())) }
 }
 
-/// Whether two of the log's zones hold something after this command.
+/// Whether two of the log's zones are not empty after this command.
 fn is_crowded(device: &Emulated, at: u64) -> bool {
     let report = device.image_at(at, &CrashPlan::KeepAll).report().unwrap_or_default();
     report.iter().take(LOG_ZONES).filter(|info| info.state != ZoneState::Empty).count() > 1
 }
 
-/// Everything that can happen to the device right after this command.
+/// All losses that are possible right after this command.
 fn losses(device: &Emulated, at: u64, subsets: u64, seed: u64) -> Vec<Loss> {
     let mut losses: Vec<Loss> = device.plans_at(at).into_iter().map(Loss::Power).collect();
     losses.push(Loss::Killed);
@@ -494,7 +494,7 @@ fn losses(device: &Emulated, at: u64, subsets: u64, seed: u64) -> Vec<Loss> {
     losses
 }
 
-/// Keeps at most `most` of them: the first, at which everything survives, and others by chance.
+/// Keeps at most `most` losses: the first, in which everything survives, and a random choice of the others.
 fn draw(losses: &mut Vec<Loss>, most: usize, choice: u64) {
     if losses.len() > most {
         Rng::with_seed(choice).shuffle(&mut losses[1..]);
@@ -508,7 +508,7 @@ fn subset(choice: u64) -> Loss {
     Loss::Power(if choice.is_multiple_of(4) { plan.full_active() } else { plan })
 }
 
-/// Whether this is the one in `every`, by chance; never when `every` is 0.
+/// True for one of `every` calls, at random. Never true if `every` is 0.
 fn one_in(every: u64, rng: &mut Rng) -> bool {
     every > 0 && rng.u64(0..every) == 0
 }

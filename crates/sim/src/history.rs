@@ -1,29 +1,28 @@
-//! What a volume may be found as, for every moment at which the power may go.
+//! The states in which a volume may be found, for every moment at which the power may fail.
 //!
-//! A history is the list of states that a volume went through, and two marks that only rise with
-//! the number of device commands: the *floor*, the last state that was promised to last, and the
-//! *ceiling*, the last state that had been begun. A recovered state is right if it is one of those
-//! from the floor to the ceiling: then it is a prefix of what was done, and has what was
-//! acknowledged (I-TREE-1).
+//! A history is the list of states that a volume went through, and two marks that only rise with the number of device
+//! commands: the *floor*, the last promised state, and the *ceiling*, the last state whose step had begun. A
+//! recovered state is right if it is one of those from the floor to the ceiling. Then it is a prefix of the steps,
+//! and contains everything acknowledged (I-TREE-1).
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// A state of a volume that can be compared with what is found.
+/// A state of a volume that can be compared with the found state.
 pub trait State: Send + Sync + Sized + 'static {
     /// Equal states have equal digests.
     fn digest(&self) -> u64;
 
-    /// How `found` differs from this, for people.
+    /// How `found` differs from this state, as text.
     fn difference(&self, found: &Self) -> String;
 
-    /// Which of the states allowed, in order, `found` is.
+    /// The index of `found` among the allowed states, in order.
     fn find(allowed: &[Arc<Self>], found: &Self) -> Option<usize> {
         let digest = found.digest();
         allowed.iter().rposition(|state| state.digest() == digest)
     }
 
-    /// What is wrong with `found`, which is none of the states allowed.
+    /// Why `found` is none of the allowed states.
     fn explain(allowed: &[Arc<Self>], found: &Self) -> String {
         let closest = |state: &&Arc<Self>| state.difference(found).lines().count();
         let nearest = allowed.iter().min_by_key(closest).expect("some state is allowed");
@@ -31,7 +30,7 @@ pub trait State: Send + Sync + Sized + 'static {
     }
 }
 
-/// The states of one run, and what was promised when.
+/// The states of one run, and the promises.
 #[derive(Clone, Debug)]
 pub struct History<S> {
     states: Vec<Arc<S>>,
@@ -42,38 +41,38 @@ pub struct History<S> {
 }
 
 impl<S> History<S> {
-    /// A run that begins with a state that is on the device and durable.
+    /// A run that begins with a durable state.
     pub fn from(state: S) -> Self {
         History { states: vec![Arc::new(state)], floors: vec![(0, 0)], ceilings: vec![(0, 0)] }
     }
 
-    /// A run that begins with a recovery: until [`History::settle`] any of these may be found.
+    /// A run that begins with a recovery. Until [`History::settle`], any of these states may be found.
     pub fn recovering(allowed: &[Arc<S>]) -> Self {
         assert!(!allowed.is_empty(), "some state may be found");
         let states = allowed.to_vec();
         History { floors: vec![(0, 0)], ceilings: vec![(0, states.len() - 1)], states }
     }
 
-    /// The recovery is over after so many commands and found this: from now on nothing older.
+    /// The recovery has ended after this many commands and found this state. From now on nothing older is allowed.
     pub fn settle(&mut self, commands: u64, state: Arc<S>) {
         self.states.push(state);
         self.floors.push((commands, self.last()));
         self.ceilings.push((commands, self.last()));
     }
 
-    /// A step that leads to `state` begins after so many commands.
+    /// A step that leads to `state` begins after this many commands.
     pub fn begin(&mut self, commands: u64, state: S) {
         self.states.push(Arc::new(state));
         self.ceilings.push((commands + 1, self.last()));
     }
 
-    /// The step that was begun last was refused: nothing of it can ever be found.
+    /// The last step was refused: no part of it can ever be found.
     pub fn withdraw(&mut self) {
         self.ceilings.pop();
         self.states.pop();
     }
 
-    /// Everything up to `state` (an index that [`History::last`] gave) is promised from now on.
+    /// Promises everything up to `state` (an index from [`History::last`]) from now on.
     pub fn promise(&mut self, commands: u64, state: usize) {
         let (before, floor) = *self.floors.last().expect("a history begins with a floor");
         assert!(state < self.states.len() && before <= commands, "promises are made in order");
@@ -82,13 +81,13 @@ impl<S> History<S> {
         }
     }
 
-    /// The same history of other states.
+    /// The same history with other states.
     pub fn map<T>(&self, to: impl Fn(&Arc<S>) -> T) -> History<T> {
         let states = self.states.iter().map(|state| Arc::new(to(state))).collect();
         History { states, floors: self.floors.clone(), ceilings: self.ceilings.clone() }
     }
 
-    /// After so many commands another history begins, whose first state is the newest of this one.
+    /// After this many commands another history begins. Its first state is the newest of this one.
     pub fn go_on(&mut self, commands: u64, next: History<S>) {
         let before = self.states.len();
         let later = |(at, state): (u64, usize)| (at.max(commands), before + state);
@@ -107,7 +106,7 @@ impl<S> History<S> {
         &self.states[self.last()]
     }
 
-    /// The states that may be found when the power goes right after so many commands.
+    /// The states that may be found if the power fails right after this many commands.
     pub fn allowed(&self, commands: u64) -> &[Arc<S>] {
         &self.states[self.allowed_range(commands)]
     }
@@ -116,14 +115,14 @@ impl<S> History<S> {
     pub fn allowed_range(&self, commands: u64) -> RangeInclusive<usize> {
         let floor = last_at(&self.floors, commands);
         let ceiling = last_at(&self.ceilings, commands);
-        // A step that needed no command may be promised as soon as it is begun.
+        // A step that needed no command may be promised as soon as it has begun.
         floor..=ceiling.max(floor)
     }
 }
 
 impl<S: State> History<S> {
-    /// As [`History::allowed`], but of what was promised the last may be missing: the newest promise that was not
-    /// of the same state as the one before it.
+    /// Like [`History::allowed`], but the last promise may be missing: the newest promise of another state than the
+    /// promise before it.
     pub fn allowed_but_last(&self, commands: u64) -> &[Arc<S>] {
         let reached = self.floors.partition_point(|&(from, _)| from <= commands);
         let digest = |floor: usize| self.states[floor].digest();

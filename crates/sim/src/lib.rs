@@ -1,23 +1,20 @@
-//! The simulator: whole volumes on the emulated device, their reference models, and the harness
-//! that cuts the power.
+//! The simulator: whole volumes on the emulated device, their reference models, and the harness that cuts the power.
 //!
-//! A *subject* ([`explore::Subject`]) is a volume that is run through a *scenario* on an emulated
-//! device while a reference model, plain maps, is told the same. The model notes which of its
-//! states may be found after a loss of power at each device command ([`history::History`]).
-//! [`explore`] then cuts at every command, under every plan the device knows, recovers, and asks
-//! three questions: is the volume clean, is what was found one of the states that may be found, and
-//! does it still hold when the recovered volume goes on and the power is lost again.
+//! A *subject* ([`explore::Subject`]) is a volume that runs a *scenario* on an emulated device. A reference model of
+//! simple maps performs the same operations, and notes which of its states may be found after a loss of power at each
+//! device command ([`history::History`]). [`explore`] then cuts at every command, under every plan of the device, and
+//! recovers. It asks three questions. Is the volume consistent? Is the found state one of the allowed ones? And does
+//! the same hold after the recovered volume continues and loses power again?
 //!
-//! There are three subjects: [`store`], the metadata store alone against one ordered map, [`files`],
-//! the whole file system against [`model`], and [`made`], a volume that is being made. [`planted`]
-//! builds the first two with one bug after the other, ordering rules that were removed among them,
-//! and shows which scenario notices.
+//! There are three subjects: [`store`], the metadata store alone against one ordered map, [`files`], the whole file
+//! system against [`model`], and [`made`], a volume during `mkfs`. [`planted`] builds Polder with one bug after the
+//! other, including removed ordering rules, and shows which harness notices.
 //!
 //! [`whole`] puts everything together: several clients of one volume, background work, faults, cuts and kills, mount
 //! after mount, all from one seed.
 //!
-//! Nothing here knows how Polder works inside; it knows what was promised. Everything repeats from
-//! a seed, and a failure prints the one command that repeats it ([`case::Case`]).
+//! The simulator does not know how Polder works inside. It knows the promises. Everything can be repeated from a
+//! seed, and a failure prints the one command that repeats it ([`case::Case`]).
 #![forbid(unsafe_code)]
 
 pub mod allowed;

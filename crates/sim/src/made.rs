@@ -1,11 +1,11 @@
-//! A volume that is being made when the power goes.
+//! A power failure during `mkfs`.
 //!
-//! `mkfs` may be cut like everything else: on an empty device, or over a volume that holds files. What is found then
-//! is refused, with words that say what to do, or it is one of two volumes: the old one, with all its files as they
-//! were, or the new one, which is empty. Nothing between them may be taken for a volume. The new one has an identity of
-//! its own, as `mkfs` gives it, and the secret of the old one.
+//! `mkfs` may be cut like everything else: on an empty device, or over a volume with files. Then either the mount is
+//! refused, with a message that says what to do, or the device contains one of two volumes: the old one, with all its
+//! files unchanged, or the new one, which is empty. No state in between may be taken for a volume. The new one has an
+//! identity of its own, given by `mkfs`, and the secret of the old one.
 //!
-//! After each cut a volume is made once more, or what was found is used; both are cut in their turn.
+//! After each cut, either `mkfs` runs once more, or the found volume is used. Both are cut again.
 
 use std::sync::Arc;
 
@@ -25,8 +25,8 @@ use crate::model::{File, Model, Operation};
 use crate::shapes::Shape;
 use crate::shows::{Shown, Sign};
 
-/// What a refusal has to say: which command helps, or that nothing is there. Never to make a volume: what was being made
-/// cannot be told from what is damaged.
+/// What the message of a refusal has to contain: a command that helps, or that the device is empty. It must never
+/// suggest `mkfs`, because an unfinished volume cannot be distinguished from a damaged one.
 const HELP: [&str; 4] = [
     "polder salvage",
     "restore the whole volume",
@@ -35,7 +35,7 @@ const HELP: [&str; 4] = [
 ];
 const NO_HELP: &str = "mkfs";
 
-/// What is there when a volume is made.
+/// The contents of the device before `mkfs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Before {
     /// Nothing.
@@ -50,11 +50,11 @@ pub enum Before {
 pub const ALL: [(&str, Before); 3] =
     [("mkfs", Before::Empty), ("mkfs-over", Before::Unmounted), ("mkfs-over-used", Before::Used)];
 
-/// What a mount may say.
+/// The result of a mount.
 pub enum MadeState {
     /// There is no volume.
     Refused,
-    /// There is one, which holds this.
+    /// There is a volume with these files.
     Files(Arc<FilesState>),
 }
 
@@ -74,7 +74,7 @@ impl State for MadeState {
     }
 }
 
-/// Making a volume on one shape of device.
+/// A run of `mkfs` on one device shape.
 pub struct MadeSubject {
     run: Run,
     before: Before,
@@ -82,7 +82,7 @@ pub struct MadeSubject {
 }
 
 impl MadeSubject {
-    /// This run.
+    /// A run from this state.
     pub fn new((name, before): (&'static str, Before), shape: Shape, seed: u64) -> Self {
         MadeSubject { run: Run { scenario: name, shape: shape.name, seed }, before, shape }
     }
@@ -95,7 +95,7 @@ impl MadeSubject {
         FilesState::new(Model::new(self.shape.spec.block_size as usize))
     }
 
-    /// Drives what is mounted from this state on.
+    /// The driver of the mounted volume, from this state on.
     fn driver(&self, device: &Arc<Emulated>, state: FilesState) -> Result<Driver, Wrong> {
         let clock = Volume::clock();
         let fs = self.volume().mount(device, Arc::clone(&clock) as _)?;
@@ -103,7 +103,7 @@ impl MadeSubject {
         Ok(Driver::new(fs, Arc::clone(device), clock, History::from(state), rng, 1))
     }
 
-    /// What is there before, all of it durable, and the device that it is on.
+    /// Prepares the old contents, all durable, and the device with them.
     fn prepare(&self, device: &Arc<Emulated>) -> Result<(Arc<Emulated>, MadeState), Wrong> {
         if self.before == Before::Empty {
             return Ok((Arc::clone(device), MadeState::Refused));
@@ -115,7 +115,8 @@ impl MadeSubject {
             driver.fs.unmount().map_err(|error| Wrong::at("unmount", error))?;
             return Ok((Arc::clone(device), files_of(&driver)));
         }
-        // An append to the log fails: it goes on in another zone, and the older one stays until a checkpoint has replaced it.
+        // An append to the log fails. The log continues in another zone, and the old one stays until a checkpoint has
+        // replaced it.
         let log = driver.fs.store().pool().in_role(Role::Log);
         log.iter()
             .for_each(|&zone| device.inject(Fault::nth(CommandKind::Append, 1, Effect::Error).on(zone)));
@@ -125,18 +126,18 @@ impl MadeSubject {
         Ok((Arc::clone(device), files_of(&driver)))
     }
 
-    /// Makes a volume over whatever may be found; from its end on there is nothing else.
+    /// Runs `mkfs` over any of the found states. After its end only the new volume is allowed.
     fn make(&self, device: &Arc<Emulated>, history: &mut History<MadeState>) -> Result<(), Wrong> {
         history.begin(device.commands(), MadeState::Refused);
         history.begin(device.commands(), MadeState::Files(Arc::new(self.empty())));
-        // Of the round's own numbers, so that no volume on this device has the identity of an earlier one.
+        // The identity follows from the round, so that no volume on this device has the identity of an earlier one.
         self.volume().format_as(device, FsId(rt::random::secret()))?;
         let empty = history.last();
         history.promise(device.commands(), empty);
         Ok(())
     }
 
-    /// Mounts, and finds one of the states that are allowed.
+    /// Mounts, and finds the state among the allowed ones.
     fn find(&self, device: &Arc<Emulated>, allowed: &[Arc<MadeState>]) -> Result<MadeState, Wrong> {
         let fs = match self.volume().try_mount(device, Volume::clock()) {
             Ok(fs) => fs,
@@ -145,7 +146,7 @@ impl MadeSubject {
         Ok(MadeState::Files(Arc::new(judge(&fs, &files(allowed))?)))
     }
 
-    /// Uses a volume that holds this, and adds to the history what may be found then.
+    /// Uses a volume with these files, and adds the allowed states to the history.
     fn go_on(
         &self,
         device: &Arc<Emulated>,
@@ -181,7 +182,7 @@ impl Subject for MadeSubject {
     fn run(&self, device: &Arc<Emulated>) -> Result<Ran<MadeState>, Wrong> {
         let (device, before) = self.prepare(device)?;
         if self.before == Before::Used && log_zones(&device) < 2 {
-            return Err(Wrong("there is one zone of the log, where two were to be".to_owned()));
+            return Err(Wrong("the log has one zone instead of two".to_owned()));
         }
         let mut history = History::from(before);
         device.record();
@@ -211,7 +212,7 @@ impl Subject for MadeSubject {
     }
 }
 
-/// A mount was refused: it must be allowed, and say what to do.
+/// A mount was refused. That must be allowed, and the message must say what to do.
 fn refusal(error: &FsError, allowed: &[Arc<MadeState>]) -> Result<MadeState, Wrong> {
     if !allowed.iter().any(|state| matches!(**state, MadeState::Refused)) {
         return Err(Wrong(format!("there must be a volume, and the mount says: {error}")));
@@ -223,18 +224,18 @@ fn refusal(error: &FsError, allowed: &[Arc<MadeState>]) -> Result<MadeState, Wro
     Ok(MadeState::Refused)
 }
 
-/// In how many zones there is a log.
+/// The number of zones of the log.
 fn log_zones(device: &Emulated) -> usize {
     let report = device.report().unwrap_or_default();
     report.iter().take(LOG_ZONES).filter(|info| info.state != ZoneState::Empty).count()
 }
 
-/// What is there now.
+/// The current state.
 fn files_of(driver: &Driver) -> MadeState {
     MadeState::Files(Arc::new(FilesState::new(driver.model().clone())))
 }
 
-/// Those of the states that are volumes.
+/// The allowed states that are volumes.
 fn files(allowed: &[Arc<MadeState>]) -> Vec<Arc<FilesState>> {
     let files = |state: &Arc<MadeState>| match &**state {
         MadeState::Refused => None,
@@ -243,7 +244,7 @@ fn files(allowed: &[Arc<MadeState>]) -> Vec<Arc<FilesState>> {
     allowed.iter().filter_map(files).collect()
 }
 
-/// A volume of which the trees, the journal and several zones of data are in use.
+/// A volume with trees, a journal and several zones of data in use.
 fn old_files(block: u64) -> Vec<Operation> {
     let file = |number: u32| File::Path(format!("d/old-{number}"));
     let mut operations = vec![Operation::MakeDirectory { path: "d".to_owned() }];
@@ -260,7 +261,7 @@ fn old_files(block: u64) -> Vec<Operation> {
     operations
 }
 
-/// What is acknowledged when the log has moved to another zone.
+/// Operations that are acknowledged after the log has moved to another zone.
 fn newer_files() -> Vec<Operation> {
     let create = |number| Operation::Create { path: format!("d/newer-{number}") };
     (0..4).map(create).chain([Operation::Sync]).collect()

@@ -1,4 +1,4 @@
-//! `polder-sim`: cuts the power of emulated volumes at every device command, and runs them for long.
+//! `polder-sim`: cuts the power of emulated volumes at every device command, and runs them for a long time.
 #![forbid(unsafe_code)]
 
 mod run_faults;
@@ -22,12 +22,12 @@ use polder_sim::planted;
 use polder_sim::report::{Counts, Coverage};
 use rt::{Clock, SystemClock};
 
-/// Cuts the power of emulated volumes at every device command, recovers them, and compares what is
-/// found with a reference model.
+/// Cuts the power of emulated volumes at every device command, recovers them, and compares the result with a
+/// reference model.
 #[derive(Parser)]
 #[command(name = "polder-sim")]
 struct Cli {
-    /// Make this mistake, in a build with planted bugs.
+    /// Have this bug, in a build with planted bugs.
     #[arg(long, hide = true)]
     planted: Option<String>,
     #[command(subcommand)]
@@ -38,7 +38,7 @@ struct Cli {
 enum Command {
     /// Cut scenarios at every command, or repeat one case.
     Cuts(Cuts),
-    /// Cut all workloads of one, two and some of three operations, in every state that may be found.
+    /// Cut all workloads of one, two and some of three operations, in every state that the device may be found in.
     States(run_states::States),
     /// Run several clients, background work, faults, cuts and kills, mount after mount, from one seed.
     Run(run_whole::Run),
@@ -46,37 +46,38 @@ enum Command {
     Faults(run_faults::Faults),
     /// Mount a small volume with one bit flipped, for every bit of it.
     Flips(run_flips::Flips),
-    /// Offer bytes that somebody hostile has thought of to every decoder and to a mount.
+    /// Offer hostile bytes to every decoder and to a mount.
     Fuzz(run_fuzz::Fuzz),
-    /// Plant each known bug in turn, and show which harness notices, and when.
+    /// Plant each known bug in turn, and show which harness notices it, and when.
     Planted(run_planted::Planted),
-    /// Run scenarios without a cut, and print what rose in the part that would be cut.
+    /// Run scenarios without a cut, and print the signs that rose in the part that would be cut.
     Shows(Shows),
     /// List scenarios and geometries.
     List,
-    /// Fill volumes with exactly what they offer, through the library.
+    /// Fill volumes with exactly the available space, through the library.
     Fill(run_long::Fill),
-    /// Make, write over, cut and delete files until many times the capacity was written.
+    /// Create, overwrite, truncate and delete files until many times the capacity has been written.
     Endure(run_long::Endure),
-    /// Do the same in a directory of any file system, at a level of bytes, until it is done or refuses something.
+    /// Do the same in a directory of any file system, at a level of bytes, until it is done or an operation is
+    /// refused.
     Churn(run_long::Churn),
-    /// Fill, write over and empty volumes of drawn shapes, in drawn ways.
+    /// Fill, overwrite and empty volumes of drawn shapes, with drawn write patterns.
     Shapes(run_shapes::Shapes),
-    /// Measure how fast names are in small and in large trees.
+    /// Measure the speed of names in small and in large trees.
     Names(run_speed::Names),
     /// Measure reads, writes and names in several places, in turns.
     Turns(run_speed::Turns),
-    /// Measure reads or writes of one place: a zoned device as it is, or a directory.
+    /// Measure reads or writes of one place: a raw zoned device, or a directory.
     Transfer(run_speed::Transfer),
-    /// Count the metadata that is written for each operation on a tree much larger than the cache.
+    /// Count the metadata written for each operation on a tree much larger than the cache.
     Amplification(run_speed::Amplification),
-    /// Write, compare or delete a file of very many extents.
+    /// Write, compare or delete a file with very many extents.
     Extents(run_speed::Extents),
 }
 
 #[derive(Args)]
 struct Shows {
-    /// Only scenarios of this name, or whose name begins so.
+    /// Only scenarios with this name, or whose name begins with it.
     #[arg(long)]
     scenario: Option<String>,
     /// Only this shape of device.
@@ -95,27 +96,26 @@ struct Cuts {
     /// Only as much as the gate has time for.
     #[arg(long)]
     quick: bool,
-    /// Only scenarios of this name, or whose name begins so.
+    /// Only scenarios with this name, or whose name begins with it.
     #[arg(long)]
     scenario: Option<String>,
     /// Only this shape of device.
     #[arg(long)]
     geometry: Option<String>,
-    /// Decides everything that is left open.
+    /// The seed of all random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Go on with the next scenario after a failure.
+    /// Continue with the next scenario after a failure.
     #[arg(long)]
     keep_going: bool,
     /// Print a verdict for each scenario, for `planted`.
     #[arg(long, hide = true)]
     verdicts: bool,
-    /// Repeat one case: the power goes right after this command. May be given several times, each
-    /// time with `--plan`: a second cut is one of the recovery from the first.
+    /// Repeat one case: the power fails right after this command. May be given several times, each time with
+    /// `--plan`: a second cut falls into the recovery from the first.
     #[arg(long, requires = "plan")]
     cut: Vec<u64>,
-    /// What is found after the cut: for example lose-all, tear-one:3:1, subset:77, full:keep-all or
-    /// killed.
+    /// The state of the device after the cut: for example lose-all, tear-one:3:1, subset:77, full:keep-all or killed.
     #[arg(long, requires = "cut")]
     plan: Vec<Loss>,
 }
@@ -204,7 +204,7 @@ fn chosen(options: &Cuts) -> Result<Vec<Entry>> {
     matching(entries, options.scenario.as_deref(), options.geometry.as_deref())
 }
 
-/// Those of this name, or whose name begins so if none has it.
+/// The scenarios with this name, or those whose name begins with it if none has it.
 fn matching(mut entries: Vec<Entry>, scenario: Option<&str>, shape: Option<&str>) -> Result<Vec<Entry>> {
     let exact = entries.iter().any(|entry| Some(entry.run().scenario) == scenario);
     let named = |name: &str| match scenario {

@@ -1,4 +1,4 @@
-//! What an exploration counted, and what it found.
+//! The counts and findings of an exploration.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
@@ -15,8 +15,7 @@ pub struct Counts {
     pub commands: u64,
     /// Zones that were reset in the runs.
     pub resets: u64,
-    /// Losses of power, by how many came before them in the same case: first, second, third or
-    /// later.
+    /// Losses of power, by their position in the case: first, second, third or later.
     pub cuts: [u64; 3],
     /// Chains of a dozen losses in a row.
     pub chains: u64,
@@ -24,11 +23,11 @@ pub struct Counts {
     pub crowded: u64,
     /// Losses of power after the process had been killed and mounted again.
     pub after_kills: u64,
-    /// Distinct devices that a mount found; those that differ in noise alone are one.
+    /// Distinct devices that a mount found, apart from noise.
     pub images: HashSet<u64>,
-    /// Distinct states that were recovered.
+    /// Distinct recovered states.
     pub recovered: HashSet<u64>,
-    /// Sum over all cases of a number for what was found: the same for the same seed.
+    /// The sum of a number for each recovered state. The same for the same seed.
     pub digest: u64,
 }
 
@@ -45,7 +44,7 @@ impl Counts {
         self.digest = self.digest.wrapping_add(mix(&[mix(&place), image, recovered]));
     }
 
-    /// Adds what another counted.
+    /// Adds other counts.
     pub fn add(&mut self, other: Counts) {
         self.commands += other.commands;
         self.resets += other.resets;
@@ -90,7 +89,7 @@ impl fmt::Display for Counts {
     }
 }
 
-/// Which scenarios were cut, and on which shapes of device.
+/// The scenarios that were cut, and on which device shapes.
 #[derive(Clone, Debug, Default)]
 pub struct Coverage(BTreeMap<&'static str, BTreeSet<&'static str>>);
 
@@ -115,14 +114,14 @@ impl Coverage {
     }
 }
 
-/// A case that went wrong.
+/// A case that failed.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// Where.
+    /// The case.
     pub case: Case,
-    /// What.
+    /// The failure.
     pub wrong: Wrong,
-    /// Nothing is wrong with the volume: the run did not show what its scenario names.
+    /// The volume is correct, but the run did not show the signs of its scenario.
     pub idle: bool,
 }
 

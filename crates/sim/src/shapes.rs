@@ -1,11 +1,11 @@
-//! The shapes of device that scenarios run on: small, so that zones fill, are cleaned and reset
-//! within a few hundred commands, and each with something that a careless sum would get wrong.
+//! The device shapes for scenarios. They are small, so that zones fill, are emptied by GC and reset within a few
+//! hundred commands, and each has something that a careless calculation would get wrong.
 
 use std::fmt;
 
 use emulated::Spec;
 
-/// A shape of device, and what a volume on it is made with.
+/// A device shape, and the options of its volume.
 #[derive(Clone, Debug)]
 pub struct Shape {
     /// Its name on the command line.
@@ -47,7 +47,7 @@ pub fn all() -> Vec<Shape> {
             spec: Spec::new(4096, 28, 64).limits(6, 6).max_append(32),
             page_size: 4096,
         },
-        // So few others that data has to go there.
+        // So few other zones that data has to go there.
         Shape {
             name: "conventional",
             spec: Spec::new(4096, 28, 64).max_append(32).conventional(18),

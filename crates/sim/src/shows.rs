@@ -1,8 +1,7 @@
-//! What a run must have shown: a scenario that is named after cleaning, and in which nothing is
-//! cleaned, is cut in vain.
+//! The signs that a run must show: a scenario that is named after GC is useless if GC does nothing in it.
 //!
-//! Each scenario names [`Sign`]s, counters that must rise in the part that is cut. A [`Reading`] is
-//! taken where the recording begins and where it ends; the difference is [`Shown`].
+//! Each scenario names [`Sign`]s, counters that must rise in the part that is cut. A [`Reading`] is taken at the
+//! start and at the end of the recording. The difference is [`Shown`].
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,32 +12,32 @@ use zone::{Device, Role, ZoneId, ZoneState};
 
 use crate::caught::Wrong;
 
-/// A counter that rises when a part of Polder is at work.
+/// A counter that rises when a part of Polder works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sign {
     /// Batches appended to the log.
     Batches,
     /// Syncs that shared a flush with one before them.
     Followers,
-    /// Whether one flush has served four syncs, whose records it carried.
+    /// Whether one flush has served four syncs, and contained their records.
     FlushesForFour,
-    /// Moments in the middle of one operation at which a part of its transactions became durable.
+    /// Moments in the middle of an operation at which a part of its transactions became durable.
     Amid,
     /// Checkpoints taken.
     Checkpoints,
     /// Nodes written.
     NodesWritten,
-    /// Leaves of which the changes were written.
+    /// Leaves of which delta records were written.
     DeltasWritten,
     /// Nodes read back from the device.
     NodesRead,
-    /// Nodes moved by cleaning.
+    /// Nodes moved by GC.
     NodesCleaned,
-    /// Leaves whose changes were moved.
+    /// Leaves whose delta records were moved.
     DeltasCleaned,
-    /// Nodes that live in metadata zones.
+    /// Live nodes in metadata zones.
     NodesLive,
-    /// Blocks moved by garbage collection.
+    /// Blocks moved by GC.
     Moved,
     /// Lives of log zones that began.
     LogZones,
@@ -46,7 +45,7 @@ pub enum Sign {
     DataZones,
     /// Zones reset.
     Resets,
-    /// Zones whose capacity is another than it was.
+    /// Zones whose capacity has changed.
     Capacities,
     /// Device commands that failed.
     Failures,
@@ -59,7 +58,7 @@ pub enum Sign {
 }
 
 impl Sign {
-    /// All of them, in the order in which they are shown.
+    /// All signs, in the order in which they are printed.
     pub const ALL: [Sign; 20] = [
         Sign::Batches,
         Sign::Followers,
@@ -83,7 +82,7 @@ impl Sign {
         Sign::Discarded,
     ];
 
-    /// For people.
+    /// The printed name.
     pub fn name(self) -> &'static str {
         match self {
             Sign::Batches => "batches",
@@ -114,13 +113,13 @@ impl Sign {
 #[derive(Clone, Debug)]
 pub struct Reading {
     counts: [u64; Sign::ALL.len()],
-    /// Zone and life of what is in use as a log or for data.
+    /// Zone and life of each zone in use as a log or for data.
     lives: BTreeSet<(bool, ZoneId, u64)>,
     capacities: Vec<u32>,
 }
 
 impl Reading {
-    /// As they are now; `moved` are the blocks that garbage collection has moved.
+    /// The current counters. `moved` are the blocks that GC has moved.
     pub fn of(device: &Emulated, store: &Store, moved: u64) -> Self {
         let (stats, commands) = (store.stats(), device.counters());
         let report = device.report().unwrap_or_default();
@@ -153,13 +152,13 @@ impl Reading {
         }
     }
 
-    /// With a count that neither device nor store knows.
+    /// Adds a count that neither device nor store has.
     pub fn with(mut self, sign: Sign, count: u64) -> Self {
         self.counts[sign as usize] = count;
         self
     }
 
-    /// By how much each has risen since `before`.
+    /// By how much each counter has risen since `before`.
     pub fn since(&self, before: &Reading) -> Shown {
         let mut shown = Shown(std::array::from_fn(|at| self.counts[at].saturating_sub(before.counts[at])));
         let begun = |log| self.lives.difference(&before.lives).filter(|life| life.0 == log).count() as u64;
@@ -171,7 +170,7 @@ impl Reading {
     }
 }
 
-/// What a zone's header says, if it is one of a log or of data: whether of a log, and its life.
+/// From a zone's header, if it is a zone of the log or of data: whether it is of the log, and its life.
 fn life(device: &Emulated, zone: ZoneId, state: ZoneState) -> Option<(bool, ZoneId, u64)> {
     let mut header = vec![0; device.geometry().block_size as usize];
     if matches!(state, ZoneState::Empty | ZoneState::Offline) || device.read(zone, 0, &mut header).is_err() {
@@ -187,17 +186,17 @@ fn life(device: &Emulated, zone: ZoneId, state: ZoneState) -> Option<(bool, Zone
 pub struct Shown([u64; Sign::ALL.len()]);
 
 impl Shown {
-    /// How far this one rose.
+    /// By how much this counter rose.
     pub fn of(&self, sign: Sign) -> u64 {
         self.0[sign as usize]
     }
 
-    /// Notes how far one rose that no [`Reading`] tells.
+    /// Sets a counter that is not part of a [`Reading`].
     pub fn set(&mut self, sign: Sign, count: u64) {
         self.0[sign as usize] = count;
     }
 
-    /// Whether all of these rose; if not, which did not.
+    /// Checks that all of these rose. The error names those that did not.
     pub fn check(&self, wanted: &[Sign]) -> Result<(), Wrong> {
         let missing: Vec<&str> =
             wanted.iter().filter(|&&sign| self.of(sign) == 0).map(|sign| sign.name()).collect();

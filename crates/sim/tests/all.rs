@@ -1,4 +1,4 @@
-//! Scenarios that are short enough for every test run, and the promise that a run repeats.
+//! Scenarios that are short enough for every test run, and the promise that a run can be repeated.
 
 use std::sync::Arc;
 
@@ -60,8 +60,8 @@ fn conventional_zones_survive_every_cut() {
     }
 }
 
-/// Every other scenario begins to record when the volume has been made. Had `mkfs` been cut, somebody would have found
-/// a part of the old volume in the new one, or have been told to check what was never finished.
+/// Every other scenario begins to record after the volume was created. If `mkfs` had been cut, a user would have
+/// found a part of the old volume in the new one, or would have been told to check a volume that was never finished.
 #[test]
 fn a_volume_that_is_being_made_survives_every_cut() {
     for (scenario, shape) in
@@ -71,7 +71,7 @@ fn a_volume_that_is_being_made_survives_every_cut() {
     }
 }
 
-/// Without data in them nothing would be cut that is not cut on other shapes.
+/// Without data in conventional zones, this shape would test nothing that other shapes do not test.
 #[test]
 fn most_scenarios_write_to_conventional_zones() {
     let (mut written, mut all) = (0, 0);
@@ -99,7 +99,7 @@ fn the_quick_form_takes_every_scenario_on_two_shapes() {
     assert_eq!(runs.len(), rotated.len());
 }
 
-/// All workloads of one operation and a few longer ones, with few states of each command.
+/// All workloads of one operation and a few longer ones, with few states for each command.
 fn search(shape: &str, seed: u64) -> Found {
     let shape = shapes::all().into_iter().find(|known| known.name == shape).expect("such a shape");
     let limits = Limits { states_max: 4, workloads_max: [60, 30], nanoseconds: 0, seed };
@@ -129,7 +129,7 @@ fn faults_cost_no_more_than_they_may() {
         for moment in [Moment::Work, Moment::Mount] {
             let (counts, failure) = faults::sweep(&stage, kind, moment, (1, 5), &|_| ());
             assert!(failure.is_none(), "{failure:?}");
-            // No zone is reset or finished in so short a scenario, and none is opened by its recovery.
+            // So short a scenario resets and finishes no zone, and its recovery opens none.
             let opens = kind.is_of(CommandKind::Open) && moment == Moment::Mount;
             let seldom = opens || ["reset-error", "finish-error"].contains(&kind.name);
             let is_for_work = (kind.times > 1 || kind.strikes == Strikes::Log) && moment == Moment::Mount;

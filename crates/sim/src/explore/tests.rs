@@ -1,4 +1,4 @@
-//! A store of one number, right and wrong in each way, so that it is known what the harness sees.
+//! A store of one number, right and wrong in each way, to show that the harness notices each bug.
 
 use zone::ZoneId;
 
@@ -6,16 +6,16 @@ use super::*;
 
 const LOG: ZoneId = ZoneId(0);
 
-/// A log of numbers, the last of which counts; one block each.
+/// A log of numbers, one block each. The last one counts.
 struct Toy {
     run: Run,
     /// Promises before it flushes.
     early: bool,
-    /// Shows what it has read before it is durable.
+    /// Reports what it has read before it is durable.
     trusting: bool,
-    /// Panics when it finds a block that is none of its own.
+    /// Panics if it finds a foreign block.
     fragile: bool,
-    /// What it says that its run shows.
+    /// The signs that its run must show.
     shows: &'static [Sign],
 }
 
@@ -136,7 +136,7 @@ fn what_is_right_passes_and_is_counted() {
 
 #[test]
 fn a_scenario_that_does_not_show_what_it_names_fails() {
-    let mut toy = Arc::into_inner(Toy::new(false, false, false)).expect("nobody else has it");
+    let mut toy = Arc::into_inner(Toy::new(false, false, false)).expect("there is no other reference");
     toy.shows = &[Sign::Batches, Sign::NodesRead, Sign::Moved];
     let (counts, failure) = explore(Arc::new(toy), Thoroughness::QUICK);
     let failure = failure.expect("nothing was read back");

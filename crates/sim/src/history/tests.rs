@@ -17,7 +17,7 @@ fn allowed(history: &History<Number>, commands: u64) -> Vec<u64> {
     history.allowed(commands).iter().map(|state| state.0).collect()
 }
 
-/// Three steps; the second is promised when the sixth command has been carried out.
+/// Three steps. The second is promised after the sixth command.
 fn three_steps() -> History<Number> {
     let mut history = History::from(Number(0));
     history.begin(2, Number(1));
@@ -29,7 +29,7 @@ fn three_steps() -> History<Number> {
 }
 
 #[test]
-fn what_is_begun_may_be_found_and_what_is_promised_must_be() {
+fn a_begun_step_may_be_found_and_a_promised_one_must_be() {
     let history = three_steps();
     assert_eq!(allowed(&history, 0), [0]);
     assert_eq!(allowed(&history, 2), [0], "a step that has issued no command cannot be on the device");
@@ -46,7 +46,7 @@ fn a_recovery_may_find_what_was_allowed_until_it_has_found_one() {
     second.settle(4, Arc::new(Number(1)));
     second.begin(5, Number(7));
     assert_eq!(allowed(&second, 3), [0, 1, 2]);
-    assert_eq!(allowed(&second, 4), [1], "what a mount has shown stays");
+    assert_eq!(allowed(&second, 4), [1], "the state that a mount has found stays");
     assert_eq!(allowed(&second, 6), [1, 7]);
 }
 
@@ -68,13 +68,13 @@ fn a_state_is_found_among_those_allowed_and_no_others() {
 }
 
 #[test]
-fn of_what_was_promised_the_last_may_be_missing_but_no_more() {
+fn the_last_promise_may_be_missing_but_no_more() {
     let mut history = three_steps();
     let but_last = |history: &History<Number>| -> Vec<u64> {
         history.allowed_but_last(9).iter().map(|state| state.0).collect()
     };
     assert_eq!(but_last(&history), [0, 1, 2, 3]);
-    // The same once more, as after an fsync that had nothing to do.
+    // The same state once more, as after an fsync that had nothing to do.
     history.promise(7, history.last());
     history.begin(7, Number(3));
     history.promise(8, history.last());
