@@ -1,13 +1,12 @@
-//! What a file system may be found as after a crash.
+//! The states in which a file system may be found after a crash.
 //!
-//! Two oracles. The *strong* one is what the library promises: one handle's writes commit in order
-//! and every operation is one transaction, so the whole tree is a prefix of what was done; only a
-//! write of several blocks that was under way may be there in part, by whole blocks, but not a range that
-//! was being taken out or put in. The *contract*
-//! is what every user may rely on, whoever wrote: the names are a prefix, and each block of a file,
-//! by itself, is one whole version no older than the file's last acknowledged fsync.
+//! There are two oracles. The *strong* one is the library's promise: the writes of one handle commit in order, and
+//! every operation is one transaction, so the whole tree is a prefix of the operations. Only a write of several
+//! blocks may be found in part, by whole blocks, if it was in progress. A collapse range or insert range may not. The
+//! *contract* is what every user may rely on, with any mix of writers: the names are a prefix, and each block of a
+//! file, by itself, is one whole version no older than the file's last acknowledged fsync.
 //!
-//! The strong one decides. When it says no, the contract tells how bad that is.
+//! The strong oracle decides. If it refuses a state, the contract tells how bad that is.
 
 #[cfg(test)]
 mod tests;
@@ -18,31 +17,31 @@ use std::sync::Arc;
 use crate::history::State;
 use crate::model::{Content, Item, Model, Operation, Snapshot};
 
-/// A state of the model, and what can be seen of it.
+/// A state of the model, and its visible part.
 #[derive(Debug)]
 pub struct FilesState {
-    /// The model, with what it remembers of earlier versions.
+    /// The model, with earlier versions of blocks.
     pub model: Model,
-    /// What can be seen.
+    /// The visible part.
     pub snapshot: Snapshot,
-    /// What led here is there as a whole or not at all, however many blocks it changed.
+    /// The operation that led here is found as a whole or not at all, however many blocks it changed.
     whole: bool,
     digest: u64,
 }
 
 impl FilesState {
-    /// The state that a model is in.
+    /// The state of a model.
     pub fn new(model: Model) -> Self {
         let snapshot = model.snapshot();
         FilesState { digest: snapshot.digest(), snapshot, model, whole: false }
     }
 
-    /// The state that an operation leads to, of which the model knows.
+    /// The state after an operation. The model has already performed it.
     pub fn after(operation: &Operation, model: Model) -> Self {
         FilesState { whole: operation.is_whole(), ..FilesState::new(model) }
     }
 
-    /// The state that was found.
+    /// The found state.
     pub fn found(snapshot: Snapshot, block_size: usize) -> Self {
         let model = Model::of(&snapshot, block_size);
         FilesState { digest: snapshot.digest(), snapshot, model, whole: false }
@@ -76,10 +75,11 @@ impl State for FilesState {
     }
 }
 
-/// Blocks of files that are not given.
+/// Blocks of files that cannot be read.
 pub type Unreadable = BTreeMap<String, BTreeSet<u64>>;
 
-/// Where in `allowed` a write was under way that left this, as far as it is given: between that state and the next.
+/// The place in `allowed` of a write that was in progress and left this state, as far as it can be read: between that
+/// state and the next.
 pub fn under_way(allowed: &[Arc<FilesState>], found: &Snapshot, unreadable: &Unreadable) -> Option<usize> {
     allowed.windows(2).rposition(|pair| is_under_way(pair, found, unreadable))
 }
@@ -88,7 +88,7 @@ fn is_under_way(pair: &[Arc<FilesState>], found: &Snapshot, unreadable: &Unreada
     !pair[1].whole && is_between([&pair[0].snapshot, &pair[1].snapshot], found, unreadable)
 }
 
-/// All places in `allowed` at which this may have been found: at that state, or on the way from it to the next.
+/// All places in `allowed` at which this state may have been found: at that state, or between it and the next.
 pub fn places(allowed: &[Arc<FilesState>], found: &FilesState) -> Vec<usize> {
     let nothing = Unreadable::new();
     let is_here = |&place: &usize| {
@@ -99,8 +99,8 @@ pub fn places(allowed: &[Arc<FilesState>], found: &FilesState) -> Vec<usize> {
     (0..allowed.len()).filter(is_here).collect()
 }
 
-/// Whether a write that leads from `before` to `after` was under way: it changes one file, of which each block is one
-/// of the two; everything else is as it was.
+/// Whether a write from `before` to `after` was in progress. It changes one file, and each block of that file is one
+/// of the two versions. Everything else is unchanged.
 fn is_between([before, after]: [&Snapshot; 2], found: &Snapshot, unreadable: &Unreadable) -> bool {
     if !before.same_names(found) || !after.same_names(found) {
         return false;
@@ -127,7 +127,7 @@ fn content_between([before, after]: [&Item; 2], found: &Item, unreadable: &BTree
         })
 }
 
-/// The crash contract: whether `found` may be found where these states may; if not, why.
+/// The crash contract: whether `found` may be found where these states may. If not, why.
 pub fn contract(allowed: &[Arc<FilesState>], found: &Snapshot) -> Result<(), String> {
     let mut why = "the names are not a prefix of what was done".to_owned();
     for state in allowed.iter().rev().filter(|state| state.snapshot.same_names(found)) {

@@ -1,9 +1,9 @@
 //! The whole file system, against the model.
 //!
-//! A [`Scenario`] is a list of operations; a seeded scheduler puts background steps between them.
-//! Everything runs in one thread, on a clock that moves only when told to; only where a range is taken
-//! out or put in, another one syncs meanwhile, in turns that follow from the seed. Several clients at once
-//! ([`crate::whole`]) are drivers in company: each below a directory of its own.
+//! A [`Scenario`] is a list of operations. A seeded scheduler inserts background steps between them. Everything runs
+//! in one thread, on a clock that only the test advances. Only where a range is collapsed or inserted does a second
+//! thread sync meanwhile, in turns that follow from the seed. Several clients at once ([`crate::whole`]) use one
+//! driver each, each below a directory of its own.
 
 mod company;
 mod driver;

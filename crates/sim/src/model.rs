@@ -1,11 +1,10 @@
-//! The reference model of the file system: plain maps, nothing clever.
+//! The reference model of the file system: simple maps.
 //!
-//! It says what each operation gives and what the tree looks like afterwards. A file also keeps every
-//! version that a block has had since its last acknowledged fsync: the crash contract lets each
-//! block be any of them ([`crate::allowed`]).
+//! It gives the result of each operation and the tree afterwards. A file also keeps all versions of its blocks since
+//! its last acknowledged fsync, because the crash contract lets each block be any of them ([`crate::allowed`]).
 //!
-//! It knows no permissions (the simulator is root), no times, and nothing of a crash: an inode
-//! without names that is still held is simply not part of what a later mount may see.
+//! It has no permission checks (the simulator is root), no times, and no crashes. An unlinked inode with a handle is
+//! simply not part of the state that a later mount may find.
 
 mod content;
 mod operation;
@@ -25,18 +24,18 @@ use fs::FsError;
 /// The number of an inode of the model.
 pub type Number = u64;
 
-/// What an operation that is refused gives.
+/// The result of an operation, with the error of a refused one.
 pub type Result<T> = std::result::Result<T, FsError>;
 
 const ROOT: Number = 1;
 
-/// A whole file system. Clones share what they have in common.
+/// A whole file system. Clones share their common parts.
 #[derive(Clone, Debug)]
 pub struct Model {
     block_size: usize,
     nodes: BTreeMap<Number, Arc<Node>>,
     next: Number,
-    /// Inodes that somebody has open, by the number of the handle.
+    /// Open inodes, by the number of the handle.
     held: BTreeMap<u8, Number>,
 }
 
@@ -67,7 +66,7 @@ impl Node {
 }
 
 impl Model {
-    /// A root directory and nothing in it.
+    /// An empty root directory.
     pub fn new(block_size: usize) -> Self {
         let root = Arc::new(Node::new(0o755, Body::Directory(BTreeMap::new())));
         Model { block_size, nodes: BTreeMap::from([(ROOT, root)]), next: ROOT + 1, held: BTreeMap::new() }
@@ -78,7 +77,7 @@ impl Model {
         self.block_size
     }
 
-    /// Does it, or says why not and changes nothing.
+    /// Performs an operation. A refused operation changes nothing.
     pub fn apply(&mut self, operation: &Operation) -> Result<()> {
         match operation {
             Operation::Create { path } => self.insert(path, Node::new(0o644, self.empty_file())),
@@ -173,7 +172,7 @@ impl Model {
         Ok(())
     }
 
-    /// An fsync of this file was acknowledged: its blocks have one version now.
+    /// An fsync of this file was acknowledged: its blocks have only one version now.
     pub fn settle(&mut self, file: &File) {
         if let Ok(content) = self.content_mut(file) {
             content.settle();
@@ -189,7 +188,7 @@ impl Model {
         }
     }
 
-    /// What a handle or a path reads as.
+    /// The contents of a handle or a path.
     pub fn content(&self, file: &File) -> Result<&Content> {
         match &self.node(self.number(file)?).body {
             Body::File(content) => Ok(content),
@@ -198,7 +197,7 @@ impl Model {
         }
     }
 
-    /// The bytes of a file by its number, while it exists.
+    /// The bytes of a file by its number, while the file exists.
     pub fn content_of(&self, number: Number) -> Option<&Content> {
         match &self.nodes.get(&number)?.body {
             Body::File(content) => Some(content),
@@ -211,7 +210,7 @@ impl Model {
         self.resolve(path).ok()
     }
 
-    /// Paths of everything of a kind, in order.
+    /// The paths of all inodes of a kind, in order.
     pub fn paths(&self, wanted: Kind) -> Vec<String> {
         let items = self.snapshot().items;
         items.into_iter().filter(|(_, item)| item.kind == wanted).map(|(path, _)| path).collect()
@@ -259,7 +258,7 @@ impl Model {
         }
     }
 
-    /// The inode at a path; symbolic links are not followed.
+    /// The inode at a path. Symbolic links are not followed.
     pub(crate) fn resolve(&self, path: &str) -> Result<Number> {
         let names = path.split('/').filter(|name| !name.is_empty());
         names.into_iter().try_fold(ROOT, |number, name| {
@@ -267,7 +266,7 @@ impl Model {
         })
     }
 
-    /// The directory that a path's last name is in, and the name.
+    /// The directory of a path's last name, and the name.
     fn parent<'a>(&self, path: &'a str) -> Result<(Number, &'a str)> {
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
         let number = self.resolve(parent)?;
@@ -363,7 +362,7 @@ impl Model {
         Ok(())
     }
 
-    /// Whether `number` is `above`, or in it however deep.
+    /// Whether `number` is `above` or below it.
     fn is_within(&self, number: Number, above: Number) -> bool {
         number == above
             || match &self.node(above).body {

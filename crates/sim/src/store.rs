@@ -1,9 +1,9 @@
 //! The metadata store alone, against one ordered map.
 //!
-//! Scenarios are random steps of a [`Profile`]: transactions of puts and deletes, data blocks that
-//! transactions name (a tiny stand-in for `extent`, which makes zones fill, die and be reset),
-//! syncs, checkpoints and background steps. Every transaction is one state, so what is recovered
-//! must be a prefix of them (I-TREE-1). In some scenarios several clients are at work at once (`crew`).
+//! Scenarios are random steps of a [`Profile`]: transactions of puts and deletes, data blocks to which transactions
+//! refer (a tiny stand-in for `extent`, so that zones fill, die and are reset), syncs, checkpoints and background
+//! steps. Every transaction is one state, so the recovered state must be a prefix of the transactions (I-TREE-1). In
+//! some scenarios several clients work at once (`crew`).
 
 mod crew;
 mod data;

@@ -1,4 +1,4 @@
-//! Each wrong state, made by hand, is told from the right ones.
+//! Each wrong state, constructed by the test, is distinguished from the right ones.
 
 use super::*;
 use crate::history::History;
@@ -6,7 +6,7 @@ use crate::model::{File, Operation};
 
 const BLOCK: usize = 512;
 
-/// A model with the states that it went through, as the driver notes them.
+/// A model with its past states, as the driver notes them.
 struct Story {
     model: Model,
     history: History<FilesState>,
@@ -132,8 +132,8 @@ fn a_write_under_way_may_be_there_in_part_by_whole_blocks() {
     assert!(!later.strong(&later.wrong(|model| put_content(model, &part))), "b came after the whole write");
 }
 
-/// Faults took a block of one file while a write to another was under way, and half of that write was found. It was
-/// called wrong, because where anything was lost nobody asked what lies between two states.
+/// Faults destroyed a block of one file while a write to another was in progress, and half of that write was found.
+/// The state was called wrong, because states between two others were not considered where something was lost.
 #[test]
 fn a_write_under_way_is_known_where_a_block_of_another_file_is_lost() {
     let story = Story::new().create("b").write("b", 0, 2 * BLOCK, 9).create("a").write("a", 0, 4 * BLOCK, 1);
@@ -159,7 +159,7 @@ fn put_content(model: &mut Model, part: &Snapshot) {
 }
 
 #[test]
-fn blocks_that_nobody_wrote_are_refused() {
+fn blocks_that_were_never_written_are_refused() {
     let story = two_versions();
     let forged = story.wrong(|model| put(model, "a", 2 * BLOCK as u64, BLOCK, 77));
     assert!(story.refuses(&forged));
@@ -216,7 +216,7 @@ fn a_range_that_is_half_taken_out_is_wrong() {
     let collapse = Operation::Collapse { file: file("f"), offset: 0, length: block };
     let story = four.fsync("f").then(collapse);
     assert!(story.strong(&story.model.snapshot()));
-    // The first block is the second already, and no other has moved: each is one of the two that it was.
+    // The first block is already the second one, and no other block has moved: each block is one of its two versions.
     let half = story.wrong(|model| {
         for (at, tag) in [(1, 1), (2, 2)] {
             let write = Operation::Write { file: file("f"), offset: at * block, length: size, tag };

@@ -1,5 +1,5 @@
-//! A mounted file system that is driven along the model: each operation is done on both, and must
-//! give the same on both.
+//! Drives a mounted file system and the model together. Each operation is performed on both, and both must give the
+//! same result.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -27,51 +27,51 @@ use crate::store::ZoneFailure;
 
 const WRITING: OpenFlags = OpenFlags { read: true, write: true, append: false, truncate: false, sync: false };
 
-/// What an operation gives that reads something else than was written.
-const MISREAD: &str = "reads as something else";
+/// The error of an operation that read other bytes than were written.
+const MISREAD: &str = "reads other bytes than were written";
 
-/// Syncs of another while a range is taken out or put in, at most.
+/// Limit for the syncs of the second thread while a range is collapsed or inserted.
 const SYNCS_AMID: u32 = 200;
 
-/// A file system while it is mounted.
+/// The driver of a mounted file system.
 pub struct Driver {
-    /// What is mounted.
+    /// The mounted file system.
     pub fs: Arc<Fs>,
     /// The device below.
     pub device: Arc<Emulated>,
-    /// What may be found when.
+    /// The states that may be found, for each moment.
     pub history: History<FilesState>,
-    /// Where the model's root is.
+    /// The inode of the model's root directory.
     root: InodeNo,
-    /// What is noted for others; none while nobody else is at work.
+    /// The notes for the histories of the other clients. `None` if there are no other clients.
     pub(super) account: Option<Account>,
     model: Model,
     held: BTreeMap<u8, Handle>,
     clock: Arc<ManualClock>,
-    /// After each operation, the newest record and the state.
+    /// After each operation: the newest record, and the index of the state.
     pub(super) commits: Vec<(Lsn, usize)>,
     rng: Rng,
-    /// Background steps between two operations, at most.
+    /// Limit for background steps between two operations.
     pub steps_between: u32,
-    /// While somebody writes, somebody else looks for zones that nobody needs any more.
+    /// While one thread writes, a second thread looks for zones that can be reset.
     pub reclaims_amid: bool,
-    /// What lacks space has failed like what lacks a device: of several steps the first may be done.
+    /// Treat a lack of space like a device failure: the first of several steps of an operation may have been done.
     pub lacks_space: bool,
-    /// Operations that were refused for want of space although the model has room for them.
+    /// Operations that were refused for lack of space although the model has space for them.
     pub without_space: u64,
-    /// Moments in the middle of an operation at which what there was of it became durable.
+    /// Moments in the middle of an operation at which its completed part became durable.
     amid: Cell<u64>,
-    /// Inodes that have lost a name or a handle: once they have none, nobody opens them any more.
+    /// Inodes that have lost a name or a handle. An inode that has lost all of them cannot be opened any more.
     dropped: Vec<InodeNo>,
 }
 
 impl Driver {
-    /// Closes what is open.
+    /// Closes all held files.
     pub fn close_all(&mut self) {
         self.held.clear();
     }
 
-    /// Goes on from the newest state of the history.
+    /// Continues from the newest state of the history.
     pub fn new(
         fs: Arc<Fs>,
         device: Arc<Emulated>,
@@ -101,13 +101,13 @@ impl Driver {
         }
     }
 
-    /// Works below this directory from now on, while others work below others.
+    /// From now on works below this directory. Other clients work below other directories.
     pub fn in_company(mut self, root: InodeNo) -> Self {
         (self.root, self.account) = (root, Some(Account::default()));
         self
     }
 
-    /// Forgets the history: the recording begins here, with everything durable.
+    /// Forgets the history. The recording begins here, and everything is durable.
     pub fn restart(&mut self) -> Result<(), Wrong> {
         self.fs.sync().map_err(|error| Wrong::at("sync", error))?;
         self.model.settle_all();
@@ -117,7 +117,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Does these one by one, until all of `wanted` have risen since `before`.
+    /// Performs the operations one by one, until all signs in `wanted` have risen since `before`.
     pub fn run_until(
         &mut self,
         operations: &[Operation],
@@ -133,13 +133,13 @@ impl Driver {
         Ok(())
     }
 
-    /// What was counted so far.
+    /// The current counts.
     pub fn reading(&self) -> Reading {
         let moved = self.fs.extents().gc_stats().blocks_moved;
         Reading::of(&self.device, self.fs.store(), moved).with(Sign::Amid, self.amid.get())
     }
 
-    /// Does all of these, with background steps between them.
+    /// Performs all operations, with background steps between them.
     pub fn run(&mut self, operations: &[Operation]) -> Result<(), Wrong> {
         for operation in operations {
             self.operate(operation).map_err(|wrong| Wrong(format!("{operation}: {wrong}")))?;
@@ -163,7 +163,7 @@ impl Driver {
         }
     }
 
-    /// Does it, on a device whose commands may fail; when it fails, what is there of it is open.
+    /// Performs an operation on a device whose commands may fail. If it fails, any part of it may have been done.
     pub fn attempt(&mut self, operation: &Operation) -> Result<Option<Failed>, Wrong> {
         let (begun, lsn) = (self.device.commands(), self.fs.store().last_lsn());
         let mut after = self.model.clone();
@@ -184,7 +184,7 @@ impl Driver {
                 return Ok(None);
             }
             (Err(refused), Err(expected)) if refused == expected => {}
-            // Operations that are drawn may have several reasons to be refused, and which is told is not promised.
+            // A drawn operation may have several reasons to be refused. It is not promised which of them is reported.
             (Err(refused), Err(_)) if self.account.is_some() && !is_of_device(&refused) => {}
             (Err(error), _) if is_of_device(&error) => return Ok(Some(Failed { error, after })),
             (done, expected) => return Err(Wrong(format!("gives {done:?}, should give {expected:?}"))),
@@ -197,7 +197,7 @@ impl Driver {
         Ok(None)
     }
 
-    /// What an operation takes a name or a handle from, while it can still be found.
+    /// Notes the inode from which an operation takes a name or a handle, while the inode can still be found.
     fn note_dropped(&mut self, operation: &Operation) {
         let dropped = match operation {
             Operation::Unlink { path } | Operation::Rename { to: path, .. } => self.resolve(path).ok(),
@@ -207,13 +207,13 @@ impl Driver {
         self.dropped.extend(dropped);
     }
 
-    /// Who still knows the number of a file that has neither name nor handle finds nothing: it may have lost a part of
-    /// its contents already.
+    /// A file with neither name nor handle cannot be opened by its number any more: it may already have lost a part
+    /// of its contents.
     fn open_deleted(&mut self) -> Result<(), Wrong> {
         let (volume, held) = (&self.fs, &self.held);
         let is_deleted = |inode: InodeNo| {
             let is_open = held.values().any(|handle| handle.inode() == inode);
-            // Who is in a directory that was removed finds it empty.
+            // A removed directory can still be opened through its number, and is empty.
             let is_file = |found: &fs::Attributes| found.kind == fs::Kind::File && found.links == 0;
             !is_open && volume.attributes(inode).is_ok_and(|found| is_file(&found))
         };
@@ -222,12 +222,12 @@ impl Driver {
                 return Err(Wrong(format!("inode {} is opened while it is being deleted", inode.0)));
             }
         }
-        // Of others the number may be given away by a later mount, never by this one.
+        // Only a later mount reuses the number of a deleted inode.
         self.dropped.retain(|&inode| volume.attributes(inode).is_ok());
         Ok(())
     }
 
-    /// Time goes on after an operation, and background work is done; what failed in that.
+    /// Advances the clock after an operation and runs background steps. Returns their error, if one fails.
     pub fn pause(&mut self) -> Option<FsError> {
         self.clock.advance(10_000_000);
         let steps = self.rng.u32(0..=self.steps_between);
@@ -236,25 +236,25 @@ impl Driver {
         failed
     }
 
-    /// The state that the volume is in after an operation that failed.
+    /// Takes over the state that the volume has after a failed operation.
     pub fn adopt(&mut self, model: Model) {
         self.model = model;
         self.history.begin(self.device.commands(), FilesState::new(self.model.clone()));
         self.commits.push((self.fs.store().last_lsn(), self.history.last()));
     }
 
-    /// A recovery was over after so many commands and found this.
+    /// Notes that a recovery has ended after this many commands, and the state that it found.
     pub fn settle(&mut self, commands: u64, found: FilesState) {
         self.model = found.model.clone();
         self.history.settle(commands, Arc::new(found));
     }
 
-    /// The model as it is now.
+    /// The current model.
     pub fn model(&self) -> &Model {
         &self.model
     }
 
-    /// The model after an operation; a write that ended early, for want of space, is a shorter one.
+    /// The model after an operation. A write that ended early for lack of space is a shorter write.
     fn after_write(
         &mut self,
         operation: &Operation,
@@ -264,13 +264,13 @@ impl Driver {
     ) -> Model {
         let Some(shorter) = written.and_then(|written| operation.shortened(written)) else { return whole };
         let mut after = self.model.clone();
-        after.apply(&shorter).expect("the whole write was possible");
+        after.apply(&shorter).expect("the whole write was possible in the model");
         self.history.withdraw();
         self.history.begin(begun, FilesState::new(after.clone()));
         after
     }
 
-    /// What an fsync or sync that has returned promises, when `lsn` was the newest before it.
+    /// Notes the promise of an fsync or sync that has returned. `lsn` was the newest LSN before it.
     fn acknowledge(&mut self, operation: &Operation, lsn: Lsn) {
         match operation {
             Operation::Fsync { file, .. } => self.model.settle(file),
@@ -286,7 +286,7 @@ impl Driver {
         }
     }
 
-    /// What the store says is durable is promised, whoever asked for it.
+    /// Everything that the store reports as durable is promised, no matter which client asked for it.
     fn note_durable(&mut self) {
         let durable = self.fs.store().durable_lsn();
         if let Some(account) = &mut self.account {
@@ -308,7 +308,7 @@ impl Driver {
         Ok((self.resolve(parent)?, name.as_bytes()))
     }
 
-    /// Does it; for writes, how many bytes were taken.
+    /// Performs an operation. For writes: how many bytes were written.
     fn perform(&mut self, operation: &Operation) -> Result<Option<usize>, FsError> {
         match operation {
             Operation::Write { file, .. } | Operation::Append { file, .. } => self.with_file(file, operation),
@@ -345,31 +345,31 @@ impl Driver {
     }
 
     fn with_names(&self, operation: &Operation) -> Result<(), FsError> {
-        let (fs, who) = (&self.fs, &caller());
+        let (fs, user) = (&self.fs, &caller());
         match operation {
             Operation::Create { path } => {
                 let (parent, name) = self.parent(path)?;
-                fs.create(who, parent, name, 0o644, WRITING, true).map(|_| ())
+                fs.create(user, parent, name, 0o644, WRITING, true).map(|_| ())
             }
             Operation::MakeDirectory { path } => {
                 let (parent, name) = self.parent(path)?;
-                fs.make_directory(who, parent, name, 0o755).map(|_| ())
+                fs.make_directory(user, parent, name, 0o755).map(|_| ())
             }
             Operation::RemoveDirectory { path } => {
                 let (parent, name) = self.parent(path)?;
-                fs.remove_directory(who, parent, name)
+                fs.remove_directory(user, parent, name)
             }
             Operation::Symlink { target, path } => {
                 let (parent, name) = self.parent(path)?;
-                fs.symlink(who, parent, name, target.as_bytes()).map(|_| ())
+                fs.symlink(user, parent, name, target.as_bytes()).map(|_| ())
             }
             Operation::Link { from, to } => {
                 let (inode, (parent, name)) = (self.resolve(from)?, self.parent(to)?);
-                fs.link(who, inode, parent, name).map(|_| ())
+                fs.link(user, inode, parent, name).map(|_| ())
             }
             Operation::Unlink { path } => {
                 let (parent, name) = self.parent(path)?;
-                fs.unlink(who, parent, name)
+                fs.unlink(user, parent, name)
             }
             Operation::Rename { from, to } => self.rename(from, to, RenameFlags::default()),
             Operation::Exchange { a, b } => {
@@ -377,19 +377,19 @@ impl Driver {
             }
             Operation::SetPermissions { path, permissions } => {
                 let changes = Changes { permissions: Some(*permissions), ..Changes::default() };
-                fs.set_attributes(who, self.resolve(path)?, &changes).map(|_| ())
+                fs.set_attributes(user, self.resolve(path)?, &changes).map(|_| ())
             }
             Operation::SetXattr { path, name, value } => {
-                fs.set_xattr(who, self.resolve(path)?, name.as_bytes(), value, false, false)
+                fs.set_xattr(user, self.resolve(path)?, name.as_bytes(), value, false, false)
             }
             Operation::RemoveXattr { path, name } => {
-                fs.remove_xattr(who, self.resolve(path)?, name.as_bytes())
+                fs.remove_xattr(user, self.resolve(path)?, name.as_bytes())
             }
             Operation::FsyncDirectory { path } => {
-                let handle = fs.open(who, self.resolve(path)?, observe::READING)?;
+                let handle = fs.open(user, self.resolve(path)?, observe::READING)?;
                 fs.fsync(&handle, false)
             }
-            other => unreachable!("{other} is no operation on names"),
+            other => unreachable!("{other} is not an operation on names"),
         }
     }
 
@@ -457,7 +457,7 @@ impl Driver {
                     return Err(FsError::Io(MISREAD.to_owned()));
                 }
             }
-            other => unreachable!("{other} is no operation on a file"),
+            other => unreachable!("{other} is not an operation on a file"),
         }
         Ok(None)
     }
@@ -475,8 +475,8 @@ impl Driver {
         self.amid((offset, bytes.len() as u64), || fs.write(handle, offset, bytes), reclaim)
     }
 
-    /// What takes many transactions, while somebody else makes durable what there is of it: else all of
-    /// them would reach the device together, and no cut would fall between two.
+    /// Runs work that takes many transactions, while a second thread makes the completed part durable. Otherwise all
+    /// transactions would reach the device together, and no cut would fall between two of them.
     fn amid_syncs(
         &self,
         range: (u64, u64),
@@ -490,7 +490,7 @@ impl Driver {
         self.amid(range, work, sync)
     }
 
-    /// Does something to a range while somebody else does something else, again and again, and says what is
+    /// Runs `work` on a range, while a second thread runs `other` again and again. `other` returns the LSN that is
     /// durable then.
     fn amid<T: Send>(
         &self,
@@ -521,7 +521,7 @@ impl Driver {
             ("meanwhile".to_owned(), Box::new(|| within("meanwhile", meanwhile))),
         ];
         let mut ran = schedule::run(seed, bodies).returned;
-        let [synced, done] = [ran.pop(), ran.pop()].map(|lsns| lsns.expect("both have returned"));
+        let [synced, done] = [ran.pop(), ran.pop()].map(|lsns| lsns.expect("both threads have returned"));
         let (synced, done) = (synced?, done?);
         let mut amid: Vec<Lsn> = synced.into_iter().filter(|lsn| before < *lsn && *lsn < done[0]).collect();
         amid.dedup();
@@ -530,7 +530,7 @@ impl Driver {
         Ok(result.expect("the work has returned and did not fail"))
     }
 
-    /// From now on every append to a zone of a role fails, if it is being written.
+    /// From now on every append to the zone that is being written in a role fails.
     fn fail(&self, failure: ZoneFailure) -> Result<(), FsError> {
         let report = self.device.report().map_err(|error| FsError::Io(error.to_string()))?;
         for zone in self.fs.store().pool().in_role(failure.role) {
@@ -543,16 +543,16 @@ impl Driver {
     }
 }
 
-/// An operation that the device has let fail.
+/// An operation that failed because of the device.
 pub struct Failed {
-    /// What was said.
+    /// The error.
     pub error: FsError,
-    /// The model if it was done all the same.
+    /// The model as if the operation had succeeded.
     pub after: Model,
 }
 
-/// Whether an error says that the device failed, or the volume because of it: what was read wrong, and what
-/// panicked, is no such error.
+/// Whether an error says that the device has failed, or that the volume has failed because of the device. A wrong
+/// read or a panic is no such error.
 fn is_of_device(error: &FsError) -> bool {
     match error {
         FsError::ReadOnly | FsError::NoMemory => true,
@@ -561,7 +561,7 @@ fn is_of_device(error: &FsError) -> bool {
     }
 }
 
-/// In a thread of a schedule: a panic is an error, with its words.
+/// Runs work in a thread of a schedule. Turns a panic into an error with the panic's message.
 fn within<T>(what: &str, work: impl FnOnce() -> Result<T, FsError>) -> Result<T, FsError> {
     caught(what, || Ok(work())).unwrap_or_else(|wrong| Err(FsError::Io(wrong.0)))
 }

@@ -1,4 +1,4 @@
-//! Looks at a mounted file system as a user would: by path, reading everything.
+//! Reads everything in a mounted file system like a user, by path.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(crate) fn caller() -> Caller {
 pub(super) const READING: OpenFlags =
     OpenFlags { read: true, write: false, append: false, truncate: false, sync: false };
 
-/// Everything that can be seen; nothing may fail.
+/// Everything visible. No read may fail.
 pub(super) fn snapshot(fs: &Fs) -> Result<Snapshot, Wrong> {
     let view = view(fs)?;
     match view.lost.first_key_value() {
@@ -26,28 +26,28 @@ pub(super) fn snapshot(fs: &Fs) -> Result<Snapshot, Wrong> {
     }
 }
 
-/// What can be seen of a volume of which something may be lost.
+/// The visible part of a volume that may have lost something.
 pub struct View {
-    /// What is given. Blocks that are not are zeros in it.
+    /// Everything that can be read. Blocks that cannot be read are zeros in it.
     pub snapshot: Snapshot,
-    /// Paths of which something is not given, and why. Where a directory is not, nothing below it is.
+    /// Paths that cannot be read completely, and why. If a directory cannot be read, nothing below it is listed.
     pub lost: BTreeMap<String, FsError>,
-    /// Of files, the blocks that are not given.
+    /// The blocks of files that cannot be read.
     pub unreadable: BTreeMap<String, BTreeSet<u64>>,
 }
 
 impl View {
-    /// Whether no path misses more than one block: a block of data that is wrong may be in several files, once in each.
+    /// Whether no path misses more than one block. A corrupt block of data may be in several files, once in each.
     pub fn misses_one_block_at_most(&self) -> bool {
         self.lost.keys().all(|path| self.unreadable.get(path).is_some_and(|blocks| blocks.len() == 1))
     }
 
-    /// Whether all that is given is as in this state.
+    /// Whether everything that can be read agrees with this state.
     pub fn agrees(&self, state: &Snapshot) -> bool {
         self.difference(state).is_none()
     }
 
-    /// What is given and is not as in this state.
+    /// The first difference between this state and what can be read.
     pub fn difference(&self, state: &Snapshot) -> Option<String> {
         let more = self.snapshot.items.keys().find(|path| !state.items.contains_key(*path));
         let more = more.map(|path| format!("/{path} should not be there"));
@@ -61,7 +61,7 @@ impl View {
         };
         let nothing = BTreeSet::new();
         let unreadable = self.unreadable.get(path).unwrap_or(&nothing);
-        // Of several names of an inode the first may be lost.
+        // If an inode has several names, the first may be lost.
         let given = Item { same_as: item.same_as.clone(), ..given.clone() };
         if !given.same_attributes(item) || given.content.size() != item.content.size() {
             return Some(format!("/{path} has other attributes, or another size"));
@@ -78,7 +78,7 @@ fn is_below(path: &str, directory: &str) -> bool {
     path.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// Everything that can be seen, with what cannot. Only errors of the device may keep something from being seen.
+/// Everything visible, and what cannot be read. Only errors of the device may be the reason.
 pub fn view(fs: &Fs) -> Result<View, Wrong> {
     let (lost, unreadable) = (BTreeMap::new(), BTreeMap::new());
     let mut walk = Walk { fs, items: BTreeMap::new(), inodes: BTreeMap::new(), lost, unreadable };
@@ -90,7 +90,7 @@ pub fn view(fs: &Fs) -> Result<View, Wrong> {
 struct Walk<'a> {
     fs: &'a Fs,
     items: BTreeMap<String, Item>,
-    /// Of each path.
+    /// The inode of each path.
     inodes: BTreeMap<String, InodeNo>,
     lost: BTreeMap<String, FsError>,
     unreadable: BTreeMap<String, BTreeSet<u64>>,
@@ -129,7 +129,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Names and inodes of a directory, looked up again by name.
+    /// Names and inodes of a directory. Each name is also looked up.
     fn children(&self, inode: InodeNo) -> Result<Vec<(String, InodeNo)>, FsError> {
         let handle = self.fs.open(&caller(), inode, READING)?;
         let mut children = Vec::new();
@@ -181,7 +181,7 @@ impl Walk<'_> {
         Ok(Content::of(self.block_size(), &bytes))
     }
 
-    /// The bytes of a file block by block: zeros for those that are not given.
+    /// The bytes of a file block by block, with zeros for blocks that cannot be read.
     fn blocks(&mut self, path: &str, handle: &fs::Handle, size: u64) -> Result<Vec<u8>, FsError> {
         let (mut bytes, block_size) = (vec![0; size as usize], self.block_size());
         for (number, block) in (0..).zip(bytes.chunks_mut(block_size)) {
@@ -210,7 +210,7 @@ impl Walk<'_> {
         Ok(xattrs)
     }
 
-    /// Paths of one inode know each other by the first of them.
+    /// Links the paths of one inode to the first of them.
     fn finish(mut self) -> BTreeMap<String, Item> {
         let mut first: BTreeMap<InodeNo, String> = BTreeMap::new();
         for (path, item) in &mut self.items {

@@ -9,34 +9,34 @@ use crate::shapes::Shape;
 use crate::shows::Sign;
 use crate::store::ZoneFailure;
 
-/// What is done, and under which circumstances.
+/// A scenario: operations, and their circumstances.
 #[derive(Clone, Copy)]
 pub struct Scenario {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What must rise in the part that is cut.
+    /// Signs that must rise in the part that is cut.
     pub shows: &'static [Sign],
     /// Groups of the volume.
     pub groups: u16,
     /// Memory for nodes.
     pub cache_bytes: u64,
-    /// Background steps between two operations, at most.
+    /// Limit for background steps between two operations.
     pub steps_between: u32,
-    /// Background steps are only taken in the part that is cut, so that there is work left.
+    /// Take background steps only in the part that is cut, so that there is work left.
     pub idle_before: bool,
-    /// While the part that is cut writes, somebody else looks for zones that nobody needs any more.
+    /// While the part that is cut writes, a second thread looks for zones that can be reset.
     pub reclaims_amid: bool,
-    /// The operations, for a shape of device and a seed.
+    /// The operations, for a device shape and a seed.
     pub plan: fn(&Shape, u64) -> Plan,
 }
 
-/// What is done before the recording begins, and what is cut.
+/// The operations before the recording, and those that are cut.
 pub struct Plan {
-    /// Before; all of it is durable when the recording begins.
+    /// Before the recording. Everything is durable when it begins.
     pub prepare: Vec<Operation>,
-    /// What is cut.
+    /// The operations that are cut.
     pub cut: Vec<Operation>,
-    /// Cut as well: as many of these as it takes until what the scenario names has been shown.
+    /// More operations to cut: as many as are needed until the signs of the scenario have risen.
     pub until_shown: Vec<Operation>,
 }
 
@@ -120,8 +120,7 @@ fn append_fsync(shape: &Shape, seed: u64) -> Plan {
     plan(shape, seed, |_| {}, cut)
 }
 
-/// Ranges are taken out of files with holes and put in, so that there are many steps; then the files are
-/// used.
+/// Ranges of files with holes are collapsed and inserted, so that there are many steps. Then the files are used.
 fn ranges(shape: &Shape, seed: u64) -> Plan {
     let prepare = |script: &mut Script| {
         let block = script.block;
@@ -142,7 +141,7 @@ fn ranges(shape: &Shape, seed: u64) -> Plan {
     plan(shape, seed, prepare, cut)
 }
 
-/// More than one transaction takes follows the ranges.
+/// More extents follow the range than one transaction moves.
 fn ranges_big(shape: &Shape, seed: u64) -> Plan {
     let prepare = |script: &mut Script| {
         // A transaction takes a mebibyte.
@@ -155,7 +154,7 @@ fn ranges_big(shape: &Shape, seed: u64) -> Plan {
     plan(shape, seed, prepare, cut)
 }
 
-/// Files are cloned, and clones of them, before and after they are written to; the last that has blocks goes.
+/// Files are cloned, and clones of them, before and after writes to them. The last file with the blocks is deleted.
 fn clones(shape: &Shape, seed: u64) -> Plan {
     let prepare = |script: &mut Script| {
         let block = script.block;
@@ -182,13 +181,12 @@ fn clones(shape: &Shape, seed: u64) -> Plan {
     plan(shape, seed, prepare, cut)
 }
 
-/// A file has more extents than one transaction refers to. What is given is space that was kept, since that
-/// takes no writes.
+/// A file has more extents than one transaction refers to. They are preallocated, because that takes no writes.
 fn clones_many(shape: &Shape, seed: u64) -> Plan {
     const EXTENTS: u64 = 270;
     let prepare = |script: &mut Script| {
         let block = script.block;
-        // As much is kept once more for a moment.
+        // An equal number is preallocated for a moment.
         let extents = EXTENTS.min(script.device_blocks / 6);
         script.create("f").write("f", 0, 2 * block).create("g").append("g", 10);
         for number in 1..extents {
@@ -211,7 +209,7 @@ fn clones_many(shape: &Shape, seed: u64) -> Plan {
     plan(shape, seed, prepare, cut)
 }
 
-/// Four writers commit, one waits for all.
+/// Four threads write and commit, one waits for all.
 fn group_commit(shape: &Shape, seed: u64) -> Plan {
     let names = ["w0", "w1", "w2", "w3"];
     let prepare = |script: &mut Script| {
@@ -235,7 +233,7 @@ fn group_commit(shape: &Shape, seed: u64) -> Plan {
     plan(shape, seed, prepare, cut)
 }
 
-/// What editors and databases do to replace a file.
+/// How editors and databases replace a file.
 fn rename_over(shape: &Shape, seed: u64) -> Plan {
     let prepare = |script: &mut Script| {
         script.create("config").write("config", 0, 5000).create("other").write("other", 0, 100);
@@ -287,7 +285,7 @@ fn truncate(shape: &Shape, seed: u64) -> Plan {
         script.punch("s", block / 2, 3 * block).fsync("s").punch("s", 6 * block, 2 * block);
         script.truncate("s", 20 * block).write("s", 19 * block, 10).read_back("s").sync();
         script.truncate("s", block + 1).truncate("s", 3 * block).read_back("s").fsync("s");
-        // What was cut off stays in the last block, and no write behind the end may bring it back.
+        // The truncated bytes stay in the last block, and no write behind the end may make them visible.
         script
             .write("t", 0, 4 * block)
             .truncate("t", 2 * block + 9)
@@ -297,8 +295,8 @@ fn truncate(shape: &Shape, seed: u64) -> Plan {
     plan(shape, seed, prepare, cut)
 }
 
-/// More extents are cut off than one transaction removes: the rest is an intent. What is given is space that
-/// was kept, since that takes no writes.
+/// More extents are truncated than one transaction removes, so the rest is an intent. They are preallocated, because
+/// that takes no writes.
 fn truncate_many(shape: &Shape, seed: u64) -> Plan {
     const EXTENTS: u64 = 270;
     let prepare = |script: &mut Script| {
@@ -316,8 +314,8 @@ fn truncate_many(shape: &Shape, seed: u64) -> Plan {
     plan(shape, seed, prepare, cut)
 }
 
-/// Files with more extents than one transaction removes lose their last name, or the handle that kept them, and go step
-/// by step.
+/// Files with more extents than one transaction removes lose their last name, or their last handle, and are deleted
+/// step by step.
 fn delete_many(shape: &Shape, seed: u64) -> Plan {
     const EXTENTS: u64 = 300;
     let prepare = |script: &mut Script| {
@@ -341,7 +339,7 @@ fn delete_many(shape: &Shape, seed: u64) -> Plan {
 /// Two names that have one hash under the secret of every simulated volume.
 pub(super) const SAME_HASH: [&str; 2] = ["t1plaurpaqa", "gtpnipwp4ox"];
 
-/// Names of one hash, which only the number behind it tells apart, come and go in both orders.
+/// Names with one hash, which differ only in the number behind it, are created and deleted in both orders.
 fn same_hash(shape: &Shape, seed: u64) -> Plan {
     let cut = |script: &mut Script| {
         let [one, other] = SAME_HASH;
@@ -360,7 +358,7 @@ fn same_hash(shape: &Shape, seed: u64) -> Plan {
     plan(shape, seed, |_| {}, cut)
 }
 
-/// Space that is kept, taken by writes large and small, and given back; checkpoints in between.
+/// Preallocated space is used by large and small writes, and freed, with checkpoints in between.
 fn allocate(shape: &Shape, seed: u64) -> Plan {
     let prepare = |script: &mut Script| {
         let block = script.block;
@@ -380,7 +378,7 @@ fn allocate(shape: &Shape, seed: u64) -> Plan {
     plan(shape, seed, prepare, cut)
 }
 
-/// Writes of less than a block, each with its fsync: they may live in the journal.
+/// Writes of less than a block, each with its fsync. Their data may be inline in the journal.
 fn small_fsync(shape: &Shape, seed: u64) -> Plan {
     let cut = |script: &mut Script| {
         script.create("wal").create("db");
@@ -401,8 +399,8 @@ fn small_fsync(shape: &Shape, seed: u64) -> Plan {
 /// A device that is nearly full of files that are overwritten.
 fn gc(shape: &Shape, seed: u64) -> Plan {
     const FILES: u64 = 12;
-    // Four fifths of what these volumes offer when they are empty: 57 % of the blocks of the device, and
-    // 42 % where blocks are very small (more metadata for a byte) or very large (fewer in a zone).
+    // Four fifths of the space available on these volumes when they are empty: 57 % of the blocks of the device, and
+    // 42 % where blocks are very small (more metadata for each byte) or very large (fewer in a zone).
     let percent = if shape.spec.block_size == 4096 { 45 } else { 34 };
     let blocks = |script: &Script| script.device_blocks * percent / 100 / FILES;
     let longest = (u64::from(shape.spec.capacities[0]) / 8).max(8);
@@ -455,8 +453,8 @@ fn checkpoint(shape: &Shape, seed: u64) -> Plan {
     plan(shape, seed, prepare, cut)
 }
 
-/// Nodes are written again and again between others that stay: metadata zones fill with dead ones, and
-/// none of them dies whole.
+/// Some nodes are rewritten again and again, between others that stay. Metadata zones fill with dead nodes, and no
+/// zone dies completely.
 fn metadata_cleaning(shape: &Shape, seed: u64) -> Plan {
     let churn = |script: &mut Script, rounds: std::ops::Range<u64>| {
         let large = vec![7; script.page as usize / 4];
@@ -488,7 +486,7 @@ fn metadata_cleaning(shape: &Shape, seed: u64) -> Plan {
     Plan { prepare, cut, until_shown }
 }
 
-/// Names and small writes, each made durable: the log zone fills.
+/// Names and small writes, each made durable, until the log zone is full.
 fn log_switch(shape: &Shape, seed: u64) -> Plan {
     let fill = |script: &mut Script, names: std::ops::Range<u32>| {
         for name in names {
@@ -533,7 +531,7 @@ fn data_failure(shape: &Shape, seed: u64) -> Plan {
     plan(shape, seed, prepare, cut)
 }
 
-/// More nodes than the cache holds.
+/// More nodes than fit into the cache.
 fn eviction(shape: &Shape, seed: u64) -> Plan {
     const FILES: u32 = 32;
     let prepare = |script: &mut Script| {
@@ -590,7 +588,7 @@ fn directories(shape: &Shape, seed: u64) -> Plan {
         script.fsync_directory("a").make_directory("e").make_directory("e/e").make_directory("e/e/e");
         script.rename("e/e", "a/e").sync().remove_directory("a/e/e").remove_directory("a/e").unlink("a/s");
         script.remove_directory("e").rename("a/c/f", "f").fsync("f").create("missing/x");
-        // Directories change places, each with another parent, and stay.
+        // Directories exchange places, each with another parent, and stay.
         script
             .make_directory("p")
             .make_directory("p/q")
@@ -626,7 +624,7 @@ fn attributes(shape: &Shape, seed: u64) -> Plan {
     plan(shape, seed, prepare, cut)
 }
 
-/// Zones are filled by a write that has not come to its transaction yet: nothing lives in them, and they are needed.
+/// A write that has not committed yet fills zones. They have no live blocks, and are needed.
 fn zones_amid(shape: &Shape, seed: u64) -> Plan {
     let cut = |script: &mut Script| {
         let (block, blocks) = (script.block, script.device_blocks / 6);
@@ -636,7 +634,7 @@ fn zones_amid(shape: &Shape, seed: u64) -> Plan {
     plan(shape, seed, |_| {}, cut)
 }
 
-/// Nobody asks for durability; the commit interval does.
+/// Files become durable only through the commit interval.
 fn commit_interval(shape: &Shape, seed: u64) -> Plan {
     let cut = |script: &mut Script| {
         let block = script.block;
@@ -648,7 +646,7 @@ fn commit_interval(shape: &Shape, seed: u64) -> Plan {
     plan(shape, seed, |_| {}, cut)
 }
 
-/// Writes of many blocks, over several appends, and files that end in many steps.
+/// Writes of many blocks, in several appends, and files that are deleted in many steps.
 fn big_files(shape: &Shape, seed: u64) -> Plan {
     let prepare = |script: &mut Script| {
         let length = script.block * (script.device_blocks / 20);

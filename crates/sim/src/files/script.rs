@@ -1,4 +1,4 @@
-//! Writes scenarios down: a list of operations, each write with bytes of its own.
+//! Builds scenarios: a list of operations, each write with bytes of its own.
 
 use rt::random::Rng;
 
@@ -6,9 +6,9 @@ use crate::digest::mix;
 use crate::model::{File, Operation};
 use crate::shapes::Shape;
 
-/// A list of operations that is being written.
+/// The builder of a list of operations.
 pub(super) struct Script {
-    /// So far.
+    /// The operations so far.
     pub(super) operations: Vec<Operation>,
     /// Bytes of a block.
     pub(super) block: u64,
@@ -16,14 +16,14 @@ pub(super) struct Script {
     pub(super) page: u64,
     /// Blocks of the whole device.
     pub(super) device_blocks: u64,
-    /// For what a scenario leaves to chance.
+    /// For random choices of a scenario.
     pub(super) rng: Rng,
     seed: u64,
     writes: u64,
 }
 
 impl Script {
-    /// Nothing yet.
+    /// An empty list.
     pub(super) fn new(shape: &Shape, seed: u64) -> Self {
         Script {
             operations: Vec::new(),
@@ -36,7 +36,7 @@ impl Script {
         }
     }
 
-    /// What was written down since the last time.
+    /// Takes the operations since the last call.
     pub(super) fn take(&mut self) -> Vec<Operation> {
         std::mem::take(&mut self.operations)
     }

@@ -18,7 +18,7 @@ use crate::model::{File, Model, Operation};
 use crate::shapes::Shape;
 use crate::shows::Sign;
 
-/// A scenario on a shape of device.
+/// A scenario on a device shape.
 pub struct FilesSubject {
     run: Run,
     scenario: Scenario,
@@ -26,7 +26,7 @@ pub struct FilesSubject {
 }
 
 impl FilesSubject {
-    /// This run.
+    /// A run of this scenario.
     pub fn new(scenario: Scenario, shape: Shape, seed: u64) -> Self {
         FilesSubject { run: Run { scenario: scenario.name, shape: shape.name, seed }, scenario, shape }
     }
@@ -41,7 +41,7 @@ impl FilesSubject {
     }
 }
 
-/// What is done after each recovery: a little, an fsync, a little more; no checkpoint is asked for.
+/// The operations after each recovery: a few, an fsync, a few more. No checkpoint is requested.
 pub(crate) fn afterwards(round: usize, seed: u64, block_size: usize) -> Vec<Operation> {
     let (first, second) = (format!("after-{round}-a"), format!("after-{round}-b"));
     let tag = |number| mix(&[seed, round as u64, number]);

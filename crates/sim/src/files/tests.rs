@@ -7,7 +7,7 @@ use super::Volume;
 use super::scenarios::SAME_HASH;
 use crate::shapes;
 
-/// Otherwise the scenario of names with one hash would show nothing: their cookies differ in the last bits only.
+/// Otherwise the scenario of names with one hash would prove nothing: their cookies differ only in the last bits.
 #[test]
 fn the_names_of_one_hash_have_one_hash_on_every_simulated_volume() {
     let who = Caller { uid: 0, gid: 0, groups: Vec::new(), umask: 0, checked: true };

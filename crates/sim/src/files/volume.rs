@@ -1,4 +1,4 @@
-//! A volume on an emulated device: made, mounted, and looked at after a crash.
+//! A volume on an emulated device: format, mount, and checks after a crash.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::model::Snapshot;
 /// The clock of every simulated volume begins here.
 const BEGINNING: Timestamp = Timestamp(1_600_000_000_000_000_000);
 
-/// What the secret of every simulated volume follows from.
+/// The seed of the secret of every simulated volume.
 const SECRET: u64 = 1;
 
-/// What a volume is made and mounted with.
+/// The options of a volume and of its mounts.
 #[derive(Clone, Copy, Debug)]
 pub struct Volume {
     /// Bytes of a page.
@@ -36,12 +36,12 @@ impl Volume {
         Arc::new(ManualClock::at(BEGINNING))
     }
 
-    /// Makes it.
+    /// Creates the volume.
     pub fn format(&self, device: &Arc<Emulated>) -> Result<(), Wrong> {
         self.format_as(device, FsId([7; 16]))
     }
 
-    /// Makes it with this identity.
+    /// Creates the volume with this identity.
     pub fn format_as(&self, device: &Arc<Emulated>, fs_id: FsId) -> Result<(), Wrong> {
         let options = FormatOptions {
             label: "sim".to_owned(),
@@ -53,7 +53,7 @@ impl Volume {
             reserve: fs::Reserve::default(),
         };
         let device: Arc<dyn Device> = Arc::clone(device) as _;
-        // One secret for all, so that there are names of which it is known that they have the same hash.
+        // All volumes have the same secret, so that there are names that are known to have the same hash.
         let next = u64::from_le_bytes(rt::random::secret());
         rt::random::repeat_from(SECRET);
         let made = Fs::format(&device, &options, Self::clock().as_ref());
@@ -61,12 +61,12 @@ impl Volume {
         made.map_err(|error| Wrong::at("format", error))
     }
 
-    /// Mounts it; no thread is started.
+    /// Mounts the volume without starting threads.
     pub fn mount(&self, device: &Arc<Emulated>, clock: Arc<dyn Clock>) -> Result<Arc<Fs>, Wrong> {
         self.try_mount(device, clock).map_err(|error| Wrong::at("mount", error))
     }
 
-    /// The same, where the mount may be refused.
+    /// The same, if the mount may be refused.
     pub fn try_mount(&self, device: &Arc<Emulated>, clock: Arc<dyn Clock>) -> Result<Arc<Fs>, FsError> {
         device.reopen();
         let options = MountOptions {
@@ -79,15 +79,14 @@ impl Volume {
     }
 }
 
-/// What is found on a volume that was recovered: the checker must find nothing, and the state must be one of
-/// these.
+/// Checks a recovered volume. The checker must find nothing, and the state must be one of these.
 pub fn judge(fs: &Fs, allowed: &[Arc<FilesState>]) -> Result<FilesState, Wrong> {
     let found = FilesState::found(clean(fs)?, fs.extents().block_size() as usize);
     among(allowed, &found)?;
     Ok(found)
 }
 
-/// All that can be seen of a volume in which the checker finds nothing.
+/// Everything visible on a volume. The checker must find nothing.
 pub fn clean(fs: &Fs) -> Result<Snapshot, Wrong> {
     let findings = fs.check().map_err(|error| Wrong::at("check", error))?;
     if !findings.is_empty() {
@@ -97,7 +96,7 @@ pub fn clean(fs: &Fs) -> Result<Snapshot, Wrong> {
     observe::snapshot(fs)
 }
 
-/// What was found is one of these.
+/// Checks that the found state is one of these.
 pub fn among(allowed: &[Arc<FilesState>], found: &FilesState) -> Result<(), Wrong> {
     if FilesState::find(allowed, found).is_none() {
         let wrong = FilesState::explain(allowed, found);
@@ -106,7 +105,7 @@ pub fn among(allowed: &[Arc<FilesState>], found: &FilesState) -> Result<(), Wron
     Ok(())
 }
 
-/// All that the checkers find, with every block of data read.
+/// All findings of the checkers, with every block of data read.
 pub fn findings(fs: &Fs) -> Result<Vec<String>, FsError> {
     let mut told: Vec<String> = fs.check()?.iter().map(ToString::to_string).collect();
     let data = fs.extents().check_data(true).map_err(FsError::from)?;
@@ -114,7 +113,8 @@ pub fn findings(fs: &Fs) -> Result<Vec<String>, FsError> {
     Ok(told)
 }
 
-/// Whether all that is given is as in one of these states; the paths of which something is not given.
+/// Checks that everything that can be read agrees with one of these states. Returns the paths that cannot be read
+/// completely.
 pub fn compare(view: &View, allowed: &[Arc<FilesState>]) -> Result<Vec<String>, Wrong> {
     let lost: Vec<String> = view.lost.iter().map(|(path, error)| format!("/{path} ({error})")).collect();
     let agrees = allowed.iter().rev().any(|state| view.agrees(&state.snapshot));

@@ -1,4 +1,4 @@
-//! The bytes of a file, and what each block has been since its last acknowledged fsync.
+//! The bytes of a file, and the versions of each block since its last acknowledged fsync.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(crate) struct Block {
 /// One version of a block; `None` is zeros.
 pub(crate) type Version = Option<Arc<Block>>;
 
-/// The bytes of a file in blocks. A block of zeros and one that was never written are the same.
+/// The bytes of a file in blocks. A block of zeros equals a block that was never written.
 #[derive(Clone, Debug)]
 pub struct Content {
     block_size: usize,
@@ -32,13 +32,13 @@ pub struct Content {
 }
 
 impl Content {
-    /// Of an empty file.
+    /// An empty file.
     pub fn new(block_size: usize) -> Self {
         let (blocks, past) = (BTreeMap::new(), BTreeMap::new());
         Content { block_size, size: 0, blocks, hash: 0, past, past_sizes: Vec::new() }
     }
 
-    /// These bytes.
+    /// A file with these bytes.
     pub fn of(block_size: usize, bytes: &[u8]) -> Self {
         let mut content = Content::new(block_size);
         for (block, bytes) in (0..).zip(bytes.chunks(block_size)) {
@@ -72,13 +72,13 @@ impl Content {
         }
     }
 
-    /// A block as it is now; bytes beyond the size are zeros.
+    /// The current version of a block. Bytes beyond the size are zeros.
     pub(crate) fn block(&self, block: u64) -> Version {
         self.blocks.get(&block).cloned()
     }
 
-    /// Whether a block may be found as it is in `found`, by the contract. Where `found` ends within
-    /// the block, only what is before its end counts.
+    /// Whether a block may be found as in `found`, by the contract. If `found` ends within the block, only the bytes
+    /// before its end count.
     pub fn block_was(&self, block: u64, found: &Content) -> bool {
         let valid =
             found.size.saturating_sub(block * self.block_size as u64).min(self.block_size as u64) as usize;
@@ -105,13 +105,13 @@ impl Content {
         self.size == size || self.past_sizes.contains(&size)
     }
 
-    /// Forgets what was before.
+    /// Forgets earlier versions.
     pub fn settle(&mut self) {
         self.past.clear();
         self.past_sizes.clear();
     }
 
-    /// Bytes from `offset` on take the place of what was there. No bytes change nothing, the size neither.
+    /// Writes bytes from `offset` on. A write without bytes changes nothing, not even the size.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
@@ -122,19 +122,19 @@ impl Content {
         self.resize(self.size.max(offset + bytes.len() as u64));
     }
 
-    /// Zeros within the size take the place of what was there.
+    /// Writes zeros within the size.
     pub fn punch(&mut self, offset: u64, length: u64) {
         let end = (offset + length).min(self.size);
         self.splice(offset, end.saturating_sub(offset), |_, into| into.fill(0));
     }
 
-    /// Cuts off, or goes on with zeros.
+    /// Truncates, or extends with zeros.
     pub fn truncate(&mut self, size: u64) {
         self.splice(size, self.size.saturating_sub(size), |_, into| into.fill(0));
         self.resize(size);
     }
 
-    /// Takes a range out: what follows takes its place.
+    /// Removes a range. The following bytes move down.
     pub fn collapse(&mut self, offset: u64, length: u64) -> Result<(), FsError> {
         self.check_range(offset, length)?;
         if offset + length >= self.size {
@@ -147,7 +147,7 @@ impl Content {
         Ok(())
     }
 
-    /// Puts zeros in: what follows moves on.
+    /// Inserts zeros. The following bytes move up.
     pub fn insert(&mut self, offset: u64, length: u64) -> Result<(), FsError> {
         self.check_range(offset, length)?;
         if offset >= self.size {
@@ -183,7 +183,7 @@ impl Content {
         }
     }
 
-    /// Changes `length` bytes from `offset` on; `change` is told how far from `offset` each part is.
+    /// Changes `length` bytes from `offset` on. `change` gets the distance of each part from `offset`.
     fn splice(&mut self, offset: u64, length: u64, change: impl Fn(u64, &mut [u8])) {
         let size = self.block_size as u64;
         let mut at = offset;

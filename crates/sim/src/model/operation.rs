@@ -1,4 +1,4 @@
-//! What is done to a file system in a scenario.
+//! The operations of a scenario.
 
 use std::fmt;
 
@@ -11,11 +11,11 @@ use crate::store::ZoneFailure;
 pub enum File {
     /// By its path from the root.
     Path(String),
-    /// By a handle that is held.
+    /// By a held handle.
     Held(u8),
 }
 
-/// One thing to do. Bytes that are written are made from a tag, so that no two writes are alike.
+/// An operation. Written bytes follow from a tag, so that no two writes are equal.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the fields say it all")]
 pub enum Operation {
@@ -40,7 +40,7 @@ pub enum Operation {
     Unlink {
         path: String,
     },
-    /// Over what is there.
+    /// Replaces the target if it exists.
     Rename {
         from: String,
         to: String,
@@ -82,7 +82,7 @@ pub enum Operation {
         offset: u64,
         length: u64,
     },
-    /// Keeps space for a range; the file grows unless `keep_size`, and with `clear` reads as zeros there.
+    /// Preallocates a range. The file grows unless `keep_size`. With `clear` the range reads as zeros.
     Allocate {
         file: File,
         offset: u64,
@@ -90,19 +90,19 @@ pub enum Operation {
         keep_size: bool,
         clear: bool,
     },
-    /// Takes a range of whole blocks out.
+    /// Removes a range of whole blocks (collapse range).
     Collapse {
         file: File,
         offset: u64,
         length: u64,
     },
-    /// Puts a hole of whole blocks in.
+    /// Inserts a hole of whole blocks (insert range).
     Insert {
         file: File,
         offset: u64,
         length: u64,
     },
-    /// Has a range of the file share the blocks of a range of another; a length of 0 means up to its end.
+    /// Makes a range of the file share the blocks of a range of another file. A length of 0 means up to the end.
     Clone {
         from: File,
         offset: u64,
@@ -119,7 +119,7 @@ pub enum Operation {
     Temporary {
         handle: u8,
     },
-    /// Closes it.
+    /// Closes a held file.
     Release {
         handle: u8,
     },
@@ -137,20 +137,20 @@ pub enum Operation {
     },
     /// A checkpoint of the store.
     Checkpoint,
-    /// So many background steps.
+    /// Background steps.
     Steps {
         count: u32,
     },
-    /// The clock goes on.
+    /// Advances the clock.
     Wait {
         nanoseconds: u64,
     },
-    /// A zone fails from now on.
+    /// Makes a zone fail from now on.
     Fail(ZoneFailure),
 }
 
 impl Operation {
-    /// The file whose bytes it works on, if it does.
+    /// The file whose bytes the operation works on, if there is one.
     pub fn file(&self) -> Option<&File> {
         match self {
             Operation::Write { file, .. }
@@ -167,7 +167,7 @@ impl Operation {
         }
     }
 
-    /// Whether it changes anything that can be seen, or could be.
+    /// Whether the operation changes anything that is or could become visible.
     pub fn changes(&self) -> bool {
         use Operation::{Checkpoint, Fail, Fsync, FsyncDirectory, ReadBack, Steps, Sync, Wait};
         !matches!(
@@ -183,12 +183,12 @@ impl Operation {
         )
     }
 
-    /// Whether a crash leaves all of it or nothing, though it takes many transactions.
+    /// Whether a crash leaves the whole operation or nothing of it, although it takes many transactions.
     pub fn is_whole(&self) -> bool {
         matches!(self, Operation::Collapse { .. } | Operation::Insert { .. })
     }
 
-    /// The write of only the first bytes; `None` when that is all of it.
+    /// A write of only the first bytes; `None` if that is the whole write.
     pub fn shortened(&self, written: usize) -> Option<Operation> {
         let mut shorter = self.clone();
         let (Operation::Write { length, .. } | Operation::Append { length, .. }) = &mut shorter else {
@@ -206,7 +206,7 @@ impl fmt::Display for Operation {
     }
 }
 
-/// The bytes of a write; those of a shorter one with the same tag are the first of them.
+/// The bytes of a write. A shorter write with the same tag has a prefix of them.
 pub fn bytes(tag: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     Rng::with_seed(tag).fill(&mut bytes);

@@ -1,4 +1,4 @@
-//! What can be seen of a file system: by path, as the model has it or as it was found.
+//! The visible part of a file system by path, either of the model or of a found volume.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,26 +16,26 @@ pub enum Kind {
     Symlink,
 }
 
-/// What is at a path.
+/// The item at a path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Item {
     /// What it is.
     pub kind: Kind,
     /// Permission bits.
     pub permissions: u16,
-    /// Names that it has; 0 for directories, whose count says nothing of its own.
+    /// The number of its names; 0 for directories, whose count has no information of its own.
     pub links: u32,
-    /// The first path, in order, that is the same inode.
+    /// The first path, in order, of the same inode.
     pub same_as: String,
     /// Extended attributes.
     pub xattrs: BTreeMap<String, Vec<u8>>,
-    /// Where a symbolic link points.
+    /// The target of a symbolic link.
     pub target: String,
     /// The bytes of a file.
     pub content: Arc<Content>,
 }
 
-/// All paths and what is there. The root is the empty path.
+/// All paths and their items. The root is the empty path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
     /// By path.
@@ -57,7 +57,7 @@ impl Snapshot {
         digest.finish()
     }
 
-    /// How `found` differs from this, a line for each difference.
+    /// How `found` differs from this, one line for each difference.
     pub fn difference(&self, found: &Snapshot) -> String {
         let mut lines = String::new();
         for (path, item) in &self.items {
@@ -76,13 +76,13 @@ impl Snapshot {
         lines
     }
 
-    /// What is at and below a directory of the root, as if that were the root.
+    /// The items at and below a directory of the root, as if that were the root.
     pub fn below(&self, directory: &str) -> Snapshot {
         let inner = |path: &str| match path.strip_prefix(directory)? {
             "" => Some(String::new()),
             rest => rest.strip_prefix('/').map(str::to_owned),
         };
-        // An inode that has its first name elsewhere keeps that, and so is like nothing that may be found.
+        // An inode with its first name elsewhere keeps that name, and so differs from every state that may be found.
         let moved = |item: &Item| {
             let same_as = inner(&item.same_as).unwrap_or_else(|| item.same_as.clone());
             Item { same_as, ..item.clone() }
@@ -103,7 +103,7 @@ impl Snapshot {
 }
 
 impl Item {
-    /// Everything but the bytes.
+    /// Everything except the bytes.
     pub fn same_attributes(&self, other: &Item) -> bool {
         (self.kind, self.permissions, self.links) == (other.kind, other.permissions, other.links)
             && (&self.same_as, &self.xattrs, &self.target) == (&other.same_as, &other.xattrs, &other.target)
@@ -135,7 +135,7 @@ impl Item {
 }
 
 impl Model {
-    /// What can be seen. Files without names cannot.
+    /// The visible part. Files without names are not visible.
     pub fn snapshot(&self) -> Snapshot {
         let mut items = BTreeMap::new();
         self.walk(ROOT, String::new(), &mut items);
@@ -169,7 +169,7 @@ impl Model {
         Item { kind, permissions, links, same_as, xattrs, target, content }
     }
 
-    /// The model of what was found: a later mount knows no handles and no earlier versions.
+    /// The model of a found state, without handles and earlier versions.
     pub fn of(found: &Snapshot, block_size: usize) -> Self {
         let mut model = Model::new(block_size);
         let mut numbers: BTreeMap<&str, Number> = BTreeMap::new();

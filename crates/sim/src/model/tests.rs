@@ -97,10 +97,10 @@ fn links_are_counted_and_rename_over_a_link_of_itself_does_nothing() {
     assert_eq!((snapshot.items["a"].links, snapshot.items["b"].same_as.as_str()), (2, "a"));
 }
 
-/// As FICLONERANGE and pwrite of Linux. The model let a clone of an empty file grow its target to the place of the clone,
-/// where three operations of a small workload came to it.
+/// Like FICLONERANGE and pwrite of Linux. The model let a clone of an empty file extend its target up to the offset
+/// of the clone, and three operations of a small workload found this.
 #[test]
-fn what_brings_no_bytes_changes_nothing() {
+fn an_operation_without_bytes_changes_nothing() {
     let mut model = model(&[create("empty"), create("f")]);
     model.apply(&Operation::Write { file: file("f"), offset: 0, length: 300, tag: 1 }).expect("it is there");
     let before = model.snapshot();

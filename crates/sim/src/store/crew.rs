@@ -1,16 +1,16 @@
-//! Several clients of one store at once, and one that takes checkpoints and background steps.
+//! Several clients of one store at once, and one thread that takes checkpoints and background steps.
 //!
-//! They are threads of an [`rt::schedule`], so that what they do to each other follows from the seed,
-//! and repeats. Whoever waits for the commit lock while a leader flushes is a follower: his records are
-//! in the next flush with those of all who gathered meanwhile, and the scenarios name that as a sign.
+//! They are threads of an [`rt::schedule`], so that their interleaving follows from the seed and can be repeated. A
+//! client that waits for the commit lock while a leader flushes is a follower. The next flush contains its records
+//! and those of all other followers, and the scenarios require this as a sign.
 //!
-//! No client knows what the others have done when it commits. The store tells each its LSN, and from
-//! these the history is put together afterwards:
-//! * The states are those after each transaction in the order of LSNs, over all clients: what is found
-//!   must be one of them. So of each client a prefix is there, and nobody's transaction is there without
-//!   all that came before it, whoever's that was (I-TREE-1).
-//! * A transaction can be on the device only after it and all before it were begun. That is the ceiling.
-//! * A sync that has returned promises its LSN and all before. That is the floor, to the command.
+//! No client knows what the others have done when it commits. The store reports an LSN to each. From the LSNs the
+//! history is put together afterwards:
+//! * The states are those after each transaction in the order of LSNs, over all clients. The recovered state must be
+//!   one of them. So a prefix of each client's transactions survives, and no transaction survives without all earlier
+//!   transactions of all clients (I-TREE-1).
+//! * A transaction can be on the device only after it and all earlier transactions were begun. That is the ceiling.
+//! * A sync that has returned promises its LSN and all before. That is the floor, exact to the command.
 
 use std::sync::Arc;
 
@@ -25,26 +25,26 @@ use super::session::{Session, random_writes};
 use crate::caught::{Wrong, caught};
 use crate::digest::mix;
 
-/// A put, or a delete where there is no value.
+/// A put, or a delete if there is no value.
 pub(super) type Write = (Key, Option<Vec<u8>>);
 
-/// A transaction that a client has committed.
+/// A committed transaction of a client.
 struct Written {
-    /// What the device had done before.
+    /// Device commands before it began.
     begun: u64,
     lsn: Lsn,
     writes: Vec<Write>,
 }
 
-/// A sync, or a checkpoint, that has returned.
+/// A sync or a checkpoint that has returned.
 struct Acknowledged {
-    /// What the device had done then.
+    /// Device commands at that moment.
     commands: u64,
     /// The last transaction that it promises.
     lsn: Lsn,
 }
 
-/// What one client did, in its order.
+/// The record of one client, in its order.
 #[derive(Default)]
 struct Account {
     written: Vec<Written>,
@@ -52,7 +52,7 @@ struct Account {
 }
 
 impl Session<'_> {
-    /// All clients at once, each with so many transactions.
+    /// Runs all clients at once, each with this many transactions.
     pub(super) fn crew(&mut self, transactions: u32) -> Result<(), Wrong> {
         let (seed, clients) = (self.rng.u64(..), self.subject.profile.clients);
         let body = |number: u32| -> Body<'_, Result<Account, Wrong>> {
@@ -109,7 +109,7 @@ impl Session<'_> {
     }
 }
 
-/// One of those who are at work at once.
+/// One of the threads.
 struct Client<'a> {
     store: &'a Arc<Store>,
     device: &'a Emulated,
@@ -119,7 +119,7 @@ struct Client<'a> {
 }
 
 impl Client<'_> {
-    /// Commits, and syncs now and then what it has committed.
+    /// Commits, and sometimes syncs the committed transactions.
     fn write(mut self, transactions: u32) -> Result<Account, Wrong> {
         let weights = self.profile.weights;
         let mut newest = None;
@@ -135,7 +135,7 @@ impl Client<'_> {
         Ok(self.account)
     }
 
-    /// `None` when there was no room.
+    /// `None` if there was no space.
     fn commit(&mut self) -> Result<Option<Lsn>, Wrong> {
         let writes = random_writes(self.profile, self.store.value_max(), &mut self.rng);
         let begun = self.device.commands();
@@ -153,7 +153,7 @@ impl Client<'_> {
         self.account.acknowledged.push(Acknowledged { commands: self.device.commands(), lsn });
     }
 
-    /// Takes checkpoints and background steps while others commit.
+    /// Takes checkpoints and background steps while the clients commit.
     fn keep(mut self, rounds: u32) -> Result<Account, Wrong> {
         let weights = self.profile.weights;
         let sum = weights.checkpoint + weights.step;
@@ -162,7 +162,7 @@ impl Client<'_> {
                 self.store.step().map_err(|error| Wrong::at("step", error))?;
                 continue;
             }
-            // What was committed before is part of it.
+            // The checkpoint contains all transactions up to here.
             let lsn = self.store.last_lsn();
             self.store.checkpoint().map_err(|error| Wrong::at("checkpoint", error))?;
             self.acknowledged(lsn);
@@ -185,7 +185,7 @@ pub(super) fn transaction(writes: &[Write]) -> Tx {
 }
 
 impl Entries {
-    /// Does one write.
+    /// Performs one write.
     pub(super) fn write(&mut self, (key, value): Write) {
         match value {
             Some(value) => self.put(key, value),

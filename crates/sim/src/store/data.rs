@@ -1,8 +1,8 @@
-//! A stand-in for `extent`: blocks on data zones, named by entries of one table.
+//! A stand-in for `extent`: blocks on data zones, and entries of one table that refer to them.
 //!
-//! An entry's value says where its blocks are and from which number their bytes were made, so that
-//! they can be verified. What a checkpoint carries for it is the list of places in zones that are
-//! still open: like the reverse map's unsummarised entries, it may be more than the cut, never less.
+//! An entry's value contains the address of its blocks, and the number from which their bytes follow, so that they
+//! can be verified. The payload of a checkpoint is the list of addresses in zones that are still open. Like the
+//! reverse map's unsummarised entries, it may contain more than the cut, but never less.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
@@ -12,17 +12,17 @@ use rt::sync::Mutex;
 use tree::{Client, Lsn, Op, Replay, Store, StoreError, Tx};
 use zone::{Address, Blocks, Device, ZoneId, ZoneState};
 
-/// The table whose values name data.
+/// The table whose values refer to data.
 pub(super) const DATA: u8 = 2;
 
-/// Where the data of an entry is.
+/// The address of an entry's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     /// Its first block.
     pub(super) at: Address,
     /// How many blocks.
     pub(super) blocks: Blocks,
-    /// What its bytes are made from.
+    /// The number from which its bytes follow.
     pub(super) tag: u64,
 }
 
@@ -40,14 +40,14 @@ impl Place {
         Some(Place { at: Address::from_bits(word(0)?), blocks, tag: word(2)? })
     }
 
-    /// What its blocks hold.
+    /// The bytes of its blocks.
     pub(super) fn bytes(tag: u64, blocks: Blocks, block_size: u32) -> Vec<u8> {
         let mut bytes = vec![0; (blocks * block_size) as usize];
         Rng::with_seed(tag).fill(&mut bytes);
         bytes
     }
 
-    /// Whether the data is there, in a zone of the right life.
+    /// Whether the data exists, in a zone of the right life.
     pub(super) fn is_there(self, device: &dyn Device) -> bool {
         let block_size = device.geometry().block_size;
         let mut header = vec![0; block_size as usize];
@@ -62,7 +62,7 @@ impl Place {
     }
 }
 
-/// The places that a record's puts name.
+/// The places to which a record's puts refer.
 fn places(ops: &[Op]) -> impl Iterator<Item = Place> {
     ops.iter().filter_map(|op| match op {
         Op::Put { table, value, .. } if table.0 == DATA => Place::decode(value),
@@ -70,7 +70,7 @@ fn places(ops: &[Op]) -> impl Iterator<Item = Place> {
     })
 }
 
-/// The store's user: what checkpoints carry for it, and what it commits while one is being taken.
+/// The store's user: the payload of checkpoints, and transactions to commit during a checkpoint.
 #[derive(Default)]
 pub(super) struct User {
     /// Places in zones that are open.
@@ -78,25 +78,25 @@ pub(super) struct User {
     meddling: Mutex<Meddling>,
 }
 
-/// Transactions for the middle of a checkpoint, where one thread gets only through its user.
+/// Transactions for the middle of a checkpoint. A single thread can reach that moment only through the store's user.
 #[derive(Default)]
 pub(super) struct Meddling {
-    /// The store to commit to; none between checkpoints.
+    /// The store to commit to. Dangling between checkpoints.
     store: Weak<Store>,
-    /// What is to be committed, in order.
+    /// Transactions to commit, in order.
     waiting: VecDeque<Tx>,
-    /// What was.
+    /// LSNs of those committed.
     done: Vec<Lsn>,
-    /// What went wrong.
+    /// The error of a commit.
     failed: Option<StoreError>,
-    /// After how many transactions all of them are made durable.
+    /// After this many transactions all of them are made durable.
     sync_after: usize,
-    /// How often the checkpoint has asked: first before its cut, then after it.
+    /// How often the checkpoint has asked for its payload: first before its cut, then after it.
     asked: u32,
 }
 
 impl User {
-    /// Notes a place, before the transaction that names it.
+    /// Notes a place, before the transaction that refers to it.
     pub(super) fn add(&self, at: Address) {
         self.carried.lock().insert(at.bits());
     }
@@ -106,14 +106,14 @@ impl User {
         self.carried.lock().retain(|&bits| Address::from_bits(bits).zone() != zone);
     }
 
-    /// Has these committed during the next checkpoint, after its cut.
+    /// Requests that these transactions are committed during the next checkpoint, after its cut.
     pub(super) fn meddle(&self, store: &Arc<Store>, waiting: Vec<Tx>, sync_after: usize) {
         let store = Arc::downgrade(store);
         *self.meddling.lock() =
             Meddling { store, waiting: waiting.into(), sync_after, ..Meddling::default() };
     }
 
-    /// Ends the meddling: what was committed.
+    /// Ends the requests. Returns the LSNs of those committed.
     pub(super) fn meddled(&self) -> Result<Vec<Lsn>, StoreError> {
         let meddling = std::mem::take(&mut *self.meddling.lock());
         meddling.failed.map_or(Ok(meddling.done), Err)
@@ -146,17 +146,17 @@ impl Client for User {
     }
 }
 
-/// What recovery tells the stand-in.
+/// The stand-in's state during recovery.
 pub(super) struct Recovering {
     device: Arc<dyn Device>,
-    /// Places that the checkpoint carried or a record named.
+    /// Places that the checkpoint carried or to which a record refers.
     pub(super) known: BTreeSet<u64>,
-    /// Records that did not count.
+    /// Discarded records.
     pub(super) discarded: u64,
 }
 
 impl Recovering {
-    /// Before the recovery.
+    /// The state before the recovery.
     pub(super) fn new(device: Arc<dyn Device>) -> Self {
         Recovering { device, known: BTreeSet::new(), discarded: 0 }
     }
@@ -164,14 +164,14 @@ impl Recovering {
 
 impl Replay for Recovering {
     fn checkpoint(&mut self, bytes: &[u8]) -> tree::Result<()> {
-        assert!(bytes.len().is_multiple_of(8), "what a checkpoint carries comes back as it was");
+        assert!(bytes.len().is_multiple_of(8), "a checkpoint returns the payload that was written");
         let word = |word: &[u8]| u64::from_le_bytes(word.try_into().expect("chunks of 8"));
         self.known = bytes.chunks_exact(8).map(word).collect();
         Ok(())
     }
 
     fn verify(&mut self, ops: &[Op]) -> tree::Result<bool> {
-        // Nothing can be said of a zone that went offline: the record counts, and its data is gone.
+        // Data in an offline zone cannot be verified. The record counts, and its data is lost.
         let offline = |zone| self.device.report_zone(zone).is_ok_and(|info| info.state == ZoneState::Offline);
         Ok(places(ops).all(|place| offline(place.at.zone()) || place.is_there(self.device.as_ref())))
     }

@@ -1,18 +1,18 @@
-//! The scenarios of the store: what is likely in each.
+//! The scenarios of the store, as distributions of random steps.
 
 use emulated::Effect;
 use zone::Role;
 
 use crate::shows::Sign;
 
-/// An append of one role fails at some step, and so do all later ones to that zone.
+/// An append in one role fails at some step, and so do all later ones to that zone.
 #[derive(Clone, Copy, Debug)]
 pub struct ZoneFailure {
-    /// At which step; later when no zone is being written then.
+    /// At which step. Later if no zone is being written then.
     pub step: u32,
     /// The zone that is being written in this role.
     pub role: Role,
-    /// How.
+    /// The effect.
     pub effect: Effect,
 }
 
@@ -21,37 +21,38 @@ pub struct ZoneFailure {
 pub struct Profile {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What must rise in the part that is cut.
+    /// Signs that must rise in the part that is cut.
     pub shows: &'static [Sign],
     /// Steps before the recording begins.
     pub prepare: u32,
-    /// Steps that are recorded and cut; with several clients, transactions of each.
+    /// Steps that are recorded and cut. With several clients: transactions of each.
     pub steps: u32,
-    /// Clients that commit and sync at once; 0: all is done by one, step by step.
+    /// Clients that commit and sync at once; 0: a single thread does everything step by step.
     pub clients: u32,
     /// Groups of the volume.
     pub groups: u16,
     /// Distinct keys of each group.
     pub keys: u32,
-    /// Bytes of a value, at most.
+    /// Limit for the bytes of a value.
     pub value_bytes: usize,
-    /// Writes of a transaction, at most.
+    /// Limit for the writes of a transaction.
     pub writes: u32,
-    /// One write in so many is a delete; 0 for none.
+    /// One of this many writes is a delete; 0 for none.
     pub delete_every: u32,
     /// Memory for nodes.
     pub cache_bytes: u64,
     /// How likely each kind of step is.
     pub weights: Weights,
-    /// Transactions that are committed in the middle of each checkpoint; where there is data, they forget some.
+    /// Transactions that are committed in the middle of each checkpoint. In scenarios with data they delete
+    /// references to some.
     pub meddling: u32,
-    /// The run is a recovery, and all data is the same: whoever lost it writes it again.
+    /// The run is a recovery, and all data is equal: a client that lost it writes it again.
     pub retries: bool,
-    /// Nodes are cleaned and zones are reset only in the part that is cut, so that there is work left.
+    /// GC of nodes and resets of zones happen only in the part that is cut, so that there is work left.
     pub idle_before: bool,
     /// Every zone comes back from its next reset with another capacity.
     pub capacities: bool,
-    /// What fails.
+    /// The injected failure.
     pub failure: Option<ZoneFailure>,
 }
 
@@ -60,9 +61,9 @@ pub struct Profile {
 pub struct Weights {
     /// A transaction of puts and deletes.
     pub commit: u32,
-    /// A transaction that names data.
+    /// A transaction that refers to data.
     pub data: u32,
-    /// Waiting until all is durable.
+    /// Waiting until everything is durable.
     pub sync: u32,
     /// A checkpoint.
     pub checkpoint: u32,
@@ -99,7 +100,7 @@ pub fn all() -> Vec<Profile> {
     [nodes(), crews(), data(), failures()].concat()
 }
 
-/// What happens to nodes and the log.
+/// Scenarios of nodes and the log.
 fn nodes() -> Vec<Profile> {
     vec![
         Profile { name: "store-journal", ..USUAL },
@@ -168,7 +169,7 @@ fn nodes() -> Vec<Profile> {
     ]
 }
 
-/// What happens when four write at once.
+/// Scenarios with four concurrent writers.
 fn crews() -> Vec<Profile> {
     vec![
         Profile {
@@ -204,7 +205,7 @@ fn crews() -> Vec<Profile> {
     ]
 }
 
-/// What happens to data, and to the zones that it is in.
+/// Scenarios of data and its zones.
 fn data() -> Vec<Profile> {
     vec![
         Profile {
@@ -256,7 +257,7 @@ fn data() -> Vec<Profile> {
     ]
 }
 
-/// Zones that fail while they are written.
+/// Zones that fail while they are being written.
 fn failures() -> Vec<Profile> {
     let failing = |step, role, effect| Some(ZoneFailure { step, role, effect });
     let with_data = Weights { commit: 3, data: 8, sync: 4, checkpoint: 1, step: 3, reclaim: 2, reader: 0 };

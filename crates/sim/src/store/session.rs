@@ -1,4 +1,4 @@
-//! One mounted store that is driven at random, and told to the model.
+//! A mounted store that is driven at random, together with the model.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::history::{History, State};
 use crate::shapes::Shape;
 use crate::shows::{Reading, Shown, Sign};
 
-/// The table of entries that name nothing.
+/// The table of entries that do not refer to data.
 const PLAIN: u8 = 1;
 
 /// Steps after each recovery.
@@ -29,7 +29,7 @@ const STEPS_AFTER: u32 = 6;
 /// Transactions of each client after each recovery.
 const TRANSACTIONS_AFTER: u32 = 2;
 
-/// How often all clients go on together until the run shows what its scenario names.
+/// How often all clients continue together until the signs of the scenario have risen.
 const CREW_ROUNDS: u32 = 60;
 
 /// The store under one profile on one shape of device.
@@ -40,7 +40,7 @@ pub struct StoreSubject {
 }
 
 impl StoreSubject {
-    /// This run.
+    /// A run of this profile.
     pub fn new(profile: Profile, shape: Shape, seed: u64) -> Self {
         StoreSubject { run: Run { scenario: profile.name, shape: shape.name, seed }, profile, shape }
     }
@@ -80,8 +80,8 @@ impl StoreSubject {
         Ok(())
     }
 
-    /// The run is a recovery: from a loss of power that left the record of the last transaction, but
-    /// not the data that it names.
+    /// The run is a recovery from a loss of power that left the record of the last transaction, but not the data to
+    /// which it refers.
     fn run_recovery(&self, mut session: Session<'_>) -> Result<Ran<Entries>, Wrong> {
         let device = Arc::clone(session.device);
         session.commit_data()?;
@@ -153,7 +153,7 @@ impl Subject for StoreSubject {
 }
 
 impl StoreSubject {
-    /// Recovers, checks and goes on; and the records that recovery discarded.
+    /// Recovers, checks and continues. Also returns the number of records that recovery discarded.
     fn recover_counting(
         &self,
         device: &Arc<Emulated>,
@@ -182,7 +182,7 @@ impl StoreSubject {
     }
 }
 
-/// Everything in the store, after the checker and a look at what else was promised.
+/// Everything in the store, after the checker and further checks of promises.
 fn observe(store: &Store, recovering: &Recovering) -> Result<Entries, Wrong> {
     let mut found = Entries::default();
     let findings = store
@@ -197,7 +197,7 @@ fn observe(store: &Store, recovering: &Recovering) -> Result<Entries, Wrong> {
     Ok(found)
 }
 
-/// Looking entries up gives what the checker's walk gave.
+/// Lookups give the same entries as the checker's walk.
 fn check_look_ups(store: &Store, found: &Entries) -> Result<(), Wrong> {
     for group in 0..store.info().groups {
         for table in [PLAIN, DATA] {
@@ -222,8 +222,8 @@ fn check_look_ups(store: &Store, found: &Entries) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Data that entries name is there; the zones' live counts are theirs; what a checkpoint must carry
-/// was carried.
+/// The data to which entries refer exists, the live counts of zones match them, and a checkpoint carried what it must
+/// carry.
 fn check_data(store: &Store, recovering: &Recovering, found: &Entries) -> Result<(), Wrong> {
     let pool = store.pool();
     let mut live = vec![0; pool.count() as usize];
@@ -236,7 +236,7 @@ fn check_data(store: &Store, recovering: &Recovering, found: &Entries) -> Result
         if let Some(twice) = blocks.find(|&block| !owned.insert(block)) {
             return Err(Wrong(format!("{twice:?} belongs to {key:?} and to another entry")));
         }
-        // What was in a zone that went offline is named still, and gone.
+        // Entries still refer to data in a zone that went offline, but the data is lost.
         let gone = pool.info(zone).state == ZoneState::Offline;
         if !(gone || place.is_there(store.device().as_ref())) || !place.at.is_of(pool.entry(zone).life) {
             return Err(Wrong(format!("the data of {key:?} is not at {}", place.at)));
@@ -257,7 +257,7 @@ fn check_data(store: &Store, recovering: &Recovering, found: &Entries) -> Result
     Ok(())
 }
 
-/// A store while it is mounted.
+/// A mounted store.
 pub(super) struct Session<'a> {
     pub(super) subject: &'a StoreSubject,
     pub(super) device: &'a Arc<Emulated>,
@@ -265,17 +265,17 @@ pub(super) struct Session<'a> {
     user: Arc<User>,
     pub(super) entries: Entries,
     pub(super) history: History<Entries>,
-    /// For each commit, in the order of LSNs, the state that it led to.
+    /// For each commit, in the order of LSNs, the index of the state after it.
     pub(super) commits: Vec<(Lsn, usize)>,
     lease: Option<Lease>,
-    /// A reader, in the zone of this place.
+    /// A reader, and the zone that it has entered.
     reading: Option<(Place, ZoneRef)>,
-    /// Transactions in the middle of each checkpoint. None after a recovery: where the log wants a
-    /// checkpoint first, they would wait for the one that waits for them.
+    /// Transactions in the middle of each checkpoint. None after a recovery: if the log needs a checkpoint first,
+    /// they would wait for the checkpoint that waits for them.
     meddling: u32,
-    /// No background step is taken.
+    /// Take no background steps.
     preparing: bool,
-    /// What the device had done when the recording began.
+    /// The device's counters when the recording began.
     recorded_from: Counters,
     pub(super) rng: Rng,
 }
@@ -311,7 +311,7 @@ impl<'a> Session<'a> {
         Ok(session)
     }
 
-    /// Goes on with one data zone that is partly written and gives up the others.
+    /// Resumes one partly written data zone, and gives up the others.
     fn resume(&mut self) -> Result<(), Wrong> {
         for role in [Role::Data, Role::Gc] {
             for zone in self.store.pool().in_role(role) {
@@ -335,7 +335,7 @@ impl<'a> Session<'a> {
         self.store.pool().close(zone);
     }
 
-    /// Forgets the history: the recording begins here.
+    /// Forgets the history. The recording begins here.
     fn restart(&mut self) {
         self.device.record();
         self.recorded_from = self.device.counters();
@@ -343,7 +343,7 @@ impl<'a> Session<'a> {
         self.commits.clear();
     }
 
-    /// From its next reset on each zone has a capacity of its own, at least three quarters of what it was.
+    /// From its next reset on, each zone has another capacity, at least three quarters of the old one.
     fn change_capacities(&mut self) {
         for zone in (0..self.store.pool().count()).map(zone::ZoneId) {
             let capacity = self.store.pool().capacity(zone);
@@ -352,7 +352,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// What was counted so far.
+    /// The current counts.
     fn reading(&self) -> Reading {
         Reading::of(self.device, &self.store, 0)
     }
@@ -364,7 +364,7 @@ impl<'a> Session<'a> {
     fn steps_with_failure(&mut self, count: u32, failure: Option<ZoneFailure>) -> Result<(), Wrong> {
         let failed = self.device.counters().failed;
         for step in 0..count {
-            // Until it has happened: a zone that is being written may have no room for another append.
+            // Retry until it happens: the zone that is being written may have no space for another append.
             if let Some(failure) = failure.filter(|failure| failure.step <= step)
                 && self.device.counters().failed == failed
             {
@@ -377,7 +377,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// From now on every append to the zones of a role that are being written fails.
+    /// From now on every append to the zones that are being written in a role fails.
     fn fail(&self, failure: ZoneFailure) -> Result<(), Wrong> {
         self.device.clear_faults();
         let report = self.device.report().map_err(|error| Wrong::at("report", error))?;
@@ -418,7 +418,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// A checkpoint, in the middle of which other transactions are committed.
+    /// A checkpoint, with other transactions in the middle of it.
     fn checkpoint(&mut self) -> Result<(), Wrong> {
         let mut states = Vec::new();
         let mut waiting = Vec::new();
@@ -448,7 +448,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// A reader enters the zone of some data, or leaves the one it is in.
+    /// A reader enters the zone of some data, or leaves it.
     fn reader(&mut self) -> Result<(), Wrong> {
         if self.reading.take().is_some() {
             return Ok(());
@@ -471,7 +471,7 @@ impl<'a> Session<'a> {
         self.device.report_zone(zone).is_ok_and(|info| info.state == ZoneState::Offline)
     }
 
-    /// What a reader has entered stays there, unless the zone goes offline.
+    /// The data in a zone that a reader has entered stays there, unless the zone goes offline.
     fn read(&self) -> Result<(), Wrong> {
         match &self.reading {
             Some((place, _)) if !place.is_there(self.device.as_ref()) && !self.offline(place.at.zone()) => {
@@ -487,7 +487,7 @@ impl<'a> Session<'a> {
         self.commit(tx, after)
     }
 
-    /// Puts and deletes, and what they do.
+    /// Puts and deletes, and their effect on the entries.
     fn plain(&mut self, after: &mut Entries) -> Tx {
         let writes = random_writes(&self.subject.profile, self.store.value_max(), &mut self.rng);
         let tx = transaction(&writes);
@@ -511,10 +511,10 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Writes blocks to a data zone and names them in a transaction.
+    /// Writes blocks to a data zone and refers to them in a transaction.
     fn commit_data(&mut self) -> Result<(), Wrong> {
         let (group, key) = random_key(&self.subject.profile, &mut self.rng);
-        // Zones fill after a few dozen of these, whatever a block is.
+        // Zones are full after a few dozen of these, for any block size.
         let most = (self.device.geometry().zone_blocks / 12).max(3);
         let (blocks, tag) =
             if self.subject.profile.retries { (1, 1) } else { (self.rng.u32(1..=most), self.rng.u64(..)) };
@@ -535,7 +535,7 @@ impl<'a> Session<'a> {
         committed
     }
 
-    /// A transaction after which nothing names some data any more; when there is none, any other.
+    /// A transaction that deletes the references to some data. Any other transaction if there is no data.
     fn forget_data(&mut self, after: &mut Entries) -> Tx {
         let data: Vec<(Key, Place)> = after
             .iter()
@@ -550,7 +550,7 @@ impl<'a> Session<'a> {
         tx
     }
 
-    /// Appends, in another zone if it must; the blocks are pending then. None: no zone is free.
+    /// Appends, in another zone if necessary. The blocks are pending then. `None`: no zone is free.
     fn append(&mut self, bytes: &[u8], blocks: u32) -> Result<Option<zone::Address>, Wrong> {
         loop {
             if self.lease.is_none() {
@@ -568,7 +568,7 @@ impl<'a> Session<'a> {
             }
             let full = self.lease.take().expect("it was there above");
             let lost = self.device.report_zone(zone).is_ok_and(|info| !info.state.is_active());
-            // A zone that failed for good has no slot to give back.
+            // A zone with a permanent failure has no slot to give back.
             if !lost {
                 full.finish().map_err(|error| Wrong::at("finish a zone", error))?;
             }
@@ -595,7 +595,7 @@ impl<'a> Session<'a> {
         self.history.promise(self.device.commands(), self.history.last());
     }
 
-    /// What the store says is durable is promised, whoever asked for it.
+    /// Everything that the store reports as durable is promised, no matter which client asked for it.
     pub(super) fn note_durable(&mut self) {
         let durable = self.store.durable_lsn();
         if let Some((_, state)) = self.commits.iter().rev().find(|(lsn, _)| *lsn <= durable) {
@@ -609,7 +609,7 @@ fn random_key(profile: &Profile, rng: &mut Rng) -> (u16, Vec<u8>) {
     (group, format!("key-{:05}", rng.u32(0..profile.keys)).into_bytes())
 }
 
-/// Puts and deletes of a transaction.
+/// The puts and deletes of a transaction.
 pub(super) fn random_writes(profile: &Profile, value_max: usize, rng: &mut Rng) -> Vec<Write> {
     let write = |rng: &mut Rng| {
         let (group, key) = random_key(profile, rng);

@@ -1,4 +1,4 @@
-//! What several clients do at once repeats from the seed.
+//! Runs with several clients can be repeated from the seed.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::history::State;
 use crate::shapes;
 use crate::shows::Sign;
 
-/// Digests of the device and of what may be found on it, and the most that one flush has served.
+/// Digests of the device and of the allowed states, and the most syncs that one flush has served.
 fn run(scenario: &str, seed: u64) -> (u64, u64, u64) {
     let profile = all().into_iter().find(|profile| profile.name == scenario).unwrap();
     let subject = StoreSubject::new(profile, shapes::all().remove(0), seed);
