@@ -1,22 +1,22 @@
 //! Faults of the device at the first, second, third … command of every scenario.
 //!
-//! A [`Kind`] is what goes wrong: an append, a read, a flush or a reset that fails, an append that is torn, a zone
-//! that turns read-only or offline, a bit that is not what was written, a drive that loses its cache, a host that is
-//! full, memory that is not to be had. It strikes one command (or request for memory), once, or a few in a row; a
-//! [`Trial`] says which. Either the scenario runs, or the volume that it leaves is mounted. Operations may fail
-//! then as far as the kind allows it. What is given afterwards, while the volume is mounted, after a loss of
-//! power, and when it was unmounted and mounted again, must be what the model has: an error, or what was written,
-//! and never anything else. Only what a kind destroys may be missing; then the checker says so.
+//! A [`Kind`] is a class of faults: an append, a read, a flush or a reset that fails, a torn append, a zone that
+//! becomes read-only or offline, a flipped bit, a drive that loses its cache, a full host, or a failed allocation of
+//! memory. It strikes one command (or request for memory), once, or a few in a row. A [`Trial`] chooses which. The
+//! fault strikes either while the scenario runs, or while its volume is mounted. Operations may then fail as far as
+//! the kind allows it. Afterwards every read must give either an error or the bytes of the model, never anything
+//! else: while the volume is mounted, after a loss of power, and after an unmount and a mount. Only what the fault
+//! destroys may be missing, and then the checker reports it.
 //!
-//! * A full host is a full volume, or one that has latched: nothing else is told.
-//! * A flush that fails and loses what came since the one before it may cost what it was to make durable, and is told;
-//!   nothing that was acknowledged before.
-//! * A zone that goes offline costs what was in it, to the block; a wrong block of data costs itself alone. A zone that
-//!   turns read-only costs nothing, and is evacuated.
-//! * Where the log zone in use takes no more, and the zone in which the log continued is gone after a loss of power, the
-//!   mount is refused or nothing that was acknowledged is missing.
-//! * Without memory an operation is refused with that word. The volume never latches for it, and an unmount succeeds
-//!   once there is some. Between operations no page is in use that was promised to somebody.
+//! * A full host looks like a full volume, or like one that was shut down.
+//! * A flush that fails and loses the writes since the previous flush may cost the data it was to make durable, and
+//!   reports this. It costs nothing that was acknowledged before.
+//! * A zone that goes offline costs exactly its blocks. A corrupt block of data costs only itself. A zone that
+//!   becomes read-only costs nothing, and its live blocks are moved.
+//! * If the log zone in use takes no more appends, and the zone in which the log continued is gone after a loss of
+//!   power, the mount is refused or nothing acknowledged is missing.
+//! * Without memory an operation fails with that error. The volume is never shut down for it, and an unmount succeeds
+//!   once there is memory again. Between operations no reserved page is in use by another owner.
 
 mod offline;
 mod trial;
@@ -31,14 +31,14 @@ use crate::caught::Wrong;
 use crate::caught::caught;
 use crate::files::{self, Scenario};
 
-/// What may be seen of a fault.
+/// The allowed effects of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Harm {
     /// No operation fails, and nothing is lost.
     Nothing,
-    /// Operations may fail, and the volume may take no more changes until it is mounted again; nothing is lost.
+    /// Operations may fail, and the volume may be shut down until it is mounted again. Nothing is lost.
     Errors,
-    /// What was in the zone, or what the bit was part of, may be lost.
+    /// The contents of the zone, or the structure that contains the bit, may be lost.
     Loss,
 }
 
@@ -49,26 +49,26 @@ pub struct Kind {
     pub name: &'static str,
     /// What it strikes, and how.
     pub strikes: Strikes,
-    /// To how many, one after the other. More than one only while the scenario runs, and where no range is taken
-    /// out of a file or put in: recovery and such moves ask twice, and give up what cannot be read then.
+    /// How many consecutive commands it strikes. More than one only while the scenario runs, and where no range is
+    /// collapsed or inserted: recovery and such operations read twice, and give up what cannot be read then.
     pub times: u64,
-    /// What may be seen of it.
+    /// The allowed effects.
     pub harm: Harm,
 }
 
 /// What a fault strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strikes {
-    /// Commands of the device, and what happens to them.
+    /// Commands of the device, and the effect on them.
     Command(CommandKind, Effect),
-    /// Requests for memory for pages, which is asked for one by one.
+    /// Requests for memory for pages. While the fault is active, each page is requested separately.
     Memory,
     /// Appends to the log zone in use. After a loss of power the zone in which the log continued is offline.
     Log,
 }
 
 impl Kind {
-    /// What happens to commands of the device, if it is these.
+    /// The effect on device commands, if the fault strikes these.
     pub fn effect(&self) -> Option<Effect> {
         match self.strikes {
             Strikes::Command(_, effect) => Some(effect),
@@ -76,7 +76,7 @@ impl Kind {
         }
     }
 
-    /// What is injected so that it strikes the `nth` command from now on, if it strikes commands.
+    /// The fault to inject so that it strikes the `nth` command from now on, if it strikes commands.
     pub fn fault(&self, nth: u64) -> Option<Fault> {
         match self.strikes {
             Strikes::Command(command, effect) => {
@@ -91,7 +91,8 @@ impl Kind {
         matches!(self.strikes, Strikes::Command(struck, _) if struck == command)
     }
 
-    /// In the quick form one in so many is struck: of those of which there are few, or which few others resemble, more.
+    /// In the quick form one of this many commands is struck. More often for kinds that strike few commands or
+    /// resemble few others.
     pub fn quick_every(&self) -> u64 {
         match self.strikes {
             Strikes::Command(CommandKind::Open | CommandKind::Finish, _) => 3,
@@ -101,7 +102,7 @@ impl Kind {
         }
     }
 
-    /// In the quick form one scenario in so many is tried: kinds that resemble another take turns.
+    /// In the quick form one of this many scenarios is tried. Kinds that resemble another take turns.
     pub fn quick_share(&self) -> usize {
         match self.strikes {
             Strikes::Memory
@@ -112,7 +113,7 @@ impl Kind {
     }
 }
 
-/// All of them.
+/// All kinds.
 pub const KINDS: &[Kind] = &[
     kind("open-error", CommandKind::Open, Effect::Error, Harm::Nothing),
     kind("append-error", CommandKind::Append, Effect::Error, Harm::Nothing),
@@ -142,7 +143,7 @@ const fn kind(name: &'static str, command: CommandKind, effect: Effect, harm: Ha
     Kind { name, strikes: Strikes::Command(command, effect), times: 1, harm }
 }
 
-/// The log zone in use refuses so many appends, and so takes a successor mark or not.
+/// The log zone in use refuses this many appends, and so accepts a successor mark or not.
 const fn log(name: &'static str, times: u64) -> Kind {
     Kind { name, strikes: Strikes::Log, times, harm: Harm::Loss }
 }
@@ -151,35 +152,35 @@ const fn memory(name: &'static str, times: u64) -> Kind {
     Kind { name, strikes: Strikes::Memory, times, harm: Harm::Errors }
 }
 
-/// What was counted.
+/// The counts of trials.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     /// Trials in which the fault struck.
     pub struck: u64,
     /// Operations that failed.
     pub failed: u64,
-    /// Operations that were refused for want of space.
+    /// Operations that were refused for lack of space.
     pub without_space: u64,
     /// Background steps that failed.
     pub background: u64,
-    /// Volumes that took no more changes.
+    /// Volumes that were shut down.
     pub latched: u64,
     /// Mounts that were refused.
     pub refused: u64,
-    /// Volumes that were looked at.
+    /// Volumes that were compared with the model.
     pub judged: u64,
-    /// Volumes on which something could not be read, and the checker said so.
+    /// Volumes on which something could not be read, and the checker reported it.
     pub lossy: u64,
-    /// Volumes of which a twin said to the block what may be missing.
+    /// Volumes for which a twin showed exactly which blocks may be missing.
     pub exact: u64,
-    /// Volumes that miss a wrong block of data, and no other.
+    /// Volumes that miss exactly the one corrupt block of data.
     pub bounded: u64,
-    /// Zones in which data lived when they could not be written any more, and do not live now.
+    /// Zones that had live data when they became read-only, and have none now.
     pub evacuated: u64,
 }
 
 impl Counts {
-    /// Adds what another counted.
+    /// Adds other counts.
     pub fn add(&mut self, other: &Counts) {
         self.struck += other.struck;
         self.failed += other.failed;
@@ -221,13 +222,13 @@ impl fmt::Display for Counts {
     }
 }
 
-/// The scenarios that faults are tried on: those that make none of their own.
+/// The scenarios for faults: those that do not inject faults themselves.
 pub fn scenarios() -> Vec<Scenario> {
     files::all().into_iter().filter(|scenario| !scenario.name.ends_with("-failure")).collect()
 }
 
-/// One kind at one moment, at the `first` command and every `every`-th from there on, until there are no more. What
-/// went wrong first, and at which command.
+/// One kind at one moment, at the `first` command and every `every`-th from there on, until there are no more.
+/// Returns the first failure, and its command.
 pub fn sweep(
     stage: &Stage,
     kind: Kind,

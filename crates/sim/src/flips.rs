@@ -1,10 +1,9 @@
-//! Hostile images: a small volume in which one bit is not what was written, for every bit there is.
+//! Hostile images: a small volume with one flipped bit, for every bit there is.
 //!
-//! Whatever the bit, a mount is refused or gives what was written: each name, attribute and block either as it was
-//! or as an error, and then the checker says so too. There is one exception that no file system without a second
-//! copy can avoid: the newest batch of the log, of which nothing later says that it was durable, cannot be told
-//! from one that a loss of power has torn. A volume that comes back as it was before that batch is counted by
-//! itself.
+//! For each bit, the mount must be refused, or each name, attribute and block must be as it was written or give an
+//! error, and then the checker reports it too. There is one exception that no file system without a second copy can
+//! avoid. The newest batch of the log cannot be distinguished from a batch that a loss of power has torn, because no
+//! later record says that it was durable. A volume that comes back as it was before that batch is counted separately.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,18 +20,18 @@ use crate::model::{File, Model, Operation};
 use crate::shapes::Shape;
 use crate::states::space;
 
-/// Names that are made so that a tree has several leaves.
+/// The number of names. They give a tree several leaves.
 const NAMES: u32 = 16;
 
-/// Blocks of log and metadata, at most, where a page is one block and all zones are alike: each block is 32,768 bits
-/// to try, or more.
+/// Limit for the blocks of log and metadata, where a page is one block and all zones are alike. Each block has at
+/// least 32,768 bits to try.
 pub const METADATA_MAX: usize = 40;
 
 /// A small volume as a crash leaves it, or unmounted.
 pub struct Target {
     shape: Shape,
     image: Emulated,
-    /// What was written; before it, the same without what the newest batch of the log holds.
+    /// The written state, and the state before the newest batch of the log.
     states: [Arc<FilesState>; 2],
     blocks: Vec<Place>,
 }
@@ -44,27 +43,27 @@ pub struct Place {
     pub zone: ZoneId,
     /// Its number there.
     pub block: Blocks,
-    /// What the zone is for; none when its header does not say.
+    /// The role of the zone. `None` if its header does not say.
     pub role: Option<Role>,
 }
 
-/// What became of a volume.
+/// The result for a flipped bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fate {
-    /// All is as it was, and nobody noticed.
+    /// Everything is as it was, and the flip was not noticed.
     Harmless,
-    /// All is as it was, and the checker says what is damaged.
+    /// Everything is as it was, and the checker reports the damage.
     Noticed,
-    /// Something is given as an error, and the checker says so.
+    /// Something gives an error, and the checker reports it.
     Lost,
     /// The mount is refused.
     Refused,
-    /// All is as it was before the newest batch of the log.
+    /// Everything is as it was before the newest batch of the log.
     Older,
 }
 
 impl Fate {
-    /// All of them, with their names.
+    /// All results, with their names.
     pub const ALL: [(Fate, &'static str); 5] = [
         (Fate::Harmless, "harmless"),
         (Fate::Noticed, "harmless and noticed by the checker"),
@@ -74,7 +73,7 @@ impl Fate {
     ];
 }
 
-/// One bit.
+/// A bit.
 #[derive(Clone, Copy, Debug)]
 pub struct Flip {
     /// The block.
@@ -94,7 +93,7 @@ fn volume(shape: &Shape) -> Volume {
 }
 
 impl Target {
-    /// Makes it; `unmounted`, or as it is when the power goes.
+    /// Creates the volume, either unmounted or as it is when the power fails.
     pub fn new(shape: Shape, unmounted: bool) -> Result<Target, Wrong> {
         rt::random::repeat_from(1);
         let device = Arc::new(Emulated::new(shape.spec.clone().seed(1)));
@@ -137,7 +136,7 @@ impl Target {
         self.blocks.iter().filter(|place| place.role.is_none_or(|role| !role.holds_data())).count()
     }
 
-    /// Whether it is as small as it should be: every bit of every block of metadata can be tried.
+    /// Whether it is as small as it should be, so that every bit of every block of metadata can be tried.
     pub fn is_small(&self) -> bool {
         let Shape { spec, page_size, .. } = &self.shape;
         let is_judged = *page_size == spec.block_size && spec.conventional == 0;
@@ -162,7 +161,7 @@ impl Target {
         (u64::from(bit) < self.bits_of_block()).then_some(Flip { place: *place, bit })
     }
 
-    /// Flips it, mounts, looks at everything, and goes on with what is given.
+    /// Flips the bit, mounts, reads everything, and uses what can be read.
     pub fn try_flip(&self, flip: &Flip) -> Result<Fate, Wrong> {
         caught(flip, || self.look(flip))
     }
@@ -173,7 +172,7 @@ impl Target {
         let Place { zone, block, role } = flip.place;
         device.corrupt(zone, block, flip.bit / 8, 1 << (flip.bit % 8));
         device.record();
-        // The first block of a zone says what it is for.
+        // The first block of a zone is its header.
         let is_of_data = block > 0 && role.is_some_and(Role::holds_data);
         let mut driver = match mount(&self.shape, &device, History::recovering(&self.states)) {
             Ok(driver) => driver,
@@ -212,13 +211,13 @@ impl Target {
     }
 }
 
-/// Uses a volume of which something is damaged, as somebody does who knows nothing of it: what comes upon the damage
-/// fails as what it is, an error of the device, and what is given afterwards is still right.
+/// Uses a damaged volume like a user who does not know of the damage. An operation that meets the damage fails with
+/// an error of the device, and later operations still give the right results.
 fn use_damaged(driver: &mut Driver, operations: &[Operation]) -> Result<(), Wrong> {
     let mut failed = None;
     for operation in operations {
         let done = driver.attempt(operation).map_err(|wrong| Wrong(format!("{operation}: {wrong}")))?;
-        // Background work that comes upon it may fail as well.
+        // Background work that meets the damage may fail as well.
         let _ = driver.pause();
         if done.is_some() {
             failed = done;
@@ -237,14 +236,14 @@ fn mount(shape: &Shape, device: &Arc<Emulated>, history: History<FilesState>) ->
     Ok(Driver::new(fs, Arc::clone(device), clock, history, Rng::with_seed(1), 0))
 }
 
-/// What a zone is for, as its header says; none when it does not say so.
+/// The role of a zone, from its header. `None` if the header does not say.
 pub(crate) fn role(device: &Emulated, zone: ZoneId) -> Result<Option<Role>, DeviceError> {
     let mut header = vec![0; device.geometry().block_size as usize];
     device.read(zone, 0, &mut header)?;
     Ok(zone::format::decode_header(&header).ok().map(|(identity, _)| identity.role))
 }
 
-/// Every block below the pointer of every zone; in a full zone all that were written.
+/// Every block below the write pointer of every zone. In a full zone, all written blocks.
 fn written(device: &Emulated) -> Vec<Place> {
     let mut places = Vec::new();
     for (zone, info) in (0..).map(ZoneId).zip(device.report().unwrap_or_default()) {
@@ -259,7 +258,7 @@ fn written(device: &Emulated) -> Vec<Place> {
     places
 }
 
-/// Trees of several leaves, kept by a checkpoint.
+/// Trees of several leaves, written by a checkpoint.
 fn before(block: u64) -> Vec<Operation> {
     let mut operations = space::prepare(block);
     for number in 0..NAMES {
@@ -271,8 +270,8 @@ fn before(block: u64) -> Vec<Operation> {
     operations
 }
 
-/// What only the journal knows: each operation in a batch of its own. Where an unmount is to follow, whose checkpoint
-/// makes all of them nothing but more blocks, they are in one.
+/// Changes that are only in the journal, each operation in a batch of its own. If an unmount follows, its checkpoint
+/// would turn all batches into more blocks, so they are one batch.
 fn after(block: u64, unmounted: bool) -> Vec<Operation> {
     let file = |path: &str| File::Path(path.to_owned());
     let operations = vec![

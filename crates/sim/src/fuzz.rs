@@ -1,9 +1,9 @@
-//! Fuzzing: bytes that somebody has thought of with care, offered to every decoder and to a mount.
+//! Fuzzing: offers hostile bytes to every decoder and to a mount.
 //!
-//! A [`Target`] takes any bytes and returns, whatever they are. `fuzz/` gives all of them to libFuzzer, which finds
-//! bytes that reach new code; what it finds worth keeping goes to `fuzz/corpus`. Here the same targets are given that,
-//! what a small volume holds, and mutations of both that follow from a seed, so that a stable compiler and a minute are enough to see that nothing
-//! has become worse. Decoders complete checksums themselves (`tree::hostile`), so that bytes get behind them.
+//! A [`Target`] accepts any bytes and returns. `fuzz/` runs all of them under libFuzzer, which finds bytes that reach
+//! new code. Useful inputs go to `fuzz/corpus`. Here the same targets get that corpus, the contents of a small
+//! volume, and mutations of both that follow from a seed. So a stable compiler and a minute are enough to see that
+//! nothing has become worse. Decoders correct checksums themselves (`tree::hostile`), so that bytes get past them.
 
 mod file;
 mod mutate;
@@ -24,21 +24,21 @@ use crate::digest::mix;
 pub use seeds::seeds;
 pub use volume::mount;
 
-/// The longest input; `fuzz/` keeps to it too.
+/// The longest input; `fuzz/` uses the same limit.
 pub const INPUT_MAX: usize = 64 << 10;
 
-/// What bytes are offered to.
+/// A target of fuzzing.
 #[derive(Clone, Copy)]
 pub struct Target {
     /// Its name.
     pub name: &'static str,
-    /// Takes any bytes; panics when Polder does.
+    /// Accepts any bytes. Panics if Polder does.
     pub offer: fn(&[u8]),
-    /// Its inputs cost so many times what those of a decoder do.
+    /// The cost of an input, as a multiple of a decoder's.
     pub cost: usize,
 }
 
-/// All of them.
+/// All targets.
 pub fn all() -> Vec<Target> {
     let decoders = [
         &zone::hostile::DECODERS[..],
@@ -55,18 +55,18 @@ pub fn all() -> Vec<Target> {
     decoders.chain(mounts).collect()
 }
 
-/// What was offered, and what went wrong.
+/// The counts, and the failures.
 #[derive(Debug, Default)]
 pub struct Offered {
     /// Inputs from the corpus and from a volume.
     pub seeds: usize,
     /// Mutations of them.
     pub mutations: usize,
-    /// The input, and what it did.
+    /// The target, the input, and the failure.
     pub wrong: Vec<(String, Vec<u8>, Wrong)>,
 }
 
-/// Offers everything in the corpus, and so many mutations to each decoder (fewer to what costs more).
+/// Offers the whole corpus, and this many mutations to each decoder (fewer to expensive targets).
 pub fn smoke(targets: Vec<Target>, corpus: &Path, mutations: usize, seed: u64) -> Offered {
     let (offered, next) = (Arc::new(Mutex::new(Offered::default())), Arc::new(AtomicUsize::new(0)));
     let (shared, corpus) = (Arc::clone(&offered), corpus.to_owned());

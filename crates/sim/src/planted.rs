@@ -1,10 +1,10 @@
-//! Shows that the harnesses would notice: bugs are planted one at a time (`rt::is_planted`), and some harness must
-//! fail. How many do is the harnesses' own score.
+//! Shows that the harnesses notice bugs. One bug at a time is planted (`rt::is_planted`), and some harness must fail.
+//! The number of noticed bugs is the score of the harnesses.
 //!
-//! All bugs are in one build, in a target directory of its own; each run is told which to make. A bug is tried on
-//! the harnesses in turn until one notices: every scenario of `cuts` in a process of its own, so that one that ends
-//! it takes no other along, and then the others. The build with no bug planted must pass everything: else a
-//! failure elsewhere would prove nothing.
+//! One build contains all bugs, in a target directory of its own, and each run selects one. The harnesses are tried
+//! in turn until one notices the bug. First comes every scenario of `cuts`, each in a process of its own, so that a
+//! crash of the process does not stop the others. The build without a selected bug must pass everything. Otherwise a
+//! failure with a bug would prove nothing.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,28 +16,29 @@ use rt::{Clock, SystemClock};
 use crate::catalogue::{self, Entry};
 use crate::report::Failure;
 
-/// With a bug so many times as many schedules are tried as usual: some take as many to be met.
+/// Factor for the number of schedules when a bug is planted. Some bugs need that many.
 const SHUTTLE_TIMES: &str = "6";
-/// What a program ends with that does not know an option.
-const MISUNDERSTOOD: i32 = 2;
+/// The exit status of a program that does not know an option.
+const UNKNOWN_OPTION: i32 = 2;
 
-/// Where a bug comes from.
+/// The origin of a bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// It removes an ordering rule of `docs/design.md`, section 9.
     Rule,
-    /// It was chosen from the product's sources by somebody who had not read the harnesses.
+    /// It was chosen from the product's sources by an author who had not read the harnesses.
     Unseen,
-    /// It was a real one once, or lies beside one: found by reading, and planted to see who else would have.
+    /// It was once a real bug, or resembles one. It was found by reading, and is planted to see which harnesses
+    /// notice it.
     Found,
-    /// It takes away what keeps threads apart, and nothing else: for the tests under Shuttle.
+    /// It removes only a protection between threads, for the tests under Shuttle.
     Thread,
 }
 
-/// A mistake that Polder can be told to make.
+/// A bug that Polder can be told to have.
 #[derive(Clone, Copy, Debug)]
 pub struct Bug {
-    /// What the source calls it.
+    /// Its name in the source.
     pub name: &'static str,
     /// Where it comes from.
     pub origin: Origin,
@@ -59,7 +60,7 @@ const fn thread(name: &'static str) -> Bug {
     Bug { name, origin: Origin::Thread }
 }
 
-/// All of them.
+/// All bugs.
 pub const BUGS: &[Bug] = &[
     rule("break-data-before-record"),
     rule("break-flush-on-sync"),
@@ -110,8 +111,8 @@ pub const BUGS: &[Bug] = &[
     thread("break-returned"),
 ];
 
-/// One bug for each harness that is a command, which it must notice by itself: one that does not notice any more what
-/// it once did says nothing.
+/// For each harness that is a command, one bug that it must notice by itself. A harness that stops noticing its bug
+/// has become blind.
 pub const CANARIES: &[(Harness, &str)] = &[
     (Harness::Cuts, "break-data-before-record"),
     (Harness::Run, "break-follower"),
@@ -120,22 +121,22 @@ pub const CANARIES: &[(Harness, &str)] = &[
     (Harness::Flips, "break-verify-last-block"),
 ];
 
-/// What a build is asked.
+/// The parameters of a trial.
 #[derive(Clone, Debug)]
 pub struct Trial {
-    /// Where the build goes.
+    /// The target directory of the build.
     pub target: PathBuf,
-    /// Whether it is optimised: not worth its time where little is asked.
+    /// Whether to optimise the build. Not worth its time for few runs.
     pub release: bool,
-    /// Only these harnesses; all when there are none.
+    /// Only these harnesses; all if empty.
     pub harnesses: Vec<Harness>,
-    /// The shape of device for scenarios that are cut.
+    /// The device shape for scenarios that are cut.
     pub shape: String,
-    /// Decides everything that is left open.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
-/// What looks for bugs, the quickest first.
+/// The harnesses, the quickest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Harness {
     /// Scenarios, cut at every command.
@@ -144,20 +145,20 @@ pub enum Harness {
     Run,
     /// Small workloads, cut in every state.
     States,
-    /// Scenarios on a device that fails.
+    /// Scenarios on a failing device.
     Faults,
     /// A volume with flipped bits.
     Flips,
-    /// Threads, in orders that Shuttle chooses: tests of their own, in a build of their own.
+    /// Threads, in orders that Shuttle chooses. These tests are in a build of their own.
     Shuttle,
 }
 
 impl Harness {
-    /// All, in the order in which they are asked.
+    /// All harnesses, in the order in which they are tried.
     pub const ALL: [Harness; 6] =
         [Harness::Cuts, Harness::Run, Harness::States, Harness::Faults, Harness::Flips, Harness::Shuttle];
 
-    /// Its command.
+    /// The command of the harness.
     pub fn name(self) -> &'static str {
         match self {
             Harness::Cuts => "cuts",
@@ -170,19 +171,19 @@ impl Harness {
     }
 }
 
-/// What one run said.
+/// The result of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing went wrong.
+    /// The run passed.
     Clean,
-    /// What was found may not be found, or an assertion of Polder said so.
+    /// A wrong state was found, or an assertion of Polder failed.
     Wrong,
-    /// The process ended or hung before it could say: something is wrong, but nobody compared.
+    /// The process ended or hung before it could report. Something is wrong, but nothing was compared.
     Died,
-    /// Nothing went wrong, but the run did not show what its scenario names: that proves nothing.
+    /// The run passed, but did not show the signs that its scenario requires. That proves nothing.
     Idle,
-    /// What the run itself compares went wrong before anything was cut: not every bug needs a loss of power
-    /// to be missed. That a zone is not reset under a reader is seen by the reader.
+    /// A comparison of the run itself failed before anything was cut. Not every bug needs a loss of power to be
+    /// noticed: a reader notices that its zone is reset.
     Uncut,
 }
 
@@ -191,16 +192,16 @@ impl Verdict {
         !matches!(self, Verdict::Clean | Verdict::Idle)
     }
 
-    /// Whether something was compared and found wrong.
+    /// Whether a comparison found something wrong.
     pub fn is_told(self) -> bool {
         matches!(self, Verdict::Wrong | Verdict::Uncut)
     }
 }
 
-/// Who noticed a bug.
+/// Which harness noticed a bug.
 #[derive(Clone, Debug)]
 pub struct Noticed {
-    /// The harness, and the scenario where it has such.
+    /// The harness, and the scenario if it has scenarios.
     pub by: String,
     /// How.
     pub verdict: Verdict,
@@ -217,17 +218,17 @@ impl fmt::Display for Noticed {
     }
 }
 
-/// What became of one bug.
+/// The result for one bug.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Who noticed first; nobody when `None`.
+    /// The first harness that noticed the bug. `None` if no harness did.
     pub noticed: Option<Noticed>,
-    /// From the beginning of the first harness.
+    /// Seconds from the start of the first harness.
     pub seconds: f64,
 }
 
 impl Trial {
-    /// Builds Polder with all bugs in it, of which none is made until it is told to.
+    /// Builds Polder with all bugs. None is active until it is selected.
     pub fn build(&self) -> Result<()> {
         let mut command = Command::new("cargo");
         command.args(["build", "--quiet", "--locked", "--package", "polder-sim", "--features", "planted"]);
@@ -238,7 +239,7 @@ impl Trial {
         Ok(())
     }
 
-    /// Asks the harnesses in turn until one notices this bug; `None` plants nothing.
+    /// Runs the harnesses in turn until one notices this bug. `None` plants nothing.
     pub fn run(&self, bug: Option<&str>) -> Result<Outcome> {
         let clock = SystemClock::new();
         let noticed = self.notice(bug)?;
@@ -271,7 +272,7 @@ impl Trial {
         runs.iter().map(Entry::run).filter(|run| run.shape == self.shape).map(|run| run.scenario).collect()
     }
 
-    /// Asks the tests of threads: those that a bug is expected of say so themselves, and are left out.
+    /// Runs the tests of threads. Tests that expect a bug say so themselves, and are left out.
     fn ask_threads(&self, bug: Option<&str>) -> Result<Verdict> {
         let tests = |last: &[&str]| {
             let mut command = Command::new("cargo");
@@ -312,7 +313,7 @@ impl Trial {
         }
         let output = command.output().context("the simulator cannot be started")?;
         ensure!(
-            output.status.code() != Some(MISUNDERSTOOD),
+            output.status.code() != Some(UNKNOWN_OPTION),
             "the simulator does not understand {command:?}: {}",
             String::from_utf8_lossy(&output.stderr)
         );
@@ -320,12 +321,12 @@ impl Trial {
     }
 }
 
-/// The directory for the build when none is given.
+/// The default target directory.
 pub fn usual_target() -> PathBuf {
     PathBuf::from("target/planted")
 }
 
-/// The line of one verdict.
+/// The line that reports a verdict.
 pub fn verdict(failure: Option<&Failure>) -> &'static str {
     match failure {
         None => "verdict clean",
@@ -335,8 +336,8 @@ pub fn verdict(failure: Option<&Failure>) -> &'static str {
     }
 }
 
-/// Of a harness that gives no verdicts, what it failed with says as much. A process that failed without a word
-/// ended or hung.
+/// The verdict of a harness that prints none follows from its failure message. A process that failed without a
+/// message has ended or hung.
 fn read_verdict(output: &str, passed: bool) -> Verdict {
     let said = output.lines().find_map(|line| line.strip_prefix("verdict "));
     match said {

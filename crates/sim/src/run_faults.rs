@@ -19,7 +19,7 @@ pub(crate) struct Faults {
     /// Only as much as the gate has time for: one shape for each scenario, and one command in a few.
     #[arg(long)]
     quick: bool,
-    /// One command of so many is struck.
+    /// One of this many commands is struck.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     every: Option<u64>,
     /// Only this scenario.
@@ -31,22 +31,22 @@ pub(crate) struct Faults {
     /// Only this kind of fault.
     #[arg(long)]
     fault: Option<String>,
-    /// Repeat one: only at this command of those that the kind strikes, counted from 1.
+    /// Repeat one trial: only this one of the commands that the kind strikes, counted from 1.
     #[arg(long, requires = "scenario", requires = "geometry", requires = "fault")]
     nth: Option<u64>,
-    /// With `--nth`: while the volume is mounted and looked at after the scenario.
+    /// With `--nth`: strike while the volume is mounted and compared after the scenario.
     #[arg(long, requires = "nth")]
     at_mount: bool,
-    /// With `--nth`: the zone of this number, counted from 1, comes back so from a loss of power.
+    /// With `--nth`: the zone of this number, counted from 1, comes back in this state from a loss of power.
     #[arg(long, requires = "nth", conflicts_with = "at_mount")]
     between: bool,
-    /// End after so many minutes, with whatever sweeps have ended then.
+    /// End after this many minutes, with the sweeps that have ended by then.
     #[arg(long)]
     minutes: Option<u64>,
-    /// Go on after a failure.
+    /// Continue after a failure.
     #[arg(long)]
     keep_going: bool,
-    /// Decides everything that is left open.
+    /// The seed of all random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -57,14 +57,14 @@ struct Sweeps {
     stages: Vec<(Scenario, Shape)>,
     next: AtomicUsize,
     clock: SystemClock,
-    /// What each sweep that went to its end has counted.
+    /// The counts of each sweep that ended.
     results: Mutex<Vec<(&'static str, Counts)>>,
     failures: Mutex<Vec<(String, Wrong)>>,
 }
 
 struct Options {
     kinds: Vec<Kind>,
-    /// Of each kind one command in so many is struck; as many as the kind says, when it is not given.
+    /// One of this many commands is struck. If not given, the kind determines it.
     every: Option<u64>,
     seed: u64,
     nanoseconds: u64,
@@ -73,7 +73,7 @@ struct Options {
     is_shared: bool,
     /// Every kind has a scenario in which it can strike, and time for it.
     is_whole: bool,
-    /// It ends when its time is over, and not with the last command.
+    /// The run ends with its time, and not with the last command.
     is_timed: bool,
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn faults(options: &Faults) -> Result<()> {
         .collect();
     let names: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
     ensure!(!kinds.is_empty(), "no such fault; there are: {}", names.join(", "));
-    // When time is short another one is the first for each seed.
+    // With a time limit, each seed begins with another scenario.
     let first = options.seed as usize % stages.len();
     stages.rotate_left(first);
     if let Some(nth) = options.nth {
@@ -165,8 +165,8 @@ impl Sweeps {
                 if is_over || !keep_going && !self.failures.lock().is_empty() {
                     return;
                 }
-                // Another one of the first few for each seed. A recovery reads much, and does little else; and no
-                // scenario finishes many zones.
+                // Each seed begins with another of the first few commands. A recovery mainly reads, and no scenario
+                // finishes many zones.
                 let in_recovery = moment == Moment::Mount && !kind.is_of(CommandKind::Read);
                 let is_rare = in_recovery || kind.is_of(CommandKind::Finish) || kind.is_of(CommandKind::Open);
                 let first = if is_rare { 1 } else { 1 + seed % every };

@@ -14,9 +14,9 @@ use polder_sim::shapes;
 use rt::sync::Mutex;
 use rt::{Clock, SystemClock};
 
-/// In the quick form one bit in so many is flipped.
+/// In the quick form one of this many bits is flipped.
 const QUICK_EVERY: u64 = 100;
-/// Blocks of log and metadata, at least: in fewer there are no trees to speak of.
+/// The least number of blocks of log and metadata. With fewer there are hardly any trees.
 const METADATA_MIN: usize = 20;
 
 #[derive(Args)]
@@ -24,27 +24,27 @@ pub(crate) struct Flips {
     /// Only as much as the gate has time for: one bit in a hundred, drawn from the seed.
     #[arg(long)]
     quick: bool,
-    /// One bit of so many, drawn from the seed.
+    /// One bit of this many, drawn from the seed.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     every: Option<u64>,
     /// The shape of device.
     #[arg(long, default_value = "power-of-two")]
     geometry: String,
-    /// Of a volume that was unmounted, and not of one that has a journal.
+    /// Use an unmounted volume, instead of one that has a journal.
     #[arg(long)]
     unmounted: bool,
-    /// Repeat one: zone, block and bit, such as 0:3:1717.
+    /// Repeat one bit: zone, block and bit, such as 0:3:1717.
     #[arg(long)]
     bit: Option<String>,
-    /// End after so many minutes.
+    /// End after this many minutes.
     #[arg(long)]
     minutes: Option<u64>,
-    /// Decides which bits are drawn.
+    /// Determines which bits are drawn.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
-/// What all threads share.
+/// The state that all threads share.
 struct Work {
     target: Target,
     every: u64,
@@ -101,14 +101,14 @@ impl Work {
         fates.into_iter().for_each(|(fate, count)| *sum.entry(fate).or_insert(0) += count);
     }
 
-    /// The next bit: of each so many in a row one.
+    /// The next bit: one of each group of consecutive bits.
     fn take(&self) -> Option<u64> {
         if self.clock.monotonic_ns() > self.nanoseconds || self.failure.lock().is_some() {
             return None;
         }
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         let turns = self.target.bits().div_ceil(self.every);
-        // When time is short another one is the first for each seed.
+        // With a time limit, each seed begins with another bit.
         let place = (turn + mix(&[self.seed]) % turns) % turns;
         let number = place * self.every + mix(&[self.seed, place]) % self.every;
         (turn < turns).then(|| number.min(self.target.bits() - 1))

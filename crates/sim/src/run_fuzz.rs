@@ -9,7 +9,7 @@ use rt::{Clock, SystemClock};
 
 /// Mutations for each decoder in the quick form.
 const QUICK: usize = 6000;
-/// And otherwise.
+/// Mutations for each decoder otherwise.
 const USUAL: usize = 200_000;
 
 #[derive(Args)]
@@ -20,19 +20,19 @@ pub(crate) struct Fuzz {
     /// Only this target. May be given several times.
     #[arg(long)]
     target: Vec<String>,
-    /// Mutations for each decoder; a twentieth of it for what mounts.
+    /// Mutations for each decoder. Targets that mount get a twentieth of it.
     #[arg(long)]
     mutations: Option<usize>,
-    /// Inputs to begin with, in a directory for each target.
+    /// Seed inputs, in a directory for each target.
     #[arg(long, default_value = "fuzz/corpus")]
     corpus: PathBuf,
-    /// Decides the mutations.
+    /// Determines the mutations.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Offer only what is in this file.
+    /// Offer only the contents of this file.
     #[arg(long)]
     input: Option<PathBuf>,
-    /// Write what a small volume holds into the directory of inputs, for a fuzzer to begin with.
+    /// Write the contents of a small volume into the directory of inputs, as seeds for a fuzzer.
     #[arg(long)]
     write_seeds: bool,
     /// List the targets.

@@ -1,4 +1,4 @@
-//! The command that plants bugs and shows who notices them: `polder-sim planted`.
+//! The command that plants bugs and shows which harnesses notice them: `polder-sim planted`.
 
 use std::path::PathBuf;
 
@@ -9,22 +9,22 @@ use polder_sim::planted::{self, BUGS, CANARIES, Harness, Outcome, Trial};
 
 #[derive(Args)]
 pub(crate) struct Planted {
-    /// Only this bug, and without first showing that Polder passes when none is planted. May be given several times.
+    /// Only this bug, without first showing that Polder passes when none is planted. May be given several times.
     #[arg(long)]
     bug: Vec<String>,
     /// Only this harness. May be given several times.
     #[arg(long, value_parser = PossibleValuesParser::new(Harness::ALL.map(Harness::name)))]
     harness: Vec<String>,
-    /// The shape of device for scenarios that are cut.
+    /// The device shape for scenarios that are cut.
     #[arg(long, default_value = "power-of-two")]
     geometry: String,
-    /// Decides everything that is left open.
+    /// The seed of all random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where Polder is built with bugs in it (default: target/planted).
+    /// Where to build Polder with planted bugs (default: target/planted).
     #[arg(long)]
     target_dir: Option<PathBuf>,
-    /// Only one bug for each harness, which that one must notice, in a build that is quickly made.
+    /// Only one bug for each harness, which that harness must notice, in a build that is quick to make.
     #[arg(long, conflicts_with_all = ["bug", "harness"])]
     canaries: bool,
     /// List the bugs.
@@ -75,18 +75,18 @@ fn try_each(trial: &Trial, chosen: &[&str]) -> Result<()> {
     println!("counted planted bugs: {}", chosen.len());
     println!("counted planted bugs found: {}", chosen.len() - survivors.len());
     println!("score: {} of {} found", chosen.len() - survivors.len(), chosen.len());
-    ensure!(survivors.is_empty(), "nobody misses {}", survivors.join(", "));
+    ensure!(survivors.is_empty(), "no harness notices {}", survivors.join(", "));
     Ok(())
 }
 
-/// From now on Polder makes this mistake.
+/// From now on Polder has this bug.
 #[cfg(feature = "planted")]
 pub(crate) fn plant(bug: String) {
     assert!(BUGS.iter().any(|known| known.name == bug), "there is no bug {bug:?} to plant");
     rt::plant(bug);
 }
 
-/// This build has no bugs to plant.
+/// This build has no planted bugs.
 #[cfg(not(feature = "planted"))]
 pub(crate) fn plant(bug: String) {
     panic!("this build cannot plant {bug:?}: build it with `--features planted`");
@@ -98,7 +98,7 @@ fn canaries(trial: &Trial) -> Result<()> {
     for &(harness, bug) in CANARIES {
         let alone = Trial { harnesses: vec![harness], ..trial.clone() };
         let Outcome { noticed, seconds } = alone.run(Some(bug))?;
-        // One that only ends might end with nothing planted as well.
+        // A process that only ends might end without a planted bug as well.
         let is_told = noticed.is_some_and(|noticed| noticed.verdict.is_told());
         ensure!(is_told, "`{}` does not tell of {bug}: it says nothing any more", harness.name());
         println!("{:<38} {:<10} {seconds:>10.1} s", bug, harness.name());

@@ -12,15 +12,16 @@ use polder_sim::long::drawn::{Drawn, Seen};
 use rt::sync::Mutex;
 use rt::{Clock, SystemClock};
 
-/// Who never returns is seen by what the device is asked to do, or else, if that is nothing, after so long.
+/// A run that never returns is normally detected by the device commands. If there are none, it is detected after this
+/// time.
 const HUNG_AFTER: Duration = Duration::from_secs(600);
 
 #[derive(Args, Clone)]
 pub(crate) struct Shapes {
-    /// The first seed; each shape has the next.
+    /// The first seed. Each shape has the next.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// So many shapes.
+    /// The number of shapes.
     #[arg(long, default_value_t = 100)]
     times: u64,
     /// Print the shapes and run nothing.
@@ -28,7 +29,7 @@ pub(crate) struct Shapes {
     list: bool,
 }
 
-/// What all came to.
+/// The sum of all results.
 #[derive(Default)]
 struct Sum {
     shapes: u64,
@@ -37,7 +38,7 @@ struct Sum {
     compared: u64,
     device_written: u64,
     resets: u64,
-    /// Of the device's changes within one operation, in thousandths of what it may be, and the seed.
+    /// The most device changes within one operation, in thousandths of the limit, and the seed.
     longest: (u64, u64),
     failed: u64,
 }

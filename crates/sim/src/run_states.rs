@@ -9,7 +9,7 @@ use polder_sim::shapes;
 use polder_sim::states::{Limits, Search};
 use rt::{Clock, SystemClock};
 
-/// States of one command, at most.
+/// Limit for the states of one command.
 const STATES_MAX: u64 = 48;
 /// Workloads of two operations in the quick form.
 const QUICK_TWO: u64 = 2000;
@@ -21,19 +21,19 @@ pub(crate) struct States {
     /// Only as much as the gate has time for: all workloads of one operation, some of two and three.
     #[arg(long)]
     quick: bool,
-    /// All workloads of up to so many operations; those of three go on for as long as `--minutes` says.
+    /// All workloads of up to this many operations. Those of three run for as long as `--minutes` allows.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=3))]
     operations: u32,
-    /// End after so many minutes, whatever is left.
+    /// End after this many minutes, even if workloads are left.
     #[arg(long)]
     minutes: Option<u64>,
-    /// States after one command, at most: where there are more, some are drawn.
+    /// Limit for the states after one command. If there are more, some are drawn.
     #[arg(long, default_value_t = STATES_MAX, value_parser = clap::value_parser!(u64).range(2..))]
     states_max: u64,
     /// The shape of device.
     #[arg(long, default_value = "power-of-two")]
     geometry: String,
-    /// Decides the order of workloads, and which states are drawn.
+    /// Determines the order of workloads, and which states are drawn.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// List the steps that workloads are made of.
@@ -42,11 +42,11 @@ pub(crate) struct States {
     /// Run only this workload: steps with commas between them.
     #[arg(long)]
     workload: Option<String>,
-    /// Repeat one case: the power goes right after this command of the workload. May be given twice, each time
-    /// with `--plan`: the second cut is one of the recovery from the first.
+    /// Repeat one case: the power fails right after this command of the workload. May be given twice, each time with
+    /// `--plan`: the second cut falls into the recovery from the first.
     #[arg(long, requires = "plan", requires = "workload")]
     cut: Vec<u64>,
-    /// What is found after the cut: for example state:17 or lose-all.
+    /// The state of the device after the cut: for example state:17 or lose-all.
     #[arg(long, requires = "cut")]
     plan: Vec<Loss>,
 }

@@ -14,9 +14,9 @@ use rt::{Clock, SystemClock};
 
 /// Runs in the quick form.
 const QUICK: u64 = 120;
-/// Runs when nothing is said.
+/// Runs by default.
 const RUNS: u64 = 2000;
-/// Runs that are given to making a failure smaller.
+/// Runs spent on making a failure smaller.
 const SHRINKING: u32 = 3000;
 
 #[derive(Args, Clone)]
@@ -24,13 +24,13 @@ pub(crate) struct Run {
     /// Only as much as the gate has time for.
     #[arg(long)]
     quick: bool,
-    /// The first seed; each run has the next.
+    /// The first seed. Each run has the next.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// So many runs.
+    /// The number of runs.
     #[arg(long)]
     runs: Option<u64>,
-    /// Begin no run after so many minutes.
+    /// Begin no run after this many minutes.
     #[arg(long)]
     minutes: Option<u64>,
     /// The shape of device (default: all take turns).
@@ -45,10 +45,10 @@ pub(crate) struct Run {
     /// Operations of each client in each mount.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(OPERATIONS_MAX)))]
     operations: Option<u32>,
-    /// The run of this seed alone, and nothing is made smaller.
+    /// Only the run of this seed, without making a failure smaller.
     #[arg(long)]
     once: bool,
-    /// Of that run only these operations: round, client and number, such as 0.1.17.
+    /// Only these operations of that run: round, client and number, such as 0.1.17.
     #[arg(long, requires = "once", value_delimiter = ',')]
     only: Option<Vec<Place>>,
 }
@@ -115,7 +115,7 @@ impl Run {
 struct Found {
     runs: u64,
     report: Report,
-    /// That of the least seed.
+    /// The failure with the least seed.
     failing: Option<Failing>,
 }
 

@@ -1,21 +1,22 @@
 //! The whole system under one seed: several clients of one volume at once, its background work, and a device that
-//! fails, is cut and killed, mount after mount.
+//! fails, loses power, and outlives killed processes, mount after mount.
 //!
-//! A run ([`Plan`]) is a number of rounds. In each the volume is mounted, found to be one that may be found, and used
-//! by all clients; their threads and that of the background take turns as the seed says ([`rt::schedule`]), on a clock
-//! that only they move. Meanwhile commands fail that nobody may notice. Then the round ends: the volume is unmounted,
-//! its process is killed, or the power goes at any command since the mount began, and the device loses what it may.
+//! A run ([`Plan`]) is a number of rounds. In each round the volume is mounted, compared with the allowed states, and
+//! used by all clients. The threads of the clients and of the background take turns as the seed determines
+//! ([`rt::schedule`]), on a clock that only they advance. Meanwhile commands fail whose failure must not be visible.
+//! Then the round ends: the volume is unmounted, its process is killed, or the power fails at any command since the
+//! mount began, and the device loses what it may lose.
 //!
-//! What may be found is asked twice. Each client's directory is one of the states of its own history, no older than
-//! what was promised to it ([`crate::allowed`]). And all of them together are one prefix of the log: there is an LSN so
-//! that of every client all is there that is older and nothing that is not ([`order`]). So nobody's change survives one
-//! that it may have followed, whoever made that.
+//! There are two checks of the found state. Each client's directory must be one of the states of the client's own
+//! history, no older than what was promised to the client ([`crate::allowed`]). And all clients together must be one
+//! prefix of the log: there is an LSN so that of every client everything older is found, and nothing newer
+//! ([`order`]). So no change survives without the changes of all clients that it may have followed.
 //!
-//! The same plan gives the same digest. A plan that fails is made smaller ([`shrink`]): its operations follow from their
-//! places, so that some can be left out and the others stay what they are.
+//! The same plan gives the same digest. A failing plan is made smaller ([`shrink`]). Its operations follow from their
+//! places, so some can be left out without changing the others.
 //!
-//! Not here: faults that may cost something ([`crate::faults`]), and every state that a cut may leave
-//! ([`crate::states`]); here many things happen at once, and chance decides which.
+//! Not here: faults that may cause losses ([`crate::faults`]), and every state that a cut may leave
+//! ([`crate::states`]). Here many things happen at once, and chance chooses them.
 
 mod life;
 pub mod order;
@@ -31,17 +32,17 @@ use std::str::FromStr;
 use crate::caught::{Wrong, caught};
 use crate::shapes::{self, Shape};
 
-/// Operations of a client in a round, at most: each may open a handle, whose numbers are bytes.
+/// Limit for the operations of a client in a round. Each may open a handle, and handles are numbered by bytes.
 pub const OPERATIONS_MAX: u32 = 200;
 
-/// Where an operation stands in a run.
+/// The place of an operation in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// The round, from 0.
     pub round: u32,
     /// The client, from 0.
     pub client: u32,
-    /// The number among those of this client in this round, from 0.
+    /// The number among the operations of this client in this round, from 0.
     pub number: u32,
 }
 
@@ -63,25 +64,25 @@ impl FromStr for Place {
     }
 }
 
-/// A run: what it does follows from this alone.
+/// A run. It follows from this plan alone.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The device.
     pub shape: Shape,
-    /// Decides everything that is left open.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// Who is at work at once, beside the background.
+    /// Clients that work at once, beside the background.
     pub clients: u32,
     /// Mounts.
     pub rounds: u32,
-    /// What each client does in each round.
+    /// Operations of each client in each round.
     pub operations: u32,
-    /// Nothing but these; all when `None`.
+    /// Only these operations; all if `None`.
     pub only: Option<BTreeSet<Place>>,
 }
 
 impl Plan {
-    /// The usual one from a seed: shapes of device and numbers of clients take turns.
+    /// The usual plan for a seed. Device shapes and numbers of clients take turns.
     pub fn usual(seed: u64) -> Plan {
         let shapes = shapes::all();
         let clients = 2 + (seed / shapes.len() as u64 % 3) as u32;
@@ -89,7 +90,7 @@ impl Plan {
         Plan { shape, seed, clients, rounds: 6, operations: 48, only: None }
     }
 
-    /// All places of it.
+    /// All places of the plan.
     pub fn places(&self) -> BTreeSet<Place> {
         let of_client =
             |round, client| (0..self.operations).map(move |number| Place { round, client, number });
@@ -101,7 +102,7 @@ impl Plan {
         self.only.as_ref().is_none_or(|only| only.contains(place))
     }
 
-    /// Runs it.
+    /// Runs the plan.
     pub fn run(&self) -> Result<Report, Wrong> {
         caught(self, || life::live(self))
     }
@@ -119,12 +120,12 @@ impl fmt::Display for Plan {
     }
 }
 
-/// What a run came to.
+/// The results of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Operations of clients, those included that were refused.
+    /// Operations of clients, including those that were refused.
     pub operations: u64,
-    /// Turns that went from one thread to another.
+    /// Switches from one thread to another.
     pub handovers: u64,
     /// Device commands.
     pub commands: u64,
@@ -134,23 +135,23 @@ pub struct Report {
     pub faults: u64,
     /// Losses of power.
     pub cuts: u64,
-    /// Losses of power amid a recovery.
+    /// Losses of power during a recovery.
     pub cuts_in_recovery: u64,
     /// Processes killed.
     pub kills: u64,
     /// Unmounts.
     pub unmounts: u64,
-    /// Rounds that ended amid work, of which one client had lost something and another had not, and whose clients were
+    /// Rounds that ended during work, in which one client lost something and another did not, and whose clients were
     /// found to be one prefix.
     pub ordered: u64,
-    /// Time on the clock of the clients.
+    /// Time on the clients' clock.
     pub simulated_ns: u64,
-    /// The same for the same plan.
+    /// The digest: the same for the same plan.
     pub digest: u64,
 }
 
 impl Report {
-    /// Adds what another run came to.
+    /// Adds the results of another run.
     pub fn add(&mut self, other: &Report) {
         self.operations += other.operations;
         self.handovers += other.handovers;

@@ -1,9 +1,9 @@
-//! A zone of data that went offline costs what lay in it, to the block, and nothing else: at work, in a recovery, or
-//! while the power was gone.
+//! A data zone that goes offline costs exactly its blocks and nothing else: while the scenario runs, in a recovery,
+//! or while the power was off.
 //!
-//! What lay in it is found out without the volume's own word: on a twin of the device the zone can be read until the
-//! volume has recovered, and from then on nothing can be read from it. What cannot be read there must be missing on
-//! the device whose zone is gone, and nothing else; the checker must name these files and no others; and the volume is used again.
+//! The lost blocks are determined without relying on the volume. On a twin of the device the zone can be read until
+//! the volume has recovered, and from then on it cannot be read. Exactly the blocks that cannot be read there must be
+//! missing on the device without the zone. The checker must name exactly these files, and the volume is used again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,8 +18,7 @@ use crate::caught::Wrong;
 use crate::files::{Driver, afterwards, caller, compare, view};
 use crate::history::History;
 
-/// What files would lose with this zone, which is offline, on a volume that is mounted now; none when it is not one of
-/// data.
+/// What the files of a mounted volume would lose with this offline zone. `None` if it is not a zone of data.
 pub(super) fn would_lose(
     stage: &Stage,
     device: &Emulated,
@@ -37,7 +36,7 @@ pub(super) fn would_lose(
     Ok(Some(view(&driver.fs)?.unreadable))
 }
 
-/// The volume without the zone has lost that, tells so, and goes on.
+/// Checks that the volume without the zone has lost exactly that, reports it, and can be used.
 pub(super) fn has_lost(
     mut driver: Driver,
     allowed: &[Arc<FilesState>],
@@ -58,7 +57,8 @@ pub(super) fn has_lost(
     driver.run(&afterwards(1, seed, block))
 }
 
-/// The inodes that the checker names, of those that have a name: others are still to be deleted, and miss nothing.
+/// The inodes that the checker names, if they have a name. The others are still to be deleted, and their blocks do
+/// not count.
 fn told(fs: &Fs) -> Result<BTreeSet<InodeNo>, Wrong> {
     let failed = |error: &dyn std::fmt::Display| Wrong::at("check", error);
     let mut findings = fs.check().map_err(|error| failed(&error))?;

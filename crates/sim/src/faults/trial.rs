@@ -19,7 +19,7 @@ use crate::history::History;
 use crate::model::{Model, Operation};
 use crate::shapes::Shape;
 
-/// Background steps after which a volume has had time for all that it wants to do.
+/// After this many background steps a volume has had time for all its background work.
 const STEPS_MAX: u32 = 10_000;
 
 /// When the fault strikes.
@@ -27,17 +27,17 @@ const STEPS_MAX: u32 = 10_000;
 pub enum Moment {
     /// While the scenario runs.
     Work,
-    /// While the volume that the scenario leaves is mounted and looked at.
+    /// While the volume that the scenario leaves is mounted and compared.
     Mount,
-    /// After a loss of power, before the mount: a zone comes back in another state. Its number counts.
+    /// After a loss of power, before the mount: a zone comes back in another state. `nth` is the number of the zone.
     Between,
 }
 
 impl Moment {
-    /// All of them.
+    /// All moments.
     pub const ALL: [Moment; 3] = [Moment::Work, Moment::Mount, Moment::Between];
 
-    /// The option that names it.
+    /// The option that names the moment.
     fn option(self) -> &'static str {
         match self {
             Moment::Work => "",
@@ -47,22 +47,22 @@ impl Moment {
     }
 }
 
-/// A scenario on a shape of device up to where faults begin.
+/// A scenario on a device shape, up to the moment at which faults begin.
 pub struct Stage {
     scenario: Scenario,
     shape: Shape,
     seed: u64,
     plan: Plan,
-    /// The volume, unmounted, and its model; none when the scenario holds files open from before.
+    /// The volume, unmounted, and its model. `None` if the scenario keeps files open from before.
     prepared: Option<(Emulated, Model)>,
 }
 
 /// One fault.
 #[derive(Clone, Copy)]
 pub struct Trial<'a> {
-    /// What is done, and on which device.
+    /// The scenario, and the device.
     pub stage: &'a Stage,
-    /// What goes wrong.
+    /// The fault.
     pub kind: Kind,
     /// When.
     pub moment: Moment,
@@ -73,23 +73,23 @@ pub struct Trial<'a> {
 /// What a fault has destroyed, as far as that is known.
 #[derive(Clone, Copy, Debug)]
 enum Destroyed {
-    /// Nothing, or something of log or metadata: what that may cost is for the volume to tell.
+    /// Nothing, or some log or metadata. The volume has to report what that costs.
     Untold,
-    /// All that was in a zone.
+    /// All blocks of a zone.
     Zone(ZoneId),
     /// A block of data.
     Block,
 }
 
-/// How a trial ended that went as it should.
+/// The result of a trial that passed.
 pub enum Outcome {
     /// There are fewer such commands.
     NotReached,
-    /// It struck.
+    /// The fault struck.
     Struck(Counts),
 }
 
-/// While it is there, this thread asks for memory page by page.
+/// While this value exists, this thread requests memory page by page.
 struct Scarce;
 
 impl Scarce {
@@ -115,7 +115,7 @@ impl fmt::Display for Trial<'_> {
 }
 
 impl Stage {
-    /// Runs what the scenario does before.
+    /// Runs the preparation of the scenario.
     pub fn new(scenario: Scenario, shape: Shape, seed: u64) -> Result<Stage, Wrong> {
         let plan = (scenario.plan)(&shape, seed);
         let holds = plan.prepare.iter().any(|operation| matches!(operation, Operation::Hold { .. }));
@@ -145,7 +145,7 @@ impl Stage {
         Ok(Driver::new(fs, Arc::clone(device), clock, history, Rng::with_seed(self.seed), 0))
     }
 
-    /// The volume where faults begin, mounted and recording.
+    /// The volume at which faults begin, mounted and recording.
     fn begin(&self) -> Result<(Arc<Emulated>, Driver), Wrong> {
         rt::random::repeat_from(self.seed);
         let (device, model) = match &self.prepared {
@@ -169,7 +169,7 @@ impl Stage {
 }
 
 impl Trial<'_> {
-    /// Runs it.
+    /// Runs the trial.
     pub fn run(&self) -> Result<Outcome, Wrong> {
         let _scarce = (self.kind.strikes == Strikes::Memory).then(Scarce::begin);
         match self.moment {
@@ -180,7 +180,7 @@ impl Trial<'_> {
         }
     }
 
-    /// From now on it strikes; how many of the commands that it may strike there have been.
+    /// Injects the fault. Returns how many of the commands that it may strike there have been.
     fn begin(&self, device: &Emulated) -> u64 {
         let Some(fault) = self.kind.fault(self.nth) else {
             rt::memory::refuse(self.nth, self.kind.times);
@@ -196,8 +196,8 @@ impl Trial<'_> {
         device.counters().of(fault.kind)
     }
 
-    /// From now on all is well; whether it has struck. It has, where there were as many commands that it may strike as it
-    /// passes over: of appends that open a zone nobody counts how many there were.
+    /// Removes the fault. Returns whether it has struck. It must have struck if there were more commands that it may
+    /// strike than it skips. Appends that open a zone are not counted.
     fn end(&self, device: &Emulated, before: u64, counts: &mut Counts) -> Result<bool, Wrong> {
         counts.struck |= u64::from(!device.failed_zones().is_empty());
         device.clear_faults();
@@ -219,7 +219,7 @@ impl Trial<'_> {
         }
     }
 
-    /// The scenario with the fault in it, then a loss of power on a copy, then an unmount; a look at both.
+    /// Runs the scenario with the fault in it, then a loss of power on a copy, then an unmount. Compares both.
     fn at_work(&self) -> Result<Outcome, Wrong> {
         let mut operations = self.stage.plan.cut.iter().chain(&self.stage.plan.until_shown);
         if self.reads_fail_for_a_while() && operations.any(Operation::is_whole) {
@@ -234,7 +234,7 @@ impl Trial<'_> {
             return Ok(Outcome::NotReached);
         }
         if self.kind.harm == Harm::Errors {
-            // What no command was needed for is seen as well.
+            // Operations that needed no command are visible as well.
             let now = driver.history.allowed(device.commands() + 1);
             compare(&view(&driver.fs)?, now).map_err(|wrong| Wrong::at("at once", wrong))?;
         }
@@ -258,12 +258,12 @@ impl Trial<'_> {
         Ok(Outcome::Struck(counts))
     }
 
-    /// Recovery, and a range that is taken out or put in, ask twice and give up what cannot be read then.
+    /// Recovery, and a collapsed or inserted range, read twice and give up what cannot be read then.
     fn reads_fail_for_a_while(&self) -> bool {
         self.kind.times > 1 && self.kind.is_of(CommandKind::Read)
     }
 
-    /// What the fault has destroyed. The first block of a zone says what is in it, and is no data.
+    /// What the fault has destroyed. The first block of a zone is its header, and not data.
     fn destroyed(&self, device: &Emulated) -> Destroyed {
         match self.kind.effect() {
             Some(Effect::TurnOffline) => {
@@ -279,7 +279,8 @@ impl Trial<'_> {
         }
     }
 
-    /// The scenario without a fault, a loss of power, and the fault in the recovery or while everything is read.
+    /// Runs the scenario without a fault, then a loss of power. The fault strikes during the recovery or while
+    /// everything is read.
     fn at_mount(&self) -> Result<Outcome, Wrong> {
         if self.reads_fail_for_a_while() {
             return Ok(Outcome::NotReached);
@@ -302,8 +303,8 @@ impl Trial<'_> {
         Ok(Outcome::Struck(counts))
     }
 
-    /// Mounts and reads everything on a device that fails once: what nobody may see of the fault is not seen here either.
-    /// Other kinds may keep the volume from being mounted, or something from being read, until the device is well again.
+    /// Mounts and reads everything on a device that fails once. If the fault must not be visible, it is not visible
+    /// here either. Other kinds may prevent the mount, or the reading of something, until the device works again.
     fn recover(
         &self,
         image: &Arc<Emulated>,
@@ -322,20 +323,20 @@ impl Trial<'_> {
         if self.kind.harm != Harm::Nothing && self.kind.strikes != Strikes::Memory {
             return Ok(());
         }
-        // Without memory what could not be read can be when there is some.
+        // Data that could not be read without memory can be read once there is memory.
         self.end_shortage(counts);
         let lost = if lost.is_empty() { lost } else { compare(&view(&fs)?, allowed)? };
         if !lost.is_empty() {
             return Err(Wrong(format!("{} cannot be read", lost.join(", "))));
         }
         match fs.store().latched() {
-            Some(why) => Err(Wrong(format!("the volume latches: {why}"))),
+            Some(why) => Err(Wrong(format!("the volume is shut down: {why}"))),
             None => Ok(()),
         }
     }
 
-    /// The scenario without a fault, a loss of power, and one zone that comes back so that it cannot be written, or not
-    /// even be read.
+    /// Runs the scenario without a fault, then a loss of power after which one zone cannot be written, or not even be
+    /// read.
     fn between(&self) -> Result<Outcome, Wrong> {
         let state = match self.kind.strikes {
             Strikes::Command(_, Effect::TurnReadOnly(0)) => ZoneState::ReadOnly,
@@ -360,8 +361,8 @@ impl Trial<'_> {
         Ok(Outcome::Struck(counts))
     }
 
-    /// The log zone in use fails while the scenario runs, and after a loss of power the zone in which the log continued is
-    /// offline. What is older can still be read, and is not to be taken for the newest.
+    /// The log zone in use fails while the scenario runs, and after a loss of power the zone in which the log
+    /// continued is offline. Older records can still be read, and must not be taken for the newest.
     fn log_dies(&self, moment: Moment) -> Result<Outcome, Wrong> {
         if moment != Moment::Work {
             return Ok(Outcome::NotReached);
@@ -385,9 +386,9 @@ impl Trial<'_> {
         Ok(Outcome::Struck(counts))
     }
 
-    /// What may be found now. Where something was destroyed, the newest batch of the log may be taken for one that
-    /// a loss of power has torn, or for one whose data it has: nothing later says that it was durable. Where more
-    /// is missing it can be seen, and the mount is refused.
+    /// The states that may be found now. If something was destroyed, the newest batch of the log may look as if a
+    /// loss of power had torn it, or as if it had been torn with its data: no later record proves that it was
+    /// durable. If more is missing, this is detected and the mount is refused.
     fn allowed(&self, history: &History<FilesState>, device: &Emulated) -> Vec<Arc<FilesState>> {
         let now = device.commands();
         match self.kind.harm {
@@ -396,7 +397,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Does what the scenario does, as far as it goes; whether it had to stop.
+    /// Runs the scenario as far as possible. Returns whether it had to stop.
     fn work(&self, driver: &mut Driver, counts: &mut Counts) -> Result<bool, Wrong> {
         driver.lacks_space = matches!(self.kind.effect(), Some(Effect::HostFull));
         let stopped = self.work_on(driver, counts);
@@ -427,18 +428,18 @@ impl Trial<'_> {
                 self.permit("the background fails after it", &error).map_err(at)?;
             }
             if !driver.fs.store().covers_reservations() {
-                return Err(at(Wrong("somebody uses pages that were promised to others".to_owned())));
+                return Err(at(Wrong("pages are used that are reserved for other owners".to_owned())));
             }
             if driver.fs.is_read_only() {
                 counts.latched += 1;
-                self.permit("the volume latches", &FsError::ReadOnly).map_err(at)?;
+                self.permit("the volume is shut down", &FsError::ReadOnly).map_err(at)?;
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// Whether such a fault may be seen so.
+    /// Whether such a fault may have this effect.
     fn permit(&self, what: &str, error: &FsError) -> Result<(), Wrong> {
         let is_permitted = match self.kind.strikes {
             Strikes::Memory => *error == FsError::NoMemory,
@@ -450,7 +451,7 @@ impl Trial<'_> {
         }
     }
 
-    /// A full host is a full volume, or one that has latched.
+    /// A full host looks like a full volume, or like one that was shut down.
     fn permit_of_full_host(&self, driver: &Driver, error: &FsError) -> Result<(), Wrong> {
         match self.kind.effect() {
             Some(Effect::HostFull) if *error != FsError::NoSpace && !driver.fs.is_read_only() => {
@@ -460,8 +461,8 @@ impl Trial<'_> {
         }
     }
 
-    /// Mounts a volume and compares: nothing may be wrong, and only what the fault destroys may be missing. What was
-    /// in a zone of data that is `gone` is known to the block; a block of data costs itself alone.
+    /// Mounts a volume and compares. Nothing may be wrong, and only what the fault destroys may be missing. If a zone
+    /// of data is `gone`, its blocks are known exactly. A corrupt block of data costs only itself.
     fn look(
         &self,
         device: &Arc<Emulated>,
@@ -510,7 +511,7 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// A volume that has lost nothing: the checker finds nothing, all data are whole, and it is used again.
+    /// A volume that has lost nothing: the checker finds nothing, all data can be read, and the volume is used again.
     fn go_on(
         &self,
         mut driver: Driver,
@@ -546,7 +547,7 @@ fn log_in_use(driver: &Driver) -> Result<ZoneId, Wrong> {
     in_use.ok_or_else(|| Wrong("no log zone is being written".to_owned()))
 }
 
-/// The zones that cannot be written any more, in which data live.
+/// The read-only zones with live data.
 fn lives_in_read_only(driver: &Driver) -> Result<Vec<ZoneId>, Wrong> {
     let pool = driver.fs.store().pool();
     let report = driver.device.report().map_err(|error| Wrong::at("report", error))?;
@@ -558,8 +559,8 @@ fn lives_in_read_only(driver: &Driver) -> Result<Vec<ZoneId>, Wrong> {
     Ok(stuck.map(|(zone, _)| zone).filter(lives).collect())
 }
 
-/// When the background has had its turn, no data live in a zone that a mount was told cannot be written any more, unless
-/// there is no zone to move them to.
+/// After the background has run, no zone that a mount found to be read-only has live data, unless there is no zone to
+/// move it to.
 fn evacuate(driver: &Driver) -> Result<(), Wrong> {
     let pool = driver.fs.store().pool();
     for _ in 0..STEPS_MAX {
@@ -577,7 +578,7 @@ fn evacuate(driver: &Driver) -> Result<(), Wrong> {
     }
 }
 
-/// Finds out what there is of an operation that failed; false when that is open.
+/// Finds out which part of a failed operation was done. False if that is unknown.
 fn reconcile(driver: &mut Driver, operation: &Operation, failed: Failed) -> Result<bool, Wrong> {
     let handles =
         matches!(operation, Operation::Hold { .. } | Operation::Temporary { .. } | Operation::Release { .. });
@@ -586,7 +587,7 @@ fn reconcile(driver: &mut Driver, operation: &Operation, failed: Failed) -> Resu
     let seen = view(&driver.fs)?;
     compare(&seen, &both).map_err(|wrong| Wrong(format!("after {}: {wrong}", failed.error)))?;
     let is = |state: &FilesState| seen.difference(&state.snapshot).is_none();
-    // Of a file without a name nothing is seen.
+    // The contents of an unlinked file are not visible.
     let unseen = both[0].snapshot == both[1].snapshot && operation.changes();
     if handles || unseen || !seen.lost.is_empty() {
         return Ok(false);

@@ -1,4 +1,4 @@
-//! A few bits, and what must be noticed of them.
+//! A few bits, and the expected effects.
 
 use std::collections::BTreeSet;
 
@@ -22,14 +22,14 @@ fn some_bits_are_harmless_some_are_noticed_and_none_gives_wrong_data() {
     }
 }
 
-/// The volume of the first shape had 43 blocks of metadata and 51 when it was unmounted, and nobody noticed.
+/// The volume of the first shape had grown to 43 blocks of metadata, and 51 when it was unmounted, unnoticed.
 #[test]
 fn the_volume_is_small_and_has_trees_of_several_leaves() {
     for shape in shapes::all() {
         for unmounted in [false, true] {
             let (name, target) = (shape.name, Target::new(shape.clone(), unmounted).expect("it can be made"));
             assert!(target.is_small(), "{name}: {} blocks of metadata", target.metadata_blocks());
-            // No zone without a pointer is taken for written to its end.
+            // A zone without a write pointer must not be taken for written to its end.
             let last = target.try_flip(&target.flip(target.bits() - 1));
             last.unwrap_or_else(|wrong| panic!("{name}: {wrong}"));
         }
@@ -56,7 +56,7 @@ fn a_volume_that_is_not_what_was_written_is_wrong() {
     assert!(wrong.0.contains("/hard has other attributes"), "{wrong}");
 }
 
-/// A mount that was refused for one block of somebody's file passed for a hostile volume.
+/// A mount that was refused for one block of a user's file once passed for a hostile volume.
 #[test]
 fn a_bit_of_data_may_cost_its_block_alone() {
     let target = target(false);

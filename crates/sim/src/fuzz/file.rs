@@ -1,9 +1,9 @@
-//! Mounting what somebody hostile has made of the file that a small volume is in: of the copies of its header and of what
-//! it says of the states of its zones.
+//! Mounts a file with a small volume that was edited with hostile intent: in the copies of its header, and in its
+//! table of zone states.
 //!
-//! The file is in memory, so that nothing waits for a disk; what syncs costs nothing. What lies in the zones is edited as
-//! well, but its checksums are not made right: the target `mount` does that. Whatever is done, the file stays as long as
-//! it was, or as it is with a copy of the header behind its end.
+//! The file is in memory, so nothing waits for a disk, and a sync costs nothing. The contents of the zones are edited
+//! as well, but without correcting their checksums: the target `mount` does that. In any case the file must keep its
+//! length, or grow by a copy of the header behind its end.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -21,25 +21,26 @@ use super::volume::{
 };
 use crate::files::Volume;
 
-/// Bytes of a zone: of the smallest that there are.
+/// Bytes of a zone: the smallest possible zone.
 const ZONE: u64 = 256 << 10;
-/// Bytes of the file: 32 zones, what comes before them, and the copy of the header behind them.
+/// Bytes of the file: 32 zones, the blocks before them, and the copy of the header behind them.
 const SIZE: u64 = 32 * ZONE + 3 * UNIT;
-/// The copy of the header behind the zones begins at a multiple of this, as many units before the end.
+/// The copy of the header behind the zones begins at a multiple of this unit, the same number of units before the
+/// end.
 const UNIT: u64 = 64 << 10;
 const END_UNITS: u64 = 2;
-/// The unit in which it is edited.
+/// The unit of edits.
 const BLOCK: usize = 4096;
 /// Copies of the header at the start, each a block.
 const HEADERS: usize = 2;
-/// Blocks with the states of zones behind them.
+/// Blocks with the states of zones, behind the headers.
 const TABLES: usize = 2;
 
-/// Files in it, which the target changes, and what each holds.
+/// The names of the files that the target changes, and the contents of each.
 const NAMES: [&[u8]; 2] = [b"a", b"hard"];
 static CONTENTS: [u8; 20_000] = [5; 20_000];
 
-/// What is in the file, by block, where that is anything.
+/// The non-empty blocks of the file.
 fn blocks() -> &'static [(u64, Vec<u8>)] {
     static BLOCKS: OnceLock<Vec<(u64, Vec<u8>)>> = OnceLock::new();
     BLOCKS.get_or_init(|| {
@@ -51,7 +52,7 @@ fn blocks() -> &'static [(u64, Vec<u8>)] {
     })
 }
 
-/// A file with nothing in it.
+/// An empty file.
 fn empty() -> File {
     let file = File::from(memfd_create("volume", MemfdFlags::CLOEXEC).expect("there is memory"));
     file.set_len(SIZE).expect("there is memory");
@@ -62,21 +63,21 @@ fn path(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-/// A volume that was killed when there was something in it.
+/// A volume with contents, as a killed process leaves it.
 fn make() -> File {
     rt::random::repeat_from(1);
-    // A volume is made where its name can be made durable.
+    // A volume must be created in a directory where its name can be made durable.
     let path = std::env::temp_dir().join(format!("polder-fuzz-{}", std::process::id()));
     let options = FileOptions {
         size: Some(SIZE),
         zone_bytes: Some(ZONE),
         fs_id: FsId([7; 16]),
-        // Of a process of the same number that was killed.
+        // The file may be left from a killed process with the same number.
         force: true,
         ..FileOptions::default()
     };
-    let draft = FileDevice::draft(&path, &options).expect("it has room for a volume");
-    let device: Arc<dyn Device> = Arc::new(draft.make(&mut |_, _| ()).expect("it has room for a volume"));
+    let draft = FileDevice::draft(&path, &options).expect("there is space for a volume");
+    let device: Arc<dyn Device> = Arc::new(draft.make(&mut |_, _| ()).expect("there is space for a volume"));
     let file = File::open(&path).expect("it was made just now");
     std::fs::remove_file(&path).expect("it was made just now");
     let options = FormatOptions {
@@ -88,18 +89,18 @@ fn make() -> File {
         groups: None,
         reserve: Reserve::default(),
     };
-    Fs::format(&device, &options, Volume::clock().as_ref()).expect("it has room for a volume");
+    Fs::format(&device, &options, Volume::clock().as_ref()).expect("there is space for a volume");
     let (fs, _) = Fs::mount(device, mount_options(false)).expect("it was made just now");
     for name in NAMES {
         let created = fs.create(&caller(), InodeNo::ROOT, name, 0o644, WRITING, false);
-        let (_, handle) = created.expect("there is room");
-        fs.write(&handle, 0, &CONTENTS).expect("there is room");
+        let (_, handle) = created.expect("there is space");
+        fs.write(&handle, 0, &CONTENTS).expect("there is space");
     }
-    fs.sync().expect("there is room");
+    fs.sync().expect("there is space");
     file
 }
 
-/// Edits the file, opens it, and uses what is in it.
+/// Edits the file, opens it, and uses the volume in it.
 pub(super) fn mount(bytes: &[u8]) {
     let Some((&flags, edits)) = bytes.split_first() else { return };
     rt::random::repeat_from(1);
@@ -129,7 +130,7 @@ pub(super) fn mount(bytes: &[u8]) {
     );
 }
 
-/// As whoever writes the block would. All blocks before the zones have something in them.
+/// Corrects the checksums like a writer of the block. No block before the zones is empty.
 fn complete_checksums(number: usize, at: u64, block: &mut [u8]) {
     match number {
         _ if number < HEADERS || at == SIZE - END_UNITS * UNIT => {
@@ -145,7 +146,7 @@ mod tests {
     use super::*;
     use crate::fuzz::volume::READING;
 
-    /// What is edited is what is taken for it.
+    /// The edited blocks are those that the code expects.
     #[test]
     fn headers_come_first_then_the_states_of_zones() {
         let starts: Vec<u64> = blocks().iter().map(|(at, _)| *at).collect();
@@ -162,7 +163,7 @@ mod tests {
         }
     }
 
-    /// The volume that nobody has edited is mounted, and its files are there.
+    /// The unedited volume can be mounted, and has its files.
     #[test]
     fn the_file_is_a_volume() {
         let file = empty();

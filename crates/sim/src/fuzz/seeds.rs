@@ -1,4 +1,4 @@
-//! Inputs to begin with: what a small volume holds.
+//! Seed inputs: the contents of a small volume.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,20 +12,20 @@ use zone::{Device, Role};
 use super::volume::{COMPLETE, READ_ONLY, caller, target};
 use crate::files::Volume;
 
-/// Inputs of one target, at most.
+/// Limit for the inputs of one target.
 const MOST: usize = 24;
 /// Bytes of a log block's frame, and of a batch's header behind it (docs/format.md).
 const FRAME: usize = 64;
 const BATCH: usize = 56;
-/// Where a frame says how long its payload is, and of which kind.
+/// The offsets of a frame's payload length, and of its kind.
 const PAYLOAD: usize = 56;
 const KIND: usize = 60;
-/// Where a page says what it is.
+/// The offset of a page's kind.
 const PAGE_KIND: usize = 54;
 /// Inputs of edits.
 const EDITS: u64 = 48;
 
-/// Inputs for a target; none when the volume holds nothing of the kind.
+/// Inputs for a target. None if the volume contains nothing of this kind.
 pub fn seeds(target: &str) -> Vec<Vec<u8>> {
     static SEEDS: OnceLock<BTreeMap<&'static str, Vec<Vec<u8>>>> = OnceLock::new();
     SEEDS.get_or_init(all).get(target).cloned().unwrap_or_default()
@@ -45,7 +45,7 @@ fn all() -> BTreeMap<&'static str, Vec<Vec<u8>>> {
     of_blocks(&mut add);
     of_rows(&mut add);
     (0..EDITS).for_each(|number| add("mount", edits(number)));
-    // Of the file most edits are in what comes before its zones.
+    // In the file, most edits are in the blocks before its zones.
     (0..EDITS).for_each(|number| add("volume-file", edits_of(0..6, number)));
     seeds
 }
@@ -94,9 +94,9 @@ fn of_rows(add: &mut impl FnMut(&'static str, Vec<u8>)) {
     let device = Arc::new(target().image().image_at(0, &CrashPlan::KeepAll));
     device.record();
     let volume = Volume { page_size: 4096, groups: 2, cache_bytes: 8 << 20 };
-    let fs = volume.mount(&device, Volume::clock()).expect("a volume that nobody has edited can be mounted");
+    let fs = volume.mount(&device, Volume::clock()).expect("an unedited volume can be mounted");
     for (name, value) in [(&b"user.short"[..], &[1; 20][..]), (b"user.long", &[2; 5000])] {
-        fs.set_xattr(&caller(), fs::InodeNo::ROOT, name, value, false, false).expect("there is room");
+        fs.set_xattr(&caller(), fs::InodeNo::ROOT, name, value, false, false).expect("there is space");
     }
     let tables = [
         (extent::format::EXTENT, "extents"),
@@ -127,7 +127,7 @@ fn rows(fs: &fs::Fs, group: Group, table: Table) -> Vec<(Vec<u8>, Vec<u8>)> {
     fs.store().range(group, table, &[], &[], MOST).expect("the volume is whole")
 }
 
-/// A few edits at places where fields lie, most of them with checksums made right.
+/// A few edits at offsets of fields, most of them with corrected checksums.
 fn edits(number: u64) -> Vec<u8> {
     edits_of(0..u16::MAX, number)
 }

@@ -18,7 +18,7 @@ fn nothing_that_is_offered_to_a_decoder_or_a_mount_does_harm() {
     );
 }
 
-/// A target that has nothing to begin with gets no further than its first check.
+/// A target without seeds gets no further than its first check.
 #[test]
 fn every_target_has_seeds() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");

@@ -1,7 +1,7 @@
-//! Mounting what somebody hostile has made of a small volume, and walking over all of it.
+//! Mounts a small volume that was edited with hostile intent, and walks over all of it.
 //!
-//! An input is a list of edits of written blocks. Afterwards, if it says so, checksums of what was edited are made
-//! right, as somebody hostile would. What is then found may be anything; nobody is asked whether it is right.
+//! An input is a list of edits of written blocks. If a flag is set, the checksums of the edited blocks are then
+//! corrected, as an attacker would do. The results of reading may be anything; nothing compares them.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
@@ -14,34 +14,34 @@ use crate::files::Volume;
 use crate::flips::{Place, Target};
 use crate::shapes;
 
-/// Checksums are made right.
+/// Flag: correct the checksums.
 pub(super) const COMPLETE: u8 = 1;
-/// The volume is mounted read-only.
+/// Flag: mount read-only.
 pub(super) const READ_ONLY: u8 = 2;
-/// Bytes of an edit before those that it puts.
+/// Bytes of an edit before the new bytes.
 pub(super) const EDIT: usize = 5;
-/// Bytes that an edit puts, at most.
+/// Limit for the new bytes of an edit.
 pub(super) const PUT_MAX: u8 = 32;
 
-/// Inodes that are looked at, at most: names may lead round in circles.
+/// Limit for the visited inodes, because names may form cycles.
 const INODES_MAX: usize = 200;
-/// Names of one directory that are looked at, at most.
+/// Limit for the visited names of one directory.
 const NAMES_MAX: usize = 500;
-/// Bytes that are read of a file, at both of its ends.
+/// Bytes to read from a file, at both ends and in the middle.
 const READ: usize = 16 << 10;
-/// Bytes of a piece that is scrubbed: all of such a volume.
+/// Bytes to scrub: all of such a volume.
 const SCRUB: u64 = 1 << 20;
 
-/// The volume that is edited, as it is when the power goes.
+/// The volume to edit, as it is when the power fails.
 pub(super) fn target() -> &'static Target {
     static TARGET: OnceLock<Target> = OnceLock::new();
     TARGET.get_or_init(|| {
-        let shape = shapes::all().into_iter().next().expect("there are shapes");
+        let shape = shapes::all().into_iter().next().expect("the list of shapes is not empty");
         Target::new(shape, false).expect("a volume can be made on a device that works")
     })
 }
 
-/// Makes these edits, mounts, walks, checks, scrubs a piece of metadata and of data, changes a little, and unmounts.
+/// Makes the edits, mounts, walks, checks, scrubs some metadata and data, changes a little, and unmounts.
 pub fn mount(bytes: &[u8]) {
     let Some((&flags, edits)) = bytes.split_first() else { return };
     rt::random::repeat_from(1);
@@ -60,7 +60,7 @@ pub(super) fn mount_options(read_only: bool) -> MountOptions {
     }
 }
 
-/// Mounts whatever it is, walks, checks, scrubs, changes a little, and unmounts.
+/// Mounts the device in any state, walks, checks, scrubs, changes a little, and unmounts.
 pub(super) fn use_device(device: Arc<dyn Device>, read_only: bool) {
     if let Ok((fs, _)) = Fs::mount(device, mount_options(read_only)) {
         walk(&fs);
@@ -88,14 +88,14 @@ fn edit(device: &Emulated, edits: &[u8], complete: bool) {
     }
 }
 
-/// Some bytes of a block that become others.
+/// An edit: some bytes of a block and their new values.
 pub(super) struct Edit<'a> {
     pub(super) number: usize,
     pub(super) at: usize,
     pub(super) put: &'a [u8],
 }
 
-/// The edits that an input is.
+/// The edits in an input.
 pub(super) struct Edits<'a>(pub(super) &'a [u8]);
 
 impl<'a> Iterator for Edits<'a> {
@@ -110,7 +110,7 @@ impl<'a> Iterator for Edits<'a> {
     }
 }
 
-/// As far as there is a block.
+/// Overwrites bytes, up to the end of the block.
 pub(super) fn write_over(block: &mut [u8], at: usize, put: &[u8]) {
     block.iter_mut().skip(at).zip(put).for_each(|(byte, new)| *byte = *new);
 }
@@ -125,7 +125,7 @@ fn change_block(device: &Emulated, place: &Place, change: impl FnOnce(&mut [u8])
     }
 }
 
-/// As whoever writes the block would; a block of this volume is a page.
+/// Corrects the checksums like a writer of the block. A block of this volume is a page.
 fn complete_checksums(place: &Place, block: &mut [u8]) {
     match place.role {
         _ if place.block == 0 => zone::hostile::complete_checksum_of_header(block),
@@ -143,7 +143,7 @@ pub(super) const READING: OpenFlags =
     OpenFlags { read: true, write: false, append: false, truncate: false, sync: false };
 pub(super) const WRITING: OpenFlags = OpenFlags { write: true, ..READING };
 
-/// Looks at whatever can be reached by names.
+/// Visits everything that can be reached by names.
 fn walk(fs: &Fs) {
     let (mut waiting, mut seen) = (vec![InodeNo::ROOT], BTreeSet::new());
     while let Some(inode) = waiting.pop() {
@@ -177,27 +177,27 @@ fn look(fs: &Fs, inode: InodeNo, waiting: &mut Vec<InodeNo>) {
     }
 }
 
-/// Changes what is known to have been there, and something new; background work goes on between.
+/// Changes files that the volume had before the edits, and creates new ones, with background steps in between.
 fn change(fs: &Fs) {
-    let who = caller();
+    let user = caller();
     let open = |name: &[u8]| {
-        let found = fs.lookup(&who, InodeNo::ROOT, name)?;
-        fs.open(&who, found.inode, WRITING)
+        let found = fs.lookup(&user, InodeNo::ROOT, name)?;
+        fs.open(&user, found.inode, WRITING)
     };
     let _ = fs.step();
     for name in [&b"a"[..], b"hard"] {
         if let Ok(handle) = open(name) {
             let shorter = Changes { size: Some(100), ..Changes::default() };
-            let _ = (fs.write(&handle, 5000, &[1; 6000]), fs.set_attributes(&who, handle.inode(), &shorter));
+            let _ = (fs.write(&handle, 5000, &[1; 6000]), fs.set_attributes(&user, handle.inode(), &shorter));
             let _ = fs.write(&handle, 300, &[2; 30]);
         }
     }
-    let _ = fs.set_xattr(&who, InodeNo::ROOT, b"user.new", b"value", false, false);
-    let _ = fs.rename(&who, InodeNo::ROOT, b"hard", InodeNo::ROOT, b"a", fs::RenameFlags::default());
-    if let Ok((_, handle)) = fs.create(&who, InodeNo::ROOT, b"made", 0o644, WRITING, false) {
+    let _ = fs.set_xattr(&user, InodeNo::ROOT, b"user.new", b"value", false, false);
+    let _ = fs.rename(&user, InodeNo::ROOT, b"hard", InodeNo::ROOT, b"a", fs::RenameFlags::default());
+    if let Ok((_, handle)) = fs.create(&user, InodeNo::ROOT, b"made", 0o644, WRITING, false) {
         let _ = fs.write(&handle, 0, &[3; 9000]);
     }
-    let _ = (fs.unlink(&who, InodeNo::ROOT, b"a"), fs.make_directory(&who, InodeNo::ROOT, b"newer", 0o755));
+    let _ = (fs.unlink(&user, InodeNo::ROOT, b"a"), fs.make_directory(&user, InodeNo::ROOT, b"newer", 0o755));
     for _ in 0..4 {
         let _ = fs.step();
     }

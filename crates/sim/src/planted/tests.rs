@@ -27,15 +27,15 @@ fn verdicts_are_read_as_they_are_written() {
 }
 
 #[test]
-fn who_was_idle_has_not_noticed() {
+fn an_idle_harness_has_not_noticed() {
     let noticed = |verdict: Verdict| verdict.is_noticed();
     assert!(noticed(Verdict::Wrong) && noticed(Verdict::Died) && noticed(Verdict::Uncut));
     assert!(!noticed(Verdict::Clean) && !noticed(Verdict::Idle));
 }
 
-/// An option that was renamed made every harness end at once, and every canary was taken to be noticed.
+/// An option that was renamed made every harness end at once, and every canary was counted as noticed.
 #[test]
-fn who_does_not_understand_has_not_noticed() {
+fn a_harness_that_does_not_know_an_option_has_not_noticed() {
     assert!(!Verdict::Died.is_told() && Verdict::Wrong.is_told() && Verdict::Uncut.is_told());
     let target = std::env::temp_dir().join(format!("polder-planted-{}", std::process::id()));
     std::fs::create_dir_all(target.join("debug")).unwrap();
@@ -59,8 +59,8 @@ fn who_does_not_understand_has_not_noticed() {
     assert!(misunderstood.unwrap_err().to_string().contains("does not understand"));
 }
 
-/// Every bug that a source asks for is tried, every bug that is tried is somewhere in a source, and every rule
-/// that the design names is one of them.
+/// Every bug in the sources is tried, every bug that is tried exists in the sources, and every rule named in the
+/// design is one of them.
 #[test]
 fn every_planted_bug_is_tried() {
     let known: BTreeSet<&str> = BUGS.iter().map(|bug| bug.name).collect();
@@ -79,7 +79,7 @@ fn every_planted_bug_is_tried() {
     assert!(BUGS.len() >= 30 && unseen >= 15, "half of thirty were chosen unseen");
 }
 
-/// Every harness that is a command has its canary, and each of these is a bug.
+/// Every harness that is a command has its canary, and each canary is a bug.
 #[test]
 fn every_harness_has_a_canary() {
     let of = |harness: Harness| CANARIES.iter().filter(|(with, _)| *with == harness).count();

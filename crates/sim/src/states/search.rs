@@ -1,4 +1,5 @@
-//! Runs workloads, cuts each of them after every device command, and recovers every state that may be found.
+//! Runs workloads, cuts each of them after every device command, and recovers every state that the device may be
+//! found in.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -21,45 +22,45 @@ use crate::history::{History, State};
 use crate::model::{Model, Operation};
 use crate::shapes::Shape;
 
-/// The seed of everything but the choice of workloads and states, so that images of all runs can be compared.
+/// The seed of everything except the choice of workloads and states, so that images of all runs can be compared.
 const FIXED: u64 = 1;
 
-/// Of so many images one goes on after its recovery, and loses its power once more.
+/// One of this many images is used after its recovery, and loses power again.
 const GO_ON_EVERY: u64 = 32;
 
-/// How much is searched.
+/// The extent of the search.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Of one command at most so many states; all of them where there are no more.
+    /// Limit for the states of one command. All of them if there are fewer.
     pub states_max: u64,
-    /// Workloads of two and of three operations, at most.
+    /// Limits for the workloads of two and of three operations.
     pub workloads_max: [u64; 2],
-    /// Ends when so many nanoseconds are over; 0 for never.
+    /// The time limit in nanoseconds; 0 for none.
     pub nanoseconds: u64,
-    /// Decides the order of workloads and which states are drawn.
+    /// Determines the order of workloads, and which states are drawn.
     pub seed: u64,
 }
 
-/// What was counted.
+/// The counts of a search.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
-    /// Workloads of one, two and three operations that were run.
+    /// Workloads of one, two and three operations that ran.
     pub workloads: [u64; 3],
-    /// Workloads of which a step is refused: a shorter one does the same.
+    /// Workloads with a step that is refused. A shorter workload does the same.
     pub impossible: u64,
     /// Device commands after which the power was lost.
     pub commands: u64,
-    /// Those of them of which every state was tried.
+    /// Those of them after which every state was tried.
     pub exhaustive: u64,
-    /// States that were judged.
+    /// States that were checked.
     pub states: u64,
-    /// Recoveries: of states whose image had not been seen.
+    /// Recoveries: of states whose image was new.
     pub recoveries: u64,
     /// Second losses of power.
     pub seconds: u64,
     /// Distinct images.
     pub images: u64,
-    /// Distinct trees that were found.
+    /// Distinct trees found by recovery.
     pub trees: u64,
 }
 
@@ -92,16 +93,16 @@ impl Found {
     }
 }
 
-/// What went wrong, and the command that repeats it.
+/// A failure, and the command that repeats it.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// The workload.
     pub workload: String,
     /// The name of the shape of device.
     pub shape: &'static str,
-    /// Where the power was lost; none when the workload itself went wrong.
+    /// Where the power was lost. Empty if the workload itself failed.
     pub cuts: Vec<Cut>,
-    /// What.
+    /// The failure.
     pub wrong: Wrong,
 }
 
@@ -117,7 +118,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// A clock whose time of day stands still, so that no image holds a time of its own.
+/// A clock whose time of day stands still, so that no image contains the time of its run.
 struct Still {
     now: Timestamp,
     monotonic: Arc<ManualClock>,
@@ -133,11 +134,11 @@ impl Clock for Still {
     }
 }
 
-/// A workload that ran: its device with the recording, and what may be found when.
+/// A workload that ran: its device with the recording, and the states that may be found, for each moment.
 struct Ran {
     device: Arc<Emulated>,
     history: History<FilesState>,
-    /// Where its last operation begins: what comes before is cut in a shorter workload.
+    /// Where its last operation begins. A shorter workload cuts the operations before it.
     last_begins: u64,
 }
 
@@ -145,14 +146,14 @@ struct Ran {
 pub struct Search {
     space: Space,
     shape: Shape,
-    /// The volume that every workload begins with, unmounted.
+    /// The volume with which every workload begins, unmounted.
     start: Emulated,
     model: Model,
     limits: Limits,
     clock: SystemClock,
     /// The next turn, and the next numbers of workloads of two and of three operations.
     next: [AtomicU64; 3],
-    /// What was found on each image, in parts that are locked by themselves.
+    /// The state that was found on each image, in parts with locks of their own.
     images: Vec<Mutex<HashMap<u64, u64>>>,
     trees: Mutex<HashSet<u64>>,
     shared: Mutex<Shared>,
@@ -165,7 +166,7 @@ struct Shared {
 }
 
 impl Search {
-    /// Makes the volume that workloads begin with.
+    /// Creates the volume with which workloads begin.
     pub fn new(shape: Shape, limits: Limits) -> Result<Search, Wrong> {
         let mut search = Search {
             space: Space::new(),
@@ -220,7 +221,7 @@ impl Search {
         Ok(Driver::new(fs, Arc::clone(device), clock, history, Rng::with_seed(FIXED), 0))
     }
 
-    /// Searches with a thread for each processor; what was counted, and what went wrong first.
+    /// Searches with one thread for each processor. Returns the counts and the first failure.
     pub fn run(self: &Arc<Self>) -> (Found, Option<Failure>) {
         let search = Arc::clone(self);
         crew::share(move |member| Worker { search: &search, found: Found::default() }.work(member));
@@ -231,7 +232,7 @@ impl Search {
         (found, shared.failure.clone())
     }
 
-    /// Whether every workload of so many operations was begun, those included that cannot be. Call after `run`.
+    /// Whether every workload of this many operations was begun, including impossible ones. Call after `run`.
     pub fn has_taken_all(&self, operations: u32) -> bool {
         self.next[operations as usize - 1].load(Ordering::Relaxed) >= self.space.count(operations)
     }
@@ -248,7 +249,7 @@ impl Search {
         if turn < one {
             return Some(self.space.workload(1, shuffled(turn, one, limits.seed)));
         }
-        // Longer ones take turns, one of three operations for three of two.
+        // Longer workloads take turns: one of three operations for three of two.
         let order = if turn % 4 == 3 { [3, 2] } else { [2, 3] };
         order.into_iter().find_map(|operations| {
             let (count, most) = (self.space.count(operations), limits.workloads_max[operations as usize - 2]);
@@ -258,7 +259,7 @@ impl Search {
         })
     }
 
-    /// Runs a workload from the beginning, and lets everything become durable by itself afterwards.
+    /// Runs a workload from the start. Afterwards waits until everything becomes durable through the commit interval.
     fn play(&self, workload: &Workload) -> Result<Ran, Wrong> {
         rt::random::repeat_from(FIXED);
         let device = Arc::new(self.start.image_at(0, &CrashPlan::KeepAll));
@@ -276,7 +277,7 @@ impl Search {
         Ok(Ran { device, history: driver.history, last_begins })
     }
 
-    /// Recovers an image; what was found, with the history of what followed when it goes on.
+    /// Recovers an image. Returns the found state, and the history of the following steps if there are any.
     fn recover(
         &self,
         device: &Arc<Emulated>,
@@ -303,7 +304,7 @@ impl Search {
         &self.images[(image % self.images.len() as u64) as usize]
     }
 
-    /// Repeats one case; what was found after each cut, for people.
+    /// Repeats one case. Returns a description of the state after each cut.
     pub fn repeat(&self, workload: &Workload, cuts: &[Cut]) -> Result<String, Wrong> {
         let Ran { mut device, mut history, .. } = caught(workload, || self.play(workload))?;
         let mut story = format!("the workload: {} commands\n", device.commands());
@@ -344,7 +345,7 @@ fn shuffled(number: u64, count: u64, seed: u64) -> u64 {
     (product % u128::from(count)) as u64
 }
 
-/// One thread's share.
+/// One thread of the search.
 struct Worker<'a> {
     search: &'a Search,
     found: Found,
@@ -382,7 +383,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// All states after this command, or some.
+    /// All states after this command, or a selection.
     fn plans(&mut self, device: &Emulated, at: u64, rng: &mut Rng) -> Vec<CrashPlan> {
         let most = self.search.limits.states_max;
         let count = device.states_at(at);
@@ -402,7 +403,7 @@ impl Worker<'_> {
         plans
     }
 
-    /// One state: judged by what was found on its image, now or before.
+    /// Checks one state: by the tree that was found on its image, now or before.
     fn cut(&mut self, text: &str, ran: &Ran, cut: Cut) -> Result<(), (Vec<Cut>, Wrong)> {
         let search = self.search;
         self.found.states += 1;
@@ -425,7 +426,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// A second loss of power in the recovery from the first, or in what was done after it.
+    /// A second loss of power, during the recovery from the first or during the steps after it.
     fn cut_again(
         &mut self,
         text: &str,

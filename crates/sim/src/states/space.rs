@@ -1,17 +1,17 @@
-//! The space of workloads: every sequence of a few operations on a few files and directories, each operation
-//! followed by nothing, by a sync, or by an fsync of what it touched.
+//! The space of workloads: every sequence of a few operations on a few files and directories. Each operation is
+//! followed by nothing, by a sync, or by an fsync of its file or directory.
 //!
 //! This is the space of ACE (Mohan et al., "Finding Crash-Consistency Bugs with Bounded Black-Box Crash Testing",
-//! OSDI 2018, section 5), with a tree that exists already in place of operations that make it. Workloads have
-//! numbers, so that all of them are enumerated and any of them can be drawn. As text a workload is its steps
-//! with commas between them: `append-a+fsync:a,rename-a-c`.
+//! OSDI 2018, section 5), but with an existing tree in place of operations that create one. Workloads have numbers,
+//! so that all of them can be enumerated and any of them can be drawn. The text form of a workload is its steps with
+//! commas between them: `append-a+fsync:a,rename-a-c`.
 
 use std::fmt;
 
 use crate::digest::mix;
 use crate::model::{File, Model, Operation};
 
-/// An operation and what follows it, for a place in a workload.
+/// An operation and its sync, for any position in a workload.
 #[derive(Clone, Debug)]
 pub struct Step {
     /// The name of the operation.
@@ -21,10 +21,10 @@ pub struct Step {
     sync: Sync,
 }
 
-/// Makes an operation, for a size of blocks and a tag for what it writes.
+/// Makes an operation, from the block size and a tag for the written bytes.
 type Make = fn(u64, u64) -> Operation;
 
-/// What follows an operation.
+/// How an operation is made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sync {
     Nothing,
@@ -35,7 +35,7 @@ enum Sync {
 }
 
 impl Step {
-    /// What is done, as the `place`-th step of a workload.
+    /// The operations of this step at position `place` of a workload.
     pub fn operations(&self, block: u64, place: u64) -> Vec<Operation> {
         let name = self.name.bytes().fold(0, |sum, byte| mix(&[sum, byte.into()]));
         let operation = (self.make)(block, mix(&[name, place]));
@@ -67,9 +67,9 @@ impl fmt::Display for Step {
 /// A sequence of steps.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// The steps, in order; one at least.
+    /// The steps, in order; at least one.
     pub steps: Vec<Step>,
-    /// Whether a checkpoint is taken at the end, after everything became durable by itself.
+    /// Whether a checkpoint is taken at the end, after everything has become durable through the commit interval.
     pub checkpoint: bool,
 }
 
@@ -81,14 +81,14 @@ impl fmt::Display for Workload {
     }
 }
 
-/// All steps there are, and so all workloads.
+/// All steps, and thus all workloads.
 #[derive(Debug)]
 pub struct Space {
     steps: Vec<Step>,
 }
 
 impl Space {
-    /// All of it.
+    /// The whole space.
     pub fn new() -> Self {
         let steps = operations().into_iter().flat_map(|(name, make, file, directories)| {
             let files = file.into_iter().flat_map(|path| [Sync::Fsync(path), Sync::Fdatasync(path)]);
@@ -99,17 +99,17 @@ impl Space {
         Space { steps: steps.collect() }
     }
 
-    /// How many workloads of so many operations there are, those included of which a step is refused.
+    /// How many workloads of this many operations there are, including those with a step that is refused.
     pub fn count(&self, operations: u32) -> u64 {
         (self.steps.len() as u64).pow(operations)
     }
 
-    /// How many different operations there are.
+    /// The number of different operations.
     pub fn operations(&self) -> usize {
         self.steps.iter().filter(|step| step.sync == Sync::Nothing).count()
     }
 
-    /// One of them by its number. Every fourth ends with a checkpoint, and every one of one operation.
+    /// A workload by its number. Every fourth ends with a checkpoint, and every workload of one operation.
     pub fn workload(&self, operations: u32, number: u64) -> Workload {
         let base = self.steps.len() as u64;
         let digits = (0..operations).map(|place| number / base.pow(place) % base);
@@ -142,7 +142,7 @@ impl Default for Space {
     }
 }
 
-/// Whether the model takes every step: else there is a shorter workload that does the same.
+/// Whether the model accepts every step. Otherwise a shorter workload does the same.
 pub fn is_possible(workload: &Workload, start: &Model, block: u64) -> bool {
     let mut model = start.clone();
     let steps = (0..).zip(&workload.steps);
@@ -150,8 +150,8 @@ pub fn is_possible(workload: &Workload, start: &Model, block: u64) -> bool {
     operations.all(|operation| model.apply(&operation).is_ok())
 }
 
-/// What is there before: two directories, one of them in the other, a file with a hole and one that is small
-/// enough to lie in its inode.
+/// The initial tree: two directories, one of them in the other, a file with a hole, and a small file with inline
+/// data.
 pub fn prepare(block: u64) -> Vec<Operation> {
     vec![
         Operation::MakeDirectory { path: "d".to_owned() },
@@ -165,7 +165,7 @@ pub fn prepare(block: u64) -> Vec<Operation> {
     ]
 }
 
-/// An operation's name, how it is made, the file that it leaves, and the directories that it touches.
+/// An operation's name, its constructor, the file that it leaves, and the directories that it changes.
 type Known = (&'static str, Make, Option<&'static str>, &'static [&'static str]);
 
 fn operations() -> Vec<Known> {

@@ -1,4 +1,4 @@
-//! One run: a volume from its making to its last mount.
+//! One run: a volume from its creation to its last mount.
 
 use std::sync::Arc;
 
@@ -24,12 +24,13 @@ use crate::model::{Model, Operation, Snapshot};
 const CACHE_BYTES: u64 = 256 << 10;
 /// Groups of the metadata store.
 const GROUPS: u16 = 2;
-/// Zones that may turn read-only in a run: two of the log's would leave it none to switch to.
+/// Limit for zones that may become read-only in a run. If two of the log's did, the log would have no zone to switch
+/// to.
 const ZONES_LOST: u32 = 1;
-/// A fault strikes one of so many commands of its kind.
+/// A fault strikes one of this many commands of its kind.
 const FAULT_WITHIN: u64 = 60;
 
-/// Lives through the whole plan.
+/// Runs the whole plan.
 pub(super) fn live(plan: &Plan) -> Result<Report, Wrong> {
     let mut life = Life::begin(plan)?;
     for round in 0..plan.rounds {
@@ -43,18 +44,18 @@ struct Life<'a> {
     volume: Volume,
     clock: Arc<ManualClock>,
     device: Arc<Emulated>,
-    /// Commands on the device that are not of the mount that comes: what a killed process has not flushed.
+    /// Commands on the device that do not belong to the next mount: those that a killed process has not flushed.
     before: u64,
-    /// What each client may be found to have done.
+    /// For each client the operations that it may be found to have done.
     deeds: Vec<Deeds>,
-    /// The last round ended amid work, so that the log ties the clients together.
+    /// The last round ended during work, so the log ties the clients together.
     is_amid: bool,
     zones_lost: u32,
     report: Report,
 }
 
 impl<'a> Life<'a> {
-    /// Makes the volume, and a directory for each client.
+    /// Creates the volume, and a directory for each client.
     fn begin(plan: &'a Plan) -> Result<Self, Wrong> {
         rt::random::repeat_from(plan.seed);
         let device = Arc::new(Emulated::new(plan.shape.spec.clone().seed(plan.seed)));
@@ -93,7 +94,7 @@ impl<'a> Life<'a> {
         self.finish(&fs, mounted, drivers, &mut rng)
     }
 
-    /// The last mount: what is found may be found.
+    /// The last mount: the found state must be allowed.
     fn end(mut self) -> Result<Report, Wrong> {
         let (fs, _, drivers) = self.mount().map_err(|wrong| Wrong::at("in the end", wrong))?;
         drop(drivers);
@@ -107,8 +108,8 @@ impl<'a> Life<'a> {
         self.report.digest = mix(&[self.report.digest, number]);
     }
 
-    /// Lets a command fail in this round, perhaps already in the recovery: one whose failure nobody may notice.
-    /// No more than one: where the next command fails as well, what was to help has failed too.
+    /// Lets a command fail in this round, perhaps during the recovery. Its failure must not be visible. Only one
+    /// command fails: if the next one failed as well, the retry would have failed too.
     fn inject(&mut self, rng: &mut Rng) {
         let turns = |kind: &&Kind| matches!(kind.effect(), Some(Effect::TurnReadOnly(_)));
         let may = |kind: &&Kind| kind.harm == Harm::Nothing && (self.zones_lost < ZONES_LOST || !turns(kind));
@@ -120,7 +121,8 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// Mounts the volume and looks at it: every client is where it may be, and all together are.
+    /// Mounts the volume and checks it: the state of every client must be allowed, and the states of all clients
+    /// together.
     fn mount(&mut self) -> Result<(Arc<Fs>, u64, Vec<Driver>), Wrong> {
         let fs = self.volume.mount(&self.device, Arc::clone(&self.clock) as _)?;
         let mounted = self.device.commands();
@@ -142,7 +144,7 @@ impl<'a> Life<'a> {
         Ok((Arc::clone(&fs), mounted, drivers.collect::<Result<_, _>>()?))
     }
 
-    /// Nothing is in the root but the clients' directories.
+    /// The root contains only the clients' directories.
     fn check_homes(&self, seen: &Snapshot) -> Result<(), Wrong> {
         let homes: Vec<String> = (0..self.plan.clients).map(home).collect();
         let in_root = |path: &&String| !path.is_empty() && !path.contains('/');
@@ -150,7 +152,7 @@ impl<'a> Life<'a> {
         ensure(found == homes, &format!("the root holds {found:?}, not {homes:?}"))
     }
 
-    /// What a client is found to have done.
+    /// The state of a client.
     fn found(&self, client: u32, seen: &Snapshot) -> Result<FilesState, Wrong> {
         let found = FilesState::found(seen.below(&home(client)), self.plan.shape.spec.block_size as usize);
         files::among(&self.deeds[client as usize].states, &found)
@@ -158,7 +160,7 @@ impl<'a> Life<'a> {
         Ok(found)
     }
 
-    /// The client, who goes on from there.
+    /// The driver of a client, which continues from its found state.
     fn driver(
         &self,
         fs: &Arc<Fs>,
@@ -175,7 +177,7 @@ impl<'a> Life<'a> {
         Ok(driver.in_company(attributes.inode))
     }
 
-    /// All clients and the background at once, until the clients have done everything.
+    /// Runs all clients and the background at once, until the clients have finished.
     fn work(&mut self, fs: &Arc<Fs>, drivers: &mut [Driver], round: u32, seed: u64) -> Result<(), Wrong> {
         let block = u64::from(self.plan.shape.spec.block_size);
         let (count, struck) = (self.plan.operations, self.device.failed_zones().len());
@@ -244,7 +246,7 @@ impl<'a> Life<'a> {
     }
 }
 
-/// What a client may be found to have done after this; after an unmount everything.
+/// The operations that a client may be found to have done after this; all of them after an unmount.
 fn deeds(driver: &Driver, cut: &Cut, is_unmounted: bool) -> Deeds {
     let history = &driver.history;
     if is_unmounted {
@@ -255,7 +257,7 @@ fn deeds(driver: &Driver, cut: &Cut, is_unmounted: bool) -> Deeds {
     Deeds { first: *range.start(), states: history.allowed(cut.at).to_vec(), spans: driver.spans() }
 }
 
-/// Background steps, and now and then what a user may ask for.
+/// Background steps, and now and then an operation that a user may request.
 fn background(fs: &Arc<Fs>, seed: u64, steps: u64) -> Result<(), Wrong> {
     let mut rng = Rng::with_seed(seed);
     for _ in 0..steps {

@@ -1,9 +1,9 @@
-//! Whether what several clients are found to have done is one prefix of the log.
+//! Whether the found states of several clients are one prefix of the log.
 //!
-//! The transactions of an operation lie between the newest LSN before it and the newest after it. Of a client that is
-//! found in some state, all that led there is in the log and what comes next is not, or not whole: so the last LSN that
-//! survived lies behind where the one begins and before where the other ends. Where a client may have been in that state
-//! several times, each is possible. There must be an LSN that is possible for all.
+//! The transactions of an operation lie between the newest LSN before it and the newest after it. If a client is
+//! found in some state, everything that led there is in the log, and the next operation is not, or not completely. So
+//! the last surviving LSN lies after the start of the one and before the end of the other. If a client may have been
+//! in that state several times, each is possible. There must be an LSN that is possible for all clients.
 
 use std::sync::Arc;
 
@@ -12,18 +12,18 @@ use tree::Lsn;
 use crate::allowed::{FilesState, places};
 use crate::files::Spans;
 
-/// What a client did in a mount, as far as it may be found.
+/// The operations of a client in a mount that may be found.
 #[derive(Clone, Debug)]
 pub struct Deeds {
     /// The states.
     pub states: Vec<Arc<FilesState>>,
-    /// The index of the first of them in the client's history.
+    /// The index of the first state in the client's history.
     pub first: usize,
-    /// By index in the history.
+    /// The spans of LSNs, by index in the history.
     pub spans: Spans,
 }
 
-/// The last LSN that survived lies in one of these, ends included.
+/// Ranges that contain the last surviving LSN, ends included.
 type Ranges = Vec<(u64, u64)>;
 
 impl Deeds {
@@ -31,13 +31,13 @@ impl Deeds {
         places(&self.states, found).into_iter().map(|place| (self.from(place), self.until(place))).collect()
     }
 
-    /// The least, when everything up to here is there: what changed nothing says nothing.
+    /// The minimum, if everything up to here is found. A state without changes gives no bound.
     fn from(&self, place: usize) -> u64 {
         let last = (1..=place).rev().find(|&place| self.changed(place));
         last.and_then(|place| self.span(place)).map_or(0, |(before, _)| before.0 + 1)
     }
 
-    /// The most, when what comes next is not, or not whole.
+    /// The maximum, if the next operation is not found, or not completely.
     fn until(&self, place: usize) -> u64 {
         let next = (place + 1..self.states.len()).find(|&place| self.changed(place));
         next.and_then(|place| self.span(place)).map_or(u64::MAX, |(_, after)| after.0.saturating_sub(1))
@@ -52,16 +52,16 @@ impl Deeds {
     }
 }
 
-/// Where the log may have ended.
+/// A possible end of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
-    /// An LSN that may be the last one that survived.
+    /// An LSN that may be the last surviving one.
     pub lsn: Lsn,
-    /// Whether that says something: of one client something is missing, and of another something is there.
+    /// Whether the check was effective: one client lost something, and another did not.
     pub is_bounded: bool,
 }
 
-/// Where the log may have ended when each client was found so; none when it can have ended nowhere.
+/// A possible end of the log, given the found state of each client. `None` if there is none.
 pub fn end_of_log(found: &[(Deeds, FilesState)]) -> Option<End> {
     let ranges: Vec<Ranges> = found.iter().map(|(deeds, found)| deeds.ranges(found)).collect();
     let lacks = |ranges: &Ranges| ranges.iter().all(|&(_, until)| until < u64::MAX);

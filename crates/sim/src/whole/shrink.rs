@@ -1,29 +1,29 @@
 //! Makes a plan that fails smaller: fewer rounds, then fewer operations (delta debugging: Zeller and Hildebrandt,
 //! "Simplifying and Isolating Failure-Inducing Input", IEEE TSE 2002, without its complements).
 //!
-//! What fails in the end may be another failure than at first. With operations left out threads meet elsewhere, so a
-//! smaller plan may pass although the mistake is there: what comes out is small, not the smallest.
+//! The final failure may differ from the first one. With operations left out, threads meet elsewhere, so a smaller
+//! plan may pass although the bug exists. The result is small, but not always the smallest.
 
 use std::collections::BTreeSet;
 
 use super::{Place, Plan};
 use crate::caught::Wrong;
 
-/// A plan that fails, and how.
+/// A failing plan, and its failure.
 #[derive(Clone, Debug)]
 pub struct Failing {
-    /// What was done.
+    /// The plan.
     pub plan: Plan,
-    /// What was found.
+    /// The failure.
     pub wrong: Wrong,
 }
 
-/// A smaller one, after so many tries at most.
+/// A smaller failing plan, after at most this many tries.
 pub fn shrink(failing: Failing, tries: u32) -> Failing {
     shrink_by(failing, tries, &|plan| plan.run().err())
 }
 
-/// The same, where `run` says how a plan fails.
+/// The same, with a function that runs a plan.
 pub(super) fn shrink_by(failing: Failing, tries: u32, run: &dyn Fn(&Plan) -> Option<Wrong>) -> Failing {
     let mut shrinking = Shrinking { best: failing, left: tries, run };
     while shrinking.best.plan.rounds > 1 && shrinking.left > 0 {
@@ -47,7 +47,7 @@ struct Shrinking<'r> {
 }
 
 impl Shrinking<'_> {
-    /// Leaves out every chunk without which it still fails; whether there was one.
+    /// Leaves out every chunk without which the plan still fails. Returns whether there was one.
     fn without_chunks(&mut self, chunk: usize) -> bool {
         let places: Vec<Place> = self.best.plan.places().into_iter().collect();
         let mut smaller = false;
@@ -59,7 +59,7 @@ impl Shrinking<'_> {
         smaller
     }
 
-    /// Whether this one fails as well: then it is the best.
+    /// Whether this plan fails as well. Then it is the best so far.
     fn fails(&mut self, plan: Plan) -> bool {
         self.left = self.left.saturating_sub(1);
         match (self.run)(&plan) {

@@ -52,7 +52,7 @@ fn places_are_read_as_they_are_written() {
     assert_eq!(plan.places(), BTreeSet::from([place]));
 }
 
-/// Three operations of two clients are what it takes, the last of them in the second of three rounds.
+/// Three operations of two clients make the plan fail, the last of them in the second of three rounds.
 #[test]
 fn a_plan_is_made_as_small_as_what_makes_it_fail() {
     let place = |round, client, number| Place { round, client, number };
@@ -66,7 +66,7 @@ fn a_plan_is_made_as_small_as_what_makes_it_fail() {
     let whole = || Failing { plan: plan(1), wrong: Wrong("as found".to_owned()) };
     let smallest = shrink_by(whole(), 1000, &run);
     assert_eq!((smallest.plan.places(), smallest.plan.rounds), (needed.clone(), 2));
-    assert_eq!(smallest.wrong.0, "3 places", "what is told is of that plan");
+    assert_eq!(smallest.wrong.0, "3 places", "the error is that of the smallest plan");
     assert!((1..200).contains(&tried.get()), "{} tries", tried.get());
     for tries in 0..20 {
         tried.set(0);
@@ -75,7 +75,7 @@ fn a_plan_is_made_as_small_as_what_makes_it_fail() {
     }
 }
 
-/// What does not fail again, because threads meet elsewhere, stays as it was found.
+/// A failure that does not occur again, because threads meet elsewhere, is kept as it was found.
 #[test]
 fn a_plan_that_passes_when_it_is_smaller_stays_as_it_is() {
     let found = Failing { plan: plan(1), wrong: Wrong("as found".to_owned()) };
@@ -83,7 +83,7 @@ fn a_plan_that_passes_when_it_is_smaller_stays_as_it_is() {
     assert_eq!((kept.plan.places(), kept.wrong.0), (plan(1).places(), "as found".to_owned()));
 }
 
-/// A client who has made so many files, one after the other, in these spans of LSNs.
+/// A client that has created files, one after the other, in these spans of LSNs.
 fn maker(spans: &[(u64, u64)]) -> Deeds {
     let mut model = Model::new(4096);
     let mut states = vec![Arc::new(FilesState::new(model.clone()))];
@@ -101,10 +101,10 @@ fn found(deeds: &Deeds, files: usize) -> (Deeds, FilesState) {
     (deeds.clone(), state)
 }
 
-/// One client's first file is older than all of the other's. Without it, and with a file of the other, a change has
-/// survived one that it followed: a log of which something in the middle was lost.
+/// One client's first file is older than all files of the other client. If it is missing and a file of the other
+/// client is found, a change has survived without an earlier one: a log that lost something in the middle.
 #[test]
-fn what_one_client_has_lost_nobody_has_overtaken() {
+fn no_change_survives_without_an_earlier_one_of_another_client() {
     let (first, second) = (maker(&[(0, 1), (4, 5)]), maker(&[(1, 2), (2, 3)]));
     let last = |made: usize, other: usize| end_of_log(&[found(&first, made), found(&second, other)]);
     assert!(last(0, 0).is_some() && last(1, 0).is_some() && last(1, 2).is_some() && last(2, 2).is_some());
@@ -116,7 +116,7 @@ fn what_one_client_has_lost_nobody_has_overtaken() {
     assert!(!is_bounded(0, 0) && !is_bounded(2, 2), "nothing is there, or nothing is missing");
 }
 
-/// Operations at once: each may have been first.
+/// Concurrent operations: each may have been first.
 #[test]
 fn of_two_at_once_either_may_be_missing() {
     let (first, second) = (maker(&[(0, 2)]), maker(&[(0, 2)]));

@@ -1,7 +1,7 @@
-//! What a client does: operations that follow from a seed alone, so that leaving some out changes none of the others.
+//! The operations of a client. They follow only from a seed, so that leaving some out does not change the others.
 //!
-//! Names are few, so that clients meet what they have made before: they write over it, clone it, move it over
-//! something else. Many operations are refused, by the model as by the volume.
+//! There are few names, so that clients meet existing files: they overwrite them, clone them, and rename them over
+//! other files. Many operations are refused, by the model and by the volume.
 
 use rt::random::Rng;
 
@@ -12,10 +12,10 @@ use crate::model::{File, Operation};
 const FILES: [&str; 7] = ["a", "b", "c", "d/a", "d/b", "e/a", "d/f/a"];
 const DIRECTORIES: [&str; 3] = ["d", "e", "d/f"];
 
-/// Blocks of a file, about.
+/// The approximate number of blocks of a file.
 const BLOCKS: u64 = 14;
 
-/// A think time of this many seconds at most, now and then.
+/// Limit for an occasional think time, in seconds.
 const SECONDS: u64 = 10;
 
 /// The operations of one client in one round.
@@ -40,7 +40,7 @@ fn operation(rng: &mut Rng, number: u32, block: u64) -> Operation {
     }
 }
 
-/// Each operation has a handle of its own: there are no more than that in a round.
+/// Each operation has a handle of its own, so a round has no more operations than handles.
 fn handle(number: u32) -> u8 {
     u8::try_from(number).expect("operations of a round are counted in a byte")
 }
@@ -104,7 +104,7 @@ fn attributes(rng: &mut Rng) -> Operation {
     }
 }
 
-/// By its name, or by the handle of an operation before.
+/// A file by its name, or by the handle of an earlier operation.
 fn file(rng: &mut Rng, number: u32) -> File {
     match rng.u32(0..8) {
         0 => File::Held(rng.u8(0..=handle(number))),
