@@ -1,8 +1,8 @@
 //! Long runs of whole file systems: until they are full, and for many times their capacity.
 //!
-//! A run takes place in a [`Place`]: the library on an emulated device, or a directory of any mounted
-//! file system. It knows what every file must hold and compares. No power is lost here; that is what
-//! [`crate::explore`] is for.
+//! A run takes place in a [`Place`]: the library on an emulated device, or a directory of any mounted file system.
+//! The run knows the expected contents of every file and compares. No power is lost here; [`crate::explore`] does
+//! that.
 
 mod bytes;
 mod directory;
@@ -22,44 +22,44 @@ use std::fmt;
 
 use crate::caught::Wrong;
 
-/// Numbered files, somewhere.
+/// Numbered files in some place.
 pub trait Place {
-    /// Makes an empty file.
+    /// Creates an empty file.
     fn create(&mut self, file: u32) -> Result<(), Refused>;
 
     /// Writes all of these bytes.
     fn write(&mut self, file: u32, offset: u64, bytes: &[u8]) -> Result<(), Refused>;
 
-    /// Cuts or extends.
+    /// Truncates or extends a file.
     fn truncate(&mut self, file: u32, size: u64) -> Result<(), Refused>;
 
-    /// Takes the only name away.
+    /// Removes the only name.
     fn remove(&mut self, file: u32) -> Result<(), Refused>;
 
-    /// The size, and the bytes from an offset on, as many as there are and fit.
+    /// Returns the size. Reads bytes from an offset on, as many as exist and fit.
     fn read(&mut self, file: u32, offset: u64, into: &mut [u8]) -> Result<(u64, usize), Refused>;
 
     /// Makes a file durable.
     fn fsync(&mut self, file: u32) -> Result<(), Refused>;
 
-    /// Bytes that `statfs` offers.
+    /// Available bytes, as reported by `statfs`.
     fn available(&mut self) -> Result<u64, Refused>;
 
-    /// Has everything verified by other means, while the files are there; from here on reading passes by what
-    /// is remembered of contents, so that they come from where they are kept.
+    /// Verifies everything by other means, while the files exist. From here on reads bypass caches, so that they
+    /// return the stored bytes.
     fn verify(&mut self) -> Result<(), Refused>;
 
-    /// Waits for what was deleted to be given back, until so many bytes are offered or that takes too
-    /// long; how many are.
+    /// Waits until deleted space is free: until this many bytes are available, or a time limit. Returns the available
+    /// bytes.
     fn regain(&mut self, bytes: u64) -> Result<u64, Refused>;
 }
 
-/// Why something was not done.
+/// Why an operation was not performed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// There is no space.
     NoSpace,
-    /// Anything else, which is wrong.
+    /// Any other error, which is wrong.
     Other(String),
 }
 
@@ -73,7 +73,7 @@ impl fmt::Display for Refused {
 }
 
 impl Refused {
-    /// As something that must not happen.
+    /// As an error that must not happen.
     fn wrong(self, what: impl fmt::Display) -> Wrong {
         Wrong(format!("{what}: {self}"))
     }

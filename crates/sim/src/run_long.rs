@@ -10,7 +10,7 @@ use polder_sim::caught::Wrong;
 use polder_sim::long::{self, Asked, Directory, Endured, Filled, Library, Setup, Way};
 use zone::Cause;
 
-/// Eighths of what is offered that a large file takes beside small ones.
+/// Eighths of the available space that a large file takes beside small ones.
 const BESIDE: u64 = 7;
 
 #[derive(Args)]
@@ -30,10 +30,10 @@ pub(crate) struct Device {
     /// Memory for metadata, in MiB.
     #[arg(long, default_value_t = 64)]
     cache: u64,
-    /// Hundredths of a percent of the device that data never has; 0: the default, 1: as few as possible.
+    /// Hundredths of a percent of the device that data never gets; 0: the default, 1: as few as possible.
     #[arg(long, default_value_t = 0)]
     reserve: u32,
-    /// Decides everything that is left open.
+    /// The seed of all random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -45,13 +45,13 @@ pub(crate) struct Fill {
     /// Run in this empty directory of a mounted file system instead.
     #[arg(long)]
     directory: Option<PathBuf>,
-    /// A command that verifies that file system, for the shell.
+    /// A shell command that verifies that file system.
     #[arg(long, requires = "directory")]
     verify: Option<String>,
-    /// How many times the full volume is written over.
+    /// How many times the full volume is overwritten.
     #[arg(long, default_value_t = 2)]
     times: u64,
-    /// Fill with files that lie in metadata, alone and beside a large one, not with one large file.
+    /// Fill with files with inline data, alone and beside a large file, instead of one large file.
     #[arg(long)]
     small_files: bool,
 }
@@ -63,19 +63,19 @@ pub(crate) struct Endure {
     /// Run in this empty directory of a mounted file system instead.
     #[arg(long, requires = "capacity")]
     directory: Option<PathBuf>,
-    /// A command that verifies that file system, for the shell.
+    /// A shell command that verifies that file system.
     #[arg(long, requires = "directory")]
     verify: Option<String>,
-    /// What its capacity is: the bytes of its device.
+    /// The capacity: the bytes of its device.
     #[arg(long, value_name = "BYTES", requires = "directory")]
     capacity: Option<u64>,
-    /// How full the volume is kept, in percent of what it offers when it is empty.
+    /// The fill level, in percent of the space available on the empty volume.
     #[arg(long, default_value_t = 80)]
     percent: u64,
     /// How many times the capacity is written.
     #[arg(long, default_value_t = 10)]
     times: u64,
-    /// Fill the volume to the last block now and then, see what does not fit refused, and go on.
+    /// Fill the volume to the last block now and then, check that more is refused, and continue.
     #[arg(long, conflicts_with = "directory")]
     fill_up: bool,
 }
@@ -87,13 +87,13 @@ pub(crate) struct Churn {
     /// MiB that files have all the time.
     #[arg(long)]
     level: u64,
-    /// MiB that are written after that was reached.
+    /// MiB to write after that level was reached.
     #[arg(long)]
     write: u64,
-    /// A command that is run when it was reached, for the shell.
+    /// A shell command to run when the level is reached.
     #[arg(long)]
     reached: String,
-    /// Decides what is done.
+    /// The seed of all random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -152,7 +152,7 @@ fn fill_library(options: &Fill, zones: u32, eighths: u64) -> Result<()> {
 }
 
 fn print_filled(filled: &Filled, options: &Fill) {
-    // One large file fills it twice.
+    // One large file fills the volume twice.
     let exactly = if options.small_files { 0 } else { 2 * filled.offered };
     println!("counted bytes offered and written: {exactly}");
     println!("counted small files made and deleted: {}", filled.small);
@@ -212,7 +212,7 @@ fn endure_in(directory: &Path, capacity: u64, options: &Endure) -> Result<()> {
     Ok(())
 }
 
-/// What `endure` does, in any file system, which may give up: how far it came.
+/// Does the same as `endure` in any file system, which may refuse operations, and reports how far it came.
 pub(crate) fn churn(options: &Churn) -> Result<()> {
     let mut place = in_directory(&options.directory, None)?;
     let mut reached = || run_command(&options.reached).map_err(Wrong);
@@ -228,7 +228,7 @@ pub(crate) fn churn(options: &Churn) -> Result<()> {
     Ok(())
 }
 
-/// A directory of a mounted file system, which is asked what it offers, and a command to verify it.
+/// A directory of a mounted file system, its available space, and a command to verify it.
 fn in_directory(directory: &Path, verify: Option<&str>) -> Result<Directory> {
     let asked = directory.to_owned();
     let available = move || match rustix::fs::statvfs(&asked) {

@@ -14,21 +14,21 @@ use rt::SystemClock;
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Stage {
-    /// Make the trees.
+    /// Create the trees.
     Make,
-    /// Look up, list and unlink in trees that were made, with the same arguments otherwise.
+    /// Look up, list and unlink in trees that were created before, with the same other arguments.
     Visit,
 }
 
 #[derive(Args)]
 pub(crate) struct Names {
-    /// What to do.
+    /// The stage to run.
     #[arg(long)]
     stage: Stage,
     /// A volume's file, used through the library, and how many files. May be given several times.
     #[arg(long, value_name = "NAME=PATH@FILES")]
     library: Vec<Planned>,
-    /// An empty directory, used by system calls, and how many files. May be given several times.
+    /// An empty directory, used through system calls, and how many files. May be given several times.
     #[arg(long, value_name = "NAME=PATH@FILES")]
     directory: Vec<Planned>,
     /// Directories of each tree.
@@ -37,7 +37,7 @@ pub(crate) struct Names {
     /// How many turns each tree gets.
     #[arg(long, default_value_t = 10)]
     rounds: u64,
-    /// The library's memory for metadata, in MiB (by itself as much as a mount's).
+    /// The library's memory for metadata, in MiB (default: that of a mount).
     #[arg(long, default_value_t = 128)]
     cache: u64,
 }
@@ -81,7 +81,7 @@ pub(crate) struct Turns {
     /// A volume's file, used through the library.
     #[arg(long, value_name = "NAME=PATH")]
     library: Vec<Located>,
-    /// An empty directory, used by system calls, with direct I/O. May be given several times.
+    /// An empty directory, used through system calls, with direct I/O. May be given several times.
     #[arg(long, value_name = "NAME=PATH")]
     directory: Vec<Located>,
     /// A folder whose files stand for the device, with direct I/O.
@@ -93,42 +93,42 @@ pub(crate) struct Turns {
     /// MiB of the file that is written and read.
     #[arg(long, default_value_t = 64)]
     file: u64,
-    /// Small reads, and small writes, of a turn.
+    /// Small reads, and small writes, in a turn.
     #[arg(long, default_value_t = 8192)]
     small: u64,
-    /// Small writes of a turn that are each made durable.
+    /// Small writes in a turn, each made durable.
     #[arg(long, default_value_t = 256)]
     synced: u64,
-    /// Files made, looked up and removed in a turn.
+    /// Files created, looked up and removed in a turn.
     #[arg(long, default_value_t = 4000)]
     names: u64,
-    /// The library's memory for metadata, in MiB (by itself as much as a mount's).
+    /// The library's memory for metadata, in MiB (default: that of a mount).
     #[arg(long, default_value_t = 128)]
     cache: u64,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum TransferStage {
-    /// Write from the beginning to the end; zones are emptied before.
+    /// Write from start to end, after resetting the zones.
     Write,
-    /// Read that.
+    /// Read the written bytes.
     Read,
-    /// Read blocks of it at random.
+    /// Read blocks of them at random.
     ReadSmall,
 }
 
 #[derive(Args)]
 pub(crate) struct Transfer {
-    /// What to do.
+    /// The transfer to measure.
     #[arg(long)]
     stage: TransferStage,
-    /// A zoned device, whose zones are taken one after the other; what it holds is lost.
+    /// A zoned device, whose zones are used one after the other. Its contents are lost.
     #[arg(long, conflicts_with = "directory", required_unless_present = "directory")]
     zones: Option<PathBuf>,
-    /// A directory, used by system calls with direct I/O.
+    /// A directory, used through system calls with direct I/O.
     #[arg(long)]
     directory: Option<PathBuf>,
-    /// MiB that are written and read.
+    /// MiB to write and read.
     #[arg(long, default_value_t = 64)]
     file: u64,
     /// Small reads.
@@ -146,13 +146,13 @@ pub(crate) struct Amplification {
     /// Files of 1 KiB.
     #[arg(long, default_value_t = 75_000)]
     files: u64,
-    /// How many more are made, and how many of them are written over and removed.
+    /// How many more files are created, and how many of them are overwritten and removed.
     #[arg(long, default_value_t = 20_000)]
     operations: u64,
-    /// How many times the cache the tree must be.
+    /// The least size of the tree, as a multiple of the cache.
     #[arg(long, default_value_t = 20)]
     times: u64,
-    /// Decides which.
+    /// Determines which files are overwritten and removed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -169,19 +169,19 @@ enum ExtentsStage {
 
 #[derive(Args)]
 pub(crate) struct Extents {
-    /// What to do.
+    /// The stage to run.
     #[arg(long)]
     stage: ExtentsStage,
     /// A volume's file, used through the library.
     #[arg(long, conflicts_with = "directory", required_unless_present = "directory")]
     library: Option<PathBuf>,
-    /// A directory, used by system calls with direct I/O.
+    /// A directory, used through system calls with direct I/O.
     #[arg(long)]
     directory: Option<PathBuf>,
-    /// How many.
+    /// The number of extents.
     #[arg(long, default_value_t = 20_000)]
     extents: u64,
-    /// The library's memory for metadata, in MiB (by itself as much as a mount's).
+    /// The library's memory for metadata, in MiB (default: that of a mount).
     #[arg(long, default_value_t = 128)]
     cache: u64,
 }
@@ -251,7 +251,7 @@ pub(crate) fn turns(options: &Turns) -> Result<()> {
     data::run(&places, &turn, options.rounds, &SystemClock::new(), &mut show).map_err(|wrong| anyhow!(wrong))
 }
 
-/// Measures one thing in one place, so that whoever has it done can count in between.
+/// Measures one transfer in one place, so that the caller can count device commands in between.
 pub(crate) fn transfer(options: &Transfer) -> Result<()> {
     let (what, unit) = match options.stage {
         TransferStage::Write => (data::Transfer::Write, "MiB"),

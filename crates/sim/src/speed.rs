@@ -1,11 +1,10 @@
-//! How fast a file system is: the same operations through the library, a mount and other file systems,
-//! in turns.
+//! How fast a file system is: the same operations through the library, a mount and other file systems, in turns.
 //!
-//! A machine that others use is fast now and slow a second later, so nothing here is a figure by itself.
-//! What is to be compared is measured in turns of a fraction of a second each, in one process, and whoever
-//! reads it takes medians and divides. A [`Place`] is where operations go: the library on a file device, or a
-//! directory by system calls. [`names`] measures names at two sizes, [`data`] bytes
-//! and single operations, [`extents`] one file of very many extents.
+//! A shared machine is fast now and slow a second later, so a single figure here means nothing. Places to compare are
+//! measured in turns of a fraction of a second each, in one process. The reader of the figures must take medians and
+//! ratios. A [`Place`] performs the operations: the library on a file device, or a directory through system calls.
+//! [`names`] measures names at two sizes, [`data`] bytes and single operations, [`extents`] one file with very many
+//! extents.
 
 pub mod data;
 mod directory;
@@ -22,10 +21,10 @@ pub use zones::Zones;
 
 use rt::Clock;
 
-/// What went wrong, in words.
+/// An error as text.
 pub type Result<T> = std::result::Result<T, String>;
 
-/// Somewhere that operations can be timed. Paths are relative and have at most one directory in them.
+/// A place where operations can be timed. Paths are relative and have at most one directory in them.
 pub trait Place: Send + Sync {
     /// Makes a directory of the first level.
     fn make_directory(&self, _name: &str) -> Result<()> {
@@ -42,44 +41,44 @@ pub trait Place: Send + Sync {
         no_names()
     }
 
-    /// How many entries a directory has; every one is looked at.
+    /// The number of entries of a directory. Every entry is read.
     fn list(&self, _directory: &str) -> Result<u64> {
         no_names()
     }
 
-    /// Takes a file's name away.
+    /// Removes a file's name.
     fn remove(&self, _path: &str) -> Result<()> {
         no_names()
     }
 
-    /// Opens a file, made if it is not there.
+    /// Opens a file. Creates it if it does not exist.
     fn open(&self, path: &str) -> Result<Box<dyn Bytes>>;
 
-    /// Makes durable all that was done.
+    /// Makes all changes durable.
     fn sync(&self) -> Result<()>;
 
-    /// Whether it has names; otherwise it has bytes alone.
+    /// Whether the place has names; otherwise it has only bytes.
     fn has_names(&self) -> bool {
         true
     }
 
-    /// Device bytes written for metadata so far, where that can be told.
+    /// Device bytes written for metadata so far, if known.
     fn metadata_bytes(&self) -> Option<u64> {
         None
     }
 
-    /// Bytes of metadata that live, where that is known.
+    /// Bytes of live metadata, if known.
     fn metadata_held(&self) -> Option<u64> {
         None
     }
 
-    /// What it has counted of its own work, for whoever asks why it is slow.
+    /// Its internal counts, which help to explain why it is slow.
     fn told(&self) -> Option<String> {
         None
     }
 }
 
-/// What a place without names answers to whoever asks for one.
+/// The error of a place without names.
 fn no_names<T>() -> Result<T> {
     Err("there are bytes here, and no names".to_owned())
 }
@@ -96,15 +95,15 @@ pub trait Bytes: Send + Sync {
     fn sync(&self) -> Result<()>;
 }
 
-/// A place with the name under which it is reported.
+/// A place, and its name in reports.
 pub struct Named {
-    /// What the report calls it.
+    /// The name in reports.
     pub name: String,
-    /// Where it is.
+    /// The place.
     pub place: Box<dyn Place>,
 }
 
-/// Does `work`, which is `operations` of something; how many it does in a second.
+/// Runs `work`, which performs `operations` operations. Returns operations per second.
 fn rate(clock: &dyn Clock, operations: u64, work: impl FnOnce() -> Result<()>) -> Result<f64> {
     let began_ns = clock.monotonic_ns();
     work()?;

@@ -14,26 +14,26 @@ use super::{Place, Refused};
 
 /// Directories that the files are spread over.
 const DIRECTORIES: u32 = 8;
-/// How long deleted files may take to be given back, and how often to look.
+/// Time limit for freeing deleted files, and the interval of checks.
 const REGAIN_NS_MAX: u64 = 60_000_000_000;
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A directory that is the run's alone.
+/// A directory that only this run uses.
 pub struct Directory {
     path: PathBuf,
-    /// Asks how much is offered.
+    /// Returns the available space.
     available: Ask<u64>,
     /// Verifies the file system.
     verify: Ask<()>,
-    /// Whether reading passes by the kernel's cache.
+    /// Whether reads bypass the kernel's cache.
     direct: bool,
 }
 
-/// Asks something of the file system.
+/// A query to the file system.
 pub type Ask<T> = Box<dyn Fn() -> Result<T, String> + Send>;
 
 impl Directory {
-    /// This one, which is empty; `available` says how much its file system offers, `verify` verifies it.
+    /// Uses this empty directory. `available` returns the available space of its file system, `verify` verifies it.
     pub fn new(path: PathBuf, available: Ask<u64>, verify: Ask<()>) -> std::io::Result<Self> {
         for number in 0..DIRECTORIES {
             std::fs::create_dir(path.join(format!("d{number}")))?;
@@ -45,7 +45,7 @@ impl Directory {
         self.path.join(format!("d{}/f{file}", file % DIRECTORIES))
     }
 
-    /// Open past the kernel's cache, for reading only.
+    /// Opens a file with direct I/O, for reading only.
     fn open_direct(&self, file: u32) -> Result<File, Refused> {
         let direct = OFlags::DIRECT.bits().cast_signed();
         Ok(OpenOptions::new().read(true).custom_flags(direct).open(self.file(file))?)

@@ -1,9 +1,9 @@
-//! Volumes of drawn shapes: nobody has chosen what their zones, blocks and limits are, nor how they are written.
+//! Volumes of drawn shapes: their zones, blocks, limits and write patterns follow from a seed.
 //!
-//! Each is filled with exactly what it offers, written over while it is full, compared and emptied, twice
-//! ([`super::fill`]). A writer who never returns is found by what the device is asked to do meanwhile: no operation has
-//! to change it as often as it has blocks. The seed decides what of all that `mkfs` takes it is; a shape that `mkfs` would
-//! refuse is given more zones until it is none.
+//! Each volume is filled with exactly the available space, overwritten while it is full, compared and emptied, twice
+//! ([`super::fill`]). A write that never returns is detected by the number of device commands meanwhile, because no
+//! operation has to change the device as often as it has blocks. The seed chooses among all parameters that `mkfs`
+//! accepts. A shape that `mkfs` would refuse is given more zones until `mkfs` accepts it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,56 +15,57 @@ use rt::random::Rng;
 use super::{Filled, Library, Order, Place, Setup, Way, fill};
 use crate::caught::{Wrong, caught};
 
-/// Bytes of a device, at most, unless the fewest zones have more.
+/// Limit for the bytes of a device, unless the fewest zones have more.
 const DEVICE_BYTES: u64 = 64 << 20;
-/// The same of one whose zones are as small as they may be.
+/// The same for a device with the smallest possible zones.
 const DEVICE_BYTES_TIGHT: u64 = 256 << 20;
-/// Of so many shapes one is such.
+/// One of this many shapes has the smallest possible zones.
 const TIGHT: u32 = 12;
-/// Zones, at most, unless there have to be more.
+/// Limit for the number of zones, unless more are needed.
 const ZONES: u64 = 1024;
-/// What `mkfs` wants of a zone: bytes, and blocks.
+/// The least bytes and blocks of a zone that `mkfs` accepts.
 const ZONE_BYTES: u32 = 256 << 10;
 const ZONE_BLOCKS: u32 = 16;
-/// Pages of a zone, at least, where the size of a page is drawn.
+/// The least number of pages of a zone, if the page size is drawn.
 const PAGES: u64 = 16;
-/// What is offered, at least: less says nothing about data.
+/// The least available space. A smaller volume would hardly test data.
 const OFFERED: u64 = 128 << 10;
-/// Writes over what is there, about: smaller ones are fewer of what there is.
+/// The approximate number of overwrites. If they are small, they overwrite only a part.
 const WRITES: u64 = 20_000;
-/// Small files beside what fills it, and bytes of metadata of each, about: they take up to a quarter.
+/// The approximate number of small files on the volume, and of bytes of metadata for each. They take up to a quarter
+/// of the space.
 const NAMES: u64 = 4000;
 const BYTES_OF_NAME: u64 = 2000;
-/// An operation may change the device as often as it has blocks, and so many times more: the most that was seen is a
-/// fifth of it.
+/// An operation may change the device as often as the device has blocks, plus this. The most that was observed is a
+/// fifth of that.
 const CHANGES: u64 = 4096;
 
-/// One of them.
+/// A drawn shape.
 #[derive(Clone, Debug)]
 pub struct Drawn {
-    /// The device, and what is made of it.
+    /// The device, and the options of its volume.
     pub setup: Setup,
-    /// What is done there.
+    /// How the volume is filled and overwritten.
     pub way: Way,
 }
 
-/// What was seen.
+/// The results of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
-    /// What was done.
+    /// Results of filling.
     pub filled: Filled,
     /// Bytes of the device.
     pub device_bytes: u64,
-    /// Bytes that the device was given.
+    /// Bytes written to the device.
     pub device_written: u64,
     /// Zones that were reset.
     pub resets: u64,
-    /// The most changes of the device within one operation, in thousandths of what it may be.
+    /// The most changes of the device within one operation, in thousandths of the limit.
     pub longest_permille: u64,
 }
 
 impl Drawn {
-    /// What follows from a seed.
+    /// The shape that follows from a seed.
     pub fn of(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let mut setup = draw_setup(&mut rng, seed);
@@ -90,7 +91,7 @@ impl Drawn {
         Drawn { setup, way }
     }
 
-    /// Makes it, fills it, and looks at what is left.
+    /// Creates the volume, fills it, and checks it.
     pub fn run(&self) -> Result<Seen, Wrong> {
         caught(self, || self.live())
     }
@@ -145,19 +146,19 @@ impl fmt::Display for Drawn {
     }
 }
 
-/// A number between these, whose logarithm is uniform.
+/// A number between these two, whose logarithm is uniform.
 fn log_uniform(rng: &mut Rng, least: u64, most: u64) -> u64 {
     let most = most.max(least);
     let drawn = (least as f64).ln() + rng.f64() * ((most as f64).ln() - (least as f64).ln());
     (drawn.exp().round() as u64).clamp(least, most)
 }
 
-/// Whether one of so many.
+/// True for one of this many calls, at random.
 fn one_of(rng: &mut Rng, many: u32) -> bool {
     rng.u32(0..many) == 0
 }
 
-/// As many of the smallest zones as there may be, with the default reserve: where metadata is hardest to clean.
+/// As many of the smallest zones as possible, with the default reserve. There GC of metadata is hardest.
 fn tighten(setup: &mut Setup) {
     let block_size = setup.spec.block_size;
     let blocks = (ZONE_BYTES / block_size).max(ZONE_BLOCKS);
@@ -166,7 +167,7 @@ fn tighten(setup: &mut Setup) {
     (setup.reserve, setup.page_size, setup.steps_max) = (Reserve::default(), None, 0);
 }
 
-/// With as many zones as are wanted, which may be too few.
+/// Draws a setup with the wanted number of zones, which may be too few.
 fn draw_setup(rng: &mut Rng, seed: u64) -> Setup {
     let block_size = 512 << rng.u32(0..=7);
     let least = (ZONE_BYTES / block_size).max(ZONE_BLOCKS);
@@ -205,11 +206,11 @@ fn draw_setup(rng: &mut Rng, seed: u64) -> Setup {
     }
 }
 
-/// Gives it zones until `mkfs` takes it, some of them smaller, some conventional.
+/// Adds zones until `mkfs` accepts the setup, some of them smaller, some conventional.
 fn fit(setup: &mut Setup, rng: &mut Rng) {
     let zone_blocks = setup.spec.capacities[0];
     let conventional = if one_of(rng, 4) { rng.u32(1..=100) } else { 0 };
-    // Half, as devices have them, but not much less than what `mkfs` takes where all are alike.
+    // Half, like on real devices, but not much less than what `mkfs` accepts if all zones are alike.
     let least = (ZONE_BYTES / setup.spec.block_size).max(ZONE_BLOCKS).min(zone_blocks / 4 * 3);
     let smaller = one_of(rng, 3).then(|| (rng.u32(2..8), rng.u32(least.max(zone_blocks / 2)..=zone_blocks)));
     let runt = one_of(rng, 4).then(|| rng.u32(1..=zone_blocks));
@@ -243,7 +244,7 @@ fn is_possible(setup: &Setup) -> bool {
     Fs::check_format(&setup.spec.geometry(), &setup.format_options()).is_ok()
 }
 
-/// What is offered there by a volume that is empty.
+/// The space available on the empty volume.
 fn offers(setup: &Setup) -> Result<u64, Wrong> {
     caught("drawing a shape", || {
         let mut library = Library::new(setup.clone())?;
@@ -251,7 +252,7 @@ fn offers(setup: &Setup) -> Result<u64, Wrong> {
     })
 }
 
-/// Writes large enough that there are not too many of them.
+/// Draws writes that are large enough, so that there are not too many of them.
 fn draw_way(rng: &mut Rng, spec: &Spec, blocks: u64) -> Way {
     let block_size = u64::from(spec.block_size);
     let bytes = blocks * block_size;

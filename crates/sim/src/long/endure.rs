@@ -1,6 +1,6 @@
-//! Endurance: files are made, written over, cut and deleted at random, at a level of fill, until many
-//! times the capacity was written; then everything is compared with the model. On the way it may be filled to the last
-//! block, to see that what is offered fits and that nothing more does.
+//! Endurance: creates, overwrites, truncates and deletes files at random, at a fill level, until many times the
+//! capacity has been written. Then everything is compared with the model. The volume may be filled to the last block
+//! in between, to check that the available space can be written, and no more.
 
 use std::collections::BTreeMap;
 
@@ -10,39 +10,39 @@ use super::bytes::{GRANULE, fill};
 use super::{Place, Refused};
 use crate::caught::Wrong;
 
-/// Bytes written at once.
+/// Bytes of a write.
 const PIECE: u64 = 1 << 20;
-/// What may fit when nothing is offered: a few dozen nodes of names.
+/// How much may fit when no space is available: a few dozen nodes of names.
 const NAMES_BYTES: u64 = 1 << 20;
-/// Sizes of files are log-uniform between a granule and this, or a share of the volume if that is less.
+/// Sizes of files are log-uniform between a granule and this limit, or a share of the volume if that is smaller.
 const LARGEST: u64 = 8 << 20;
-/// One operation in so many is followed by an fsync.
+/// One of this many operations is followed by an fsync.
 const FSYNC_EVERY: u32 = 16;
-/// Thousandths of the level from which it counts as reached, and at which the volume stands on average.
+/// The level counts as reached from this fill on, and the average fill must reach it. In thousandths.
 const FULL_PERMILLE: u64 = 900;
-/// One operation in so many compares a whole file.
+/// One of this many operations compares a whole file.
 const COMPARE_EVERY: u32 = 64;
-/// One operation in so many fills it to the last block, where that is asked for.
+/// One of this many operations fills the volume to the last block, if that is requested.
 const FILL_UP_EVERY: u32 = 128;
 
-/// What is to be done.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
-    /// How full it is kept, in percent of what the empty volume offers.
+    /// The fill level, in percent of the space available on the empty volume.
     pub percent: u64,
-    /// How many bytes are written.
+    /// Bytes to write.
     pub total: u64,
-    /// Decides everything.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// Fill it to the last block now and then, and at the end. For a place where nothing goes on beside this, so that
-    /// what it has regained is all that there is.
+    /// Fill the volume to the last block now and then, and at the end. Only for a place with no other activity, so
+    /// that all freed space is available to the run.
     pub fill_up: bool,
 }
 
-/// What was done.
+/// The results of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Endured {
-    /// Bytes offered by the empty volume.
+    /// Bytes available on the empty volume.
     pub offered: u64,
     /// Bytes written.
     pub written: u64,
@@ -52,26 +52,26 @@ pub struct Endured {
     pub compared: u64,
     /// Files at the end.
     pub files: u64,
-    /// How full it was, in thousandths of the level: on average from when that was reached, and at least.
+    /// The average fill since the level was reached, in thousandths of the level.
     pub full_permille: u64,
-    /// See `full_permille`.
+    /// The least fill since then.
     pub least_permille: u64,
-    /// How often it was filled to the last block.
+    /// How often the volume was filled to the last block.
     pub fill_ups: u64,
-    /// Bytes written for that, and into files while it was full, beside those in `written`.
+    /// Bytes written for that, and into files while it was full, in addition to `written`.
     pub filled: u64,
-    /// Writes that did not fit and were refused.
+    /// Writes that were refused because they did not fit.
     pub refused: u64,
 }
 
-/// A granule of a file: the write it is from, and how many of its bytes; zeros follow.
+/// A granule of a file: the number of its write, and the bytes of that write in it. Zeros follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Granule {
     write: u64,
     bytes: u16,
 }
 
-/// What a file must hold.
+/// The expected contents of a file.
 #[derive(Clone, Debug, Default)]
 struct Model {
     size: u64,
@@ -85,15 +85,15 @@ struct Run<'a, P> {
     next: u32,
     /// Bytes of granules in files.
     used: u64,
-    /// How much may be used.
+    /// The limit for `used`.
     level: u64,
     largest: u64,
-    /// How full it was after each operation since the level was reached: thousandths of it.
+    /// The fill after each operation since the level was reached, in thousandths of the level.
     fills: Vec<u16>,
     done: Endured,
 }
 
-/// Goes on until all of that was written.
+/// Runs until the requested number of bytes has been written.
 pub fn endure<P: Place>(place: &mut P, asked: &Asked) -> Result<Endured, Wrong> {
     let offered = place.available().map_err(|error| error.wrong("asking what is offered"))?;
     let mut run = Run::new(place, offered / 100 * asked.percent, asked.seed);
@@ -114,19 +114,20 @@ pub fn endure<P: Place>(place: &mut P, asked: &Asked) -> Result<Endured, Wrong> 
     run.finish()
 }
 
-/// How far a file system came that may give up.
+/// How far a file system came that may refuse operations.
 #[derive(Clone, Debug, Default)]
 pub struct Churned {
     /// Bytes written until the level was reached.
     pub filling: u64,
     /// Bytes written since then.
     pub churning: u64,
-    /// What it refused, which ended it; nothing if all was written.
+    /// The refusal that ended the run. `None` if everything was written.
     pub refused: Option<Refused>,
 }
 
-/// The same operations with `level` bytes in files, until so many bytes were written after the level was reached;
-/// `reached` is told that it was. Each write is made durable. What is refused ends it and is no error; files that hold something else are one.
+/// The same operations with `level` bytes in files, until this many bytes have been written after the level was
+/// reached. `reached` is called at that moment. Each write is made durable. A refusal ends the run and is no error.
+/// Wrong file contents are an error.
 pub fn churn<P: Place>(
     place: &mut P,
     level: u64,
@@ -159,8 +160,8 @@ pub fn churn<P: Place>(
     }
 }
 
-/// A place whose refusals are remembered. What is written is made durable at once: what only the kernel's cache has
-/// seen may be deleted before anybody has to find room for it.
+/// A place that remembers refusals. Each write is made durable at once. Otherwise a file might be deleted while it is
+/// only in the kernel's cache, and the file system would never have to find space for it.
 struct Noting<'a, P> {
     place: &'a mut P,
     refused: Option<Refused>,
@@ -223,7 +224,7 @@ impl<P: Place> Place for Noting<'_, P> {
 }
 
 impl<'a, P: Place> Run<'a, P> {
-    /// Before anything was done.
+    /// The state before the first operation.
     fn new(place: &'a mut P, level: u64, seed: u64) -> Self {
         Run {
             place,
@@ -248,7 +249,7 @@ impl<'a, P: Place> Run<'a, P> {
             (_, Some(file)) => self.remove(file)?,
         }
         while self.used > self.level {
-            let file = self.any().expect("what is used is in files");
+            let file = self.any().expect("used bytes are in files");
             self.remove(file)?;
         }
         let permille = self.used * 1000 / self.level.max(1);
@@ -266,21 +267,21 @@ impl<'a, P: Place> Run<'a, P> {
         Ok(())
     }
 
-    /// A file that is there.
+    /// A random file.
     fn any(&mut self) -> Option<u32> {
         let from = self.rng.u32(0..self.next.max(1));
         let (file, _) = self.files.range(from..).next().or_else(|| self.files.iter().next())?;
         Some(*file)
     }
 
-    /// Log-uniform from a granule to the largest.
+    /// A length, log-uniform from a granule to the largest.
     fn length(&mut self) -> u64 {
         let steps = (self.largest / GRANULE).ilog2();
         let up_to = (GRANULE << self.rng.u32(0..=steps)).min(self.largest);
         self.rng.u64(up_to / 2..=up_to)
     }
 
-    /// Makes room first, so that the level is never passed.
+    /// Creates a file, after freeing space for it, so that the level is never exceeded.
     fn create(&mut self) -> Result<(), Wrong> {
         let (file, length) = (self.next, self.length());
         while self.used + length.next_multiple_of(GRANULE) > self.level {
@@ -297,7 +298,7 @@ impl<'a, P: Place> Run<'a, P> {
         let size = self.files[&file].size;
         let offset = self.rng.u64(0..=size / GRANULE) * GRANULE;
         let length = self.length().min(self.largest.saturating_sub(offset)).max(1);
-        // A write that ends in the middle of a granule is one that ends the file.
+        // A write that ends in the middle of a granule must end the file.
         let whole = if offset + length < size { length.next_multiple_of(GRANULE) } else { length };
         let grown = (offset + whole).next_multiple_of(GRANULE).saturating_sub(size.next_multiple_of(GRANULE));
         if self.used + grown > self.level {
@@ -324,7 +325,7 @@ impl<'a, P: Place> Run<'a, P> {
                 .map_err(|error| error.wrong(format!("writing {} bytes at {at} of {file}", piece.len())))?;
             at += piece.len() as u64;
         }
-        let model = self.files.get_mut(&file).expect("only files that are there are written");
+        let model = self.files.get_mut(&file).expect("only existing files are written");
         self.used -= model.used();
         model.write(offset, length, write);
         self.used += model.used();
@@ -332,7 +333,7 @@ impl<'a, P: Place> Run<'a, P> {
     }
 
     fn truncate(&mut self, file: u32) -> Result<(), Wrong> {
-        let model = self.files.get_mut(&file).expect("only files that are there are cut");
+        let model = self.files.get_mut(&file).expect("only existing files are truncated");
         let size = self.rng.u64(0..=model.size);
         self.place.truncate(file, size).map_err(|error| error.wrong(format!("cutting {file} to {size}")))?;
         self.used -= model.used();
@@ -343,7 +344,7 @@ impl<'a, P: Place> Run<'a, P> {
 
     fn remove(&mut self, file: u32) -> Result<(), Wrong> {
         self.place.remove(file).map_err(|error| error.wrong(format!("deleting {file}")))?;
-        let model = self.files.remove(&file).expect("only files that are there are deleted");
+        let model = self.files.remove(&file).expect("only existing files are deleted");
         self.used -= model.used();
         Ok(())
     }
@@ -374,13 +375,13 @@ impl<'a, P: Place> Run<'a, P> {
         }
     }
 
-    /// Once the level has been reached.
+    /// Only after the level has been reached.
     fn is_time_to_fill_up(&mut self) -> bool {
         !self.fills.is_empty() && self.rng.u32(0..FILL_UP_EVERY) == 0
     }
 
-    /// A file takes all that is offered. Then nothing that needs a block more fits, but what is there can be written
-    /// over, and deleted; the file goes as well.
+    /// A file takes all available space. Then no operation that needs another block succeeds, but files can be
+    /// overwritten and deleted. At the end the file is deleted.
     fn fill_up(&mut self) -> Result<(), Wrong> {
         let Some(other) = self.any() else { return Ok(()) };
         let file = self.next;
@@ -401,7 +402,8 @@ impl<'a, P: Place> Run<'a, P> {
         self.remove(file)
     }
 
-    /// Until nothing is offered: what is counted for metadata that is not needed is offered again.
+    /// Writes until no space is available. Space that was counted for metadata and is not needed becomes available
+    /// again.
     fn take_all(&mut self, file: u32) -> Result<(), Wrong> {
         let mut unoffered = 0;
         loop {
@@ -423,8 +425,7 @@ impl<'a, P: Place> Run<'a, P> {
         }
     }
 
-    /// Writes a granule more behind what is there, if there is room for it: what names may take is left out of what is
-    /// offered.
+    /// Appends a granule if there is space for it. The available space leaves out what names may need.
     fn takes_more(&mut self, file: u32) -> Result<bool, Wrong> {
         let (size, write) = (self.files[&file].size, self.done.operations);
         let mut bytes = [0; GRANULE as usize];
@@ -455,7 +456,7 @@ impl<'a, P: Place> Run<'a, P> {
         }
     }
 
-    /// Compares everything, deletes it, and finds all of the space again.
+    /// Compares everything, deletes it, and checks that all space is available again.
     fn finish(mut self) -> Result<Endured, Wrong> {
         let sum: u64 = self.fills.iter().map(|&permille| u64::from(permille)).sum();
         self.done.full_permille = sum / (self.fills.len() as u64).max(1);
@@ -511,7 +512,7 @@ impl Model {
         }
     }
 
-    /// Where these bytes are not what the file must hold.
+    /// The first offset at which the bytes differ from the expected contents.
     fn differs(&self, file: u32, offset: u64, found: &[u8]) -> Option<u64> {
         let mut expected = vec![0; GRANULE as usize];
         for (index, granule) in found.chunks(GRANULE as usize).enumerate() {

@@ -1,6 +1,6 @@
-//! The full volume: a file of exactly what is offered fits, one block more does not, writing over and
-//! deleting go on, and what was deleted is offered again. The same where files so small that they lie in
-//! metadata have taken what a large one left.
+//! The full volume: a file of exactly the available size fits, and one more block does not. Overwriting and deleting
+//! still succeed, and deleted space becomes available again. The same for small files with inline data, which take
+//! the space that a large file left.
 
 use rt::random::Rng;
 
@@ -11,36 +11,36 @@ use crate::caught::Wrong;
 
 /// A file without data.
 const MORE: u32 = 0;
-/// Those that take what is offered begin here.
+/// The first number of the files that take the available space.
 const FIRST: u32 = 1;
-/// Small ones begin here.
+/// The first number of small files.
 const FIRST_SMALL: u32 = 100;
-/// Bytes of a file that lies in its inode.
+/// Bytes of a file with inline data.
 const SMALL: u64 = 1000;
 
-/// What may fit, where it need not be exact, when nothing is offered: sixty-four pages of metadata.
+/// How much may fit when no space is available, where the count need not be exact: sixty-four pages of metadata.
 const UNOFFERED_BYTES: u64 = 4 << 20;
 
-/// What was seen.
+/// The results of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Filled {
-    /// Bytes offered by the empty volume.
+    /// Bytes available on the empty volume.
     pub offered: u64,
-    /// Bytes written over while it was full.
+    /// Bytes overwritten while the volume was full.
     pub overwritten: u64,
-    /// Bytes written in all.
+    /// Bytes written in total.
     pub written: u64,
-    /// Bytes that were offered when all that was offered had been written, and taken.
+    /// Bytes that were available after all available space had been written, and were written as well.
     pub rest: u64,
     /// Bytes compared.
     pub compared: u64,
-    /// Files made and deleted while there was no space for data.
+    /// Files created and deleted while there was no space for data.
     pub files: u64,
-    /// Files of less than a block made until there was no space.
+    /// Files of less than a block, created until there was no space.
     pub small: u64,
 }
 
-/// Fills it twice; each time it is written over.
+/// Fills the volume twice. Each time it is overwritten.
 pub fn fill(place: &mut impl Place, way: &Way, seed: u64) -> Result<Filled, Wrong> {
     let mut rng = Rng::with_seed(seed);
     let mut filled = Filled { offered: offered(place)?, ..Filled::default() };
@@ -56,7 +56,7 @@ fn fill_once(place: &mut impl Place, way: &Way, rng: &mut Rng, filled: &mut Fill
     filled.small += small.files.len() as u64;
     let before = offered(place)?;
     create_all(place, way.files, filled)?;
-    // Beside many names each that is added may need a node, which is paid by what is offered.
+    // With many names, each further name may need a node, which takes available space.
     let size = if way.names == 0 { before } else { offered(place)? } / way.block_size * way.block_size;
     let mut files = shared_out(size, way);
     fill_all(place, way, &mut files, rng)
@@ -75,7 +75,7 @@ fn fill_once(place: &mut impl Place, way: &Way, rng: &mut Rng, filled: &mut Fill
     filled.overwritten += small.write_over(place)?;
     compare(place, &files, filled)?;
     filled.compared += small.compare(place)?;
-    // A mount may have been between, or garbage collection, and less be kept for metadata.
+    // After a mount or GC, less may be reserved for metadata.
     take_rest(place, way, &mut files, filled)?;
     refuses(place, &files, way)?;
     small.remove(place, rng)?;
@@ -87,15 +87,15 @@ fn fill_once(place: &mut impl Place, way: &Way, rng: &mut Rng, filled: &mut Fill
     regains(place, filled.offered)
 }
 
-/// Where what is kept for metadata may turn out not to be needed: the last file takes what is offered then, until that is
-/// nothing.
+/// The reserve for metadata may turn out to be too large. The last file takes the space that becomes available then,
+/// until there is none.
 fn take_rest(
     place: &mut impl Place,
     way: &Way,
     files: &mut [Written],
     filled: &mut Filled,
 ) -> Result<(), Wrong> {
-    let last = files.last_mut().expect("there is a file that takes what is offered");
+    let last = files.last_mut().expect("there is at least one file");
     if way.is_exact {
         return Ok(());
     }
@@ -104,7 +104,7 @@ fn take_rest(
         let offered = place.regain(0).map_err(|error| error.wrong("asking what is offered"))?;
         let rest = offered / way.block_size * way.block_size;
         if rest == 0 {
-            // What writing may take for names is not offered, and is there for a writer all the same.
+            // The available space leaves out what a write may need for names, but a writer can use it.
             if !last.grows(place, way)? {
                 return Ok(());
             }
@@ -120,14 +120,14 @@ fn take_rest(
     }
 }
 
-/// Files that have so many bytes together, as equal as blocks let them be.
+/// Files that have this many bytes together, as equal as blocks allow.
 fn shared_out(size: u64, way: &Way) -> Vec<Written> {
     let (blocks, files) = (size / way.block_size, u64::from(way.files));
     let share = |index| blocks / files + u64::from(index < blocks % files);
     (0..files).map(|index| Written::new(FIRST + index as u32, share(index) * way.block_size, way)).collect()
 }
 
-/// So many bytes are offered again.
+/// Checks that this many bytes are available again.
 fn regains(place: &mut impl Place, before: u64) -> Result<(), Wrong> {
     let after = place.regain(before).map_err(|error| error.wrong("after deleting"))?;
     if after < before {
@@ -136,8 +136,8 @@ fn regains(place: &mut impl Place, before: u64) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// A large file takes some eighths of what is offered, small ones the rest; then all is written over, and
-/// deleted in another order.
+/// A large file takes some eighths of the available space, and small files the rest. Then everything is overwritten,
+/// and deleted in another order.
 pub fn fill_small(place: &mut impl Place, block_size: u64, eighths: u64, seed: u64) -> Result<Filled, Wrong> {
     let mut rng = Rng::with_seed(seed);
     let empty = offered(place)?;
@@ -167,17 +167,17 @@ pub fn fill_small(place: &mut impl Place, block_size: u64, eighths: u64, seed: u
     Ok(filled)
 }
 
-/// Files that lie in their inodes, some of which are written over.
+/// Files with inline data, some of which are overwritten.
 struct Small {
     files: Vec<u32>,
     is_written_over: bool,
 }
 
 impl Small {
-    /// One in so many is written over.
+    /// One of this many is overwritten.
     const WRITTEN_OVER: u32 = 7;
 
-    /// As many as there is room for, and no more than these.
+    /// Creates files until there is no space, but at most this many.
     fn make(place: &mut impl Place, most: u32) -> Result<Small, Wrong> {
         let files = (FIRST_SMALL..FIRST_SMALL.saturating_add(most))
             .map_while(|file| make_small(place, file).transpose())
@@ -185,7 +185,7 @@ impl Small {
         Ok(Small { files, is_written_over: false })
     }
 
-    /// How many bytes.
+    /// Overwrites some files. Returns the number of bytes.
     fn write_over(&mut self, place: &mut impl Place) -> Result<u64, Wrong> {
         self.is_written_over = true;
         let mut bytes = 0;
@@ -202,7 +202,7 @@ impl Small {
         file.is_multiple_of(Self::WRITTEN_OVER)
     }
 
-    /// How many bytes.
+    /// Reads and compares all files. Returns the number of bytes.
     fn compare(&self, place: &mut impl Place) -> Result<u64, Wrong> {
         for &file in &self.files {
             let write = u64::from(self.is_written_over && Self::is_one(file));
@@ -216,7 +216,7 @@ impl Small {
         Ok(self.files.len() as u64 * SMALL)
     }
 
-    /// In any order.
+    /// Deletes all files, in random order.
     fn remove(mut self, place: &mut impl Place, rng: &mut Rng) -> Result<(), Wrong> {
         rng.shuffle(&mut self.files);
         let of = self.files.len();
@@ -226,7 +226,7 @@ impl Small {
     }
 }
 
-/// Nothing when there is no room for another.
+/// Creates a small file. `None` if there is no space for it.
 fn make_small(place: &mut impl Place, file: u32) -> Result<Option<u32>, Wrong> {
     let made = place
         .create(file)
@@ -235,7 +235,7 @@ fn make_small(place: &mut impl Place, file: u32) -> Result<Option<u32>, Wrong> {
     match made {
         Ok(()) => Ok(Some(file)),
         Err(Refused::NoSpace) => match place.remove(file) {
-            // It was refused before there was a name, or after.
+            // It was refused either before or after its name was created.
             Ok(()) | Err(Refused::Other(_)) => Ok(None),
             Err(error) => Err(error.wrong("deleting a file that was refused")),
         },
@@ -247,7 +247,7 @@ fn offered(place: &mut impl Place) -> Result<u64, Wrong> {
     place.available().map_err(|error| error.wrong("asking what is offered"))
 }
 
-/// So many files that are to take what is offered, and one that gets no data.
+/// Creates the files that will take the available space, and one that gets no data.
 fn create_all(place: &mut impl Place, files: u32, filled: &mut Filled) -> Result<(), Wrong> {
     for file in std::iter::once(MORE).chain(FIRST..FIRST + files) {
         place.create(file).map_err(|error| error.wrong("creating a file"))?;
@@ -260,15 +260,15 @@ fn fill_all(place: &mut impl Place, way: &Way, files: &mut [Written], rng: &mut 
     files.iter_mut().try_for_each(|file| file.fill(place, way, rng))
 }
 
-/// One block more is refused at the end of the last file, and so is another file that does not fit into its inode.
+/// One more block is refused at the end of the last file. So is another file that is too large for inline data.
 fn refuses(place: &mut impl Place, files: &[Written], way: &Way) -> Result<(), Wrong> {
-    let last = files.last().expect("there is a file that takes what is offered");
+    let last = files.last().expect("there is at least one file");
     for (file, offset, length) in
         [(last.file(), last.size(), way.block_size), (MORE, 0, way.block_size.max(GRANULE))]
     {
         let written = place.write(file, offset, &vec![1; length as usize]).and_then(|()| place.fsync(file));
         match written {
-            // A mount's page cache may have counted it before the file system refused it.
+            // A mount's page cache may have counted the block before the file system refused it.
             Err(Refused::NoSpace) => {
                 place.truncate(file, offset).map_err(|error| error.wrong("cutting what was refused"))?;
             }

@@ -1,4 +1,4 @@
-//! The library on an emulated device, with one thread: background steps are done between operations.
+//! The library on an emulated device, with one thread. Background steps are performed between operations.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,32 +17,32 @@ const WRITING: OpenFlags = OpenFlags { read: true, write: true, append: false, t
 
 /// Directories that the files are spread over.
 const DIRECTORIES: u32 = 8;
-/// Handles that are kept open.
+/// Limit for open handles.
 const OPEN_MAX: usize = 64;
 
-/// What a volume is made with, and how it is used.
+/// The options of a volume, and of its use.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The device.
     pub spec: Spec,
-    /// Bytes of a page of metadata; what is usual on the device when `None`.
+    /// Bytes of a page of metadata. The default of the device if `None`.
     pub page_size: Option<u32>,
-    /// What is kept from data.
+    /// The reserve that data never gets.
     pub reserve: Reserve,
     /// Memory for metadata.
     pub cache_bytes: u64,
-    /// Background steps after an operation, at most.
+    /// Limit for background steps after an operation.
     pub steps_max: u32,
-    /// Whether it is mounted anew before all is verified.
+    /// Whether it is remounted before everything is verified.
     pub is_remounted: bool,
-    /// After so many changes of the device within one operation that operation has failed: it would never end.
+    /// After this many changes of the device within one operation, the operation has failed: it would never end.
     pub changes_max: Option<u64>,
-    /// Decides everything that is left open.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
 impl Setup {
-    /// The usual one.
+    /// The usual setup.
     pub fn usual(spec: Spec, reserve: Reserve, cache_bytes: u64, seed: u64) -> Self {
         Setup {
             spec,
@@ -56,7 +56,7 @@ impl Setup {
         }
     }
 
-    /// As `mkfs` would be given it.
+    /// The options for `mkfs`.
     pub fn format_options(&self) -> FormatOptions {
         FormatOptions {
             label: "long".to_owned(),
@@ -70,9 +70,9 @@ impl Setup {
     }
 }
 
-/// A volume of its own.
+/// A volume on a device of its own.
 pub struct Library {
-    /// What is mounted.
+    /// The mounted file system.
     pub fs: Arc<Fs>,
     setup: Setup,
     device: Arc<Emulated>,
@@ -117,7 +117,7 @@ impl Library {
         if findings.is_empty() { Ok(()) } else { Err(Wrong(format!("the checker finds {findings:?}"))) }
     }
 
-    /// The device, to be asked what it has counted.
+    /// The device, for its counts.
     pub fn device(&self) -> &Emulated {
         &self.device
     }
@@ -127,8 +127,7 @@ impl Library {
         self.longest
     }
 
-    /// Does something that may change the device so many times and no more: the device fails then, so that what
-    /// would go on for ever ends.
+    /// Runs work that may change the device this many times. Then the device fails, so that endless work ends.
     fn bounded<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, Refused>) -> Result<T, Refused> {
         let before = self.device.commands();
         if let Some(most) = self.setup.changes_max {
@@ -174,7 +173,7 @@ impl Library {
         self.open.insert(file, handle);
     }
 
-    /// What threads of the runtime would do meanwhile.
+    /// The work that threads of the runtime would do meanwhile.
     fn background(&mut self) -> Result<(), Refused> {
         self.clock.advance(1_000_000);
         for _ in 0..self.rng.u32(0..=self.setup.steps_max) {
@@ -205,7 +204,7 @@ impl From<FsError> for Refused {
     }
 }
 
-/// What a place does, without a bound.
+/// The operations of a place, without a limit for device changes.
 impl Library {
     fn create_now(&mut self, file: u32) -> Result<(), Refused> {
         let (directory, name) = self.place(file);
@@ -315,7 +314,7 @@ impl Place for Library {
         self.bounded(Library::available_now)
     }
 
-    /// Nothing is remembered of contents: each read is one of the device.
+    /// Contents are not cached: each read reaches the device.
     fn verify(&mut self) -> Result<(), Refused> {
         self.bounded(Library::verify_now)
     }

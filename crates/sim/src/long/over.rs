@@ -1,4 +1,4 @@
-//! Ways to fill a volume and to write over what is there.
+//! Ways to fill a volume and to overwrite its contents.
 
 use std::fmt;
 
@@ -8,49 +8,50 @@ use super::bytes::{GRANULE, made_by};
 use super::{Place, Refused};
 use crate::caught::Wrong;
 
-/// Bytes written at once where nobody asks for less, and read at once.
+/// Bytes of a read, and of a write unless smaller ones are requested.
 pub(super) const PIECE: u64 = 1 << 20;
 
 /// The order of writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// From the beginning to the end.
+    /// From start to end.
     Sequential,
-    /// Each once, in any order.
+    /// Each piece once, in random order.
     Shuffled,
-    /// Anywhere, of any length up to that asked for, as many bytes as there are; then what that has left out.
+    /// At random offsets and with random lengths up to the given one, as many bytes as there are. Then the bytes that
+    /// were missed.
     Anywhere,
 }
 
-/// How a volume is filled and written over.
+/// How a volume is filled and overwritten.
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
-    /// Bytes of a block, of which files are made.
+    /// Bytes of a block. File sizes are multiples of it.
     pub block_size: u64,
-    /// Files that share what is offered.
+    /// Files that share the available space.
     pub files: u32,
-    /// The order in which files that are empty are filled; not `Anywhere`, which writes some of it twice.
+    /// The order of writes to empty files. Not `Anywhere`, because that writes some bytes twice.
     pub filling: Order,
-    /// Bytes of a write that fills.
+    /// Bytes of a write to an empty file.
     pub filling_bytes: u64,
-    /// The order of the writes over what is there.
+    /// The order of overwrites.
     pub over: Order,
-    /// Bytes of each, at most: granules.
+    /// Limit for the bytes of each overwrite, in granules.
     pub over_bytes: u64,
-    /// How many times so many bytes are written `Anywhere`.
+    /// How many times the size is written in the order `Anywhere`.
     pub times: u64,
-    /// One write in so many is followed by an fsync, while it is full; 0 for none.
+    /// While the volume is full, one of this many writes is followed by an fsync; 0 for none.
     pub fsync_every: u64,
-    /// Files of less than a block that are there before, and while it is full.
+    /// Files of less than a block that exist before the volume is filled, and while it is full.
     pub names: u32,
-    /// Whether each file is deleted and written again while the others are full.
+    /// Whether each file is deleted and rewritten while the others are full.
     pub is_replaced: bool,
-    /// Whether nothing is offered when all that was offered has been written, to the block.
+    /// Whether no block is available after all available space has been written.
     pub is_exact: bool,
 }
 
 impl Way {
-    /// One large file, which is written over anywhere so many times.
+    /// One large file, which is overwritten anywhere this many times.
     pub fn usual(block_size: u64, times: u64) -> Self {
         Way {
             block_size,
@@ -67,7 +68,7 @@ impl Way {
         }
     }
 
-    /// Bytes that are written, and remembered, together.
+    /// Bytes that are written and tracked together.
     pub fn granule(&self) -> u64 {
         GRANULE.min(self.block_size)
     }
@@ -111,7 +112,7 @@ impl Way {
         pieces
     }
 
-    /// The writes over all of a file of this size, each byte at least once.
+    /// The writes that overwrite a file of this size, each byte at least once.
     fn over(&self, size: u64, rng: &mut Rng) -> Vec<Piece> {
         let mut pieces = match self.over {
             Order::Anywhere => return self.anywhere(size, rng),
@@ -152,7 +153,7 @@ fn in_order(size: u64, bytes: u64) -> Vec<Piece> {
     (0..size).step_by(bytes as usize).map(|at| (at, bytes.min(size - at))).collect()
 }
 
-/// A file that is written, and which write each of its granules is from.
+/// A written file, and for each of its granules the number of the write.
 pub(super) struct Written {
     file: u32,
     size: u64,
@@ -165,13 +166,13 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// What is to become a file of this size, which is a number of granules.
+    /// A file that will have this size, a multiple of the granule.
     pub(super) fn new(file: u32, size: u64, way: &Way) -> Self {
         let granule = way.granule();
         Written { file, size, granule, writes: vec![0; (size / granule) as usize], number: 0, bytes: 0 }
     }
 
-    /// Makes the file of this size, which is empty.
+    /// Fills the empty file up to its size.
     pub(super) fn fill(&mut self, place: &mut impl Place, way: &Way, rng: &mut Rng) -> Result<(), Wrong> {
         for piece in way.filling(self.size, rng) {
             self.write(place, piece)?;
@@ -179,7 +180,7 @@ impl Written {
         self.fsync(place)
     }
 
-    /// Writes so many bytes more behind what is there, a number of granules.
+    /// Appends this many bytes, a multiple of the granule.
     pub(super) fn grow(&mut self, place: &mut impl Place, way: &Way, bytes: u64) -> Result<(), Wrong> {
         let before = self.size;
         self.size += bytes;
@@ -190,7 +191,7 @@ impl Written {
         self.fsync(place)
     }
 
-    /// Writes over all that is there.
+    /// Overwrites the file.
     pub(super) fn write_over(
         &mut self,
         place: &mut impl Place,
@@ -206,12 +207,12 @@ impl Written {
         self.fsync(place)
     }
 
-    /// Writes a block more behind what is there; false when it is refused for want of space.
+    /// Appends a block. False if it is refused for lack of space.
     pub(super) fn grows(&mut self, place: &mut impl Place, way: &Way) -> Result<bool, Wrong> {
         let bytes = made_by(self.granule, self.file, self.size, way.block_size as usize, self.number + 1);
         match place.write(self.file, self.size, &bytes) {
             Err(Refused::NoSpace) => return Ok(false),
-            written => written.map_err(|error| error.wrong("writing a block more"))?,
+            written => written.map_err(|error| error.wrong("appending a block"))?,
         }
         self.number += 1;
         self.size += way.block_size;
@@ -221,7 +222,7 @@ impl Written {
         Ok(true)
     }
 
-    /// Deletes the file and writes it anew, as far as what is offered then is enough.
+    /// Deletes the file and writes it again, as far as the available space allows.
     pub(super) fn replace(&mut self, place: &mut impl Place, way: &Way, rng: &mut Rng) -> Result<(), Wrong> {
         let failed = |error: Refused| error.wrong(format!("file {}", self.file));
         place.remove(self.file).map_err(failed)?;
@@ -260,7 +261,7 @@ impl Written {
         })
     }
 
-    /// Reads all of it; how many bytes it has.
+    /// Reads and compares the file. Returns its size in bytes.
     pub(super) fn compare(&self, place: &mut impl Place) -> Result<u64, Wrong> {
         let Written { file, size, granule, .. } = *self;
         let mut found = vec![0; PIECE as usize];

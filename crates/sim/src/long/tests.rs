@@ -1,4 +1,4 @@
-//! Places that lie, so that it is known what the runs see.
+//! Places that misbehave, to show that the runs notice it.
 
 use std::collections::HashMap;
 
@@ -9,14 +9,14 @@ use super::*;
 struct Memory {
     files: HashMap<u32, Vec<u8>>,
     limit: u64,
-    /// Bytes that a deleted file does not give back.
+    /// Bytes that a deleted file does not free.
     leak: u64,
-    /// One write in so many is forgotten; 0 for none.
+    /// One of this many writes is lost; 0 for none.
     forgets: u32,
-    /// What is kept is not what was shown until the caches are passed by.
+    /// The stored contents differ from those that were read, until caches are bypassed.
     rots: bool,
     writes: u32,
-    /// Bytes that it takes beyond what it offers.
+    /// Bytes that it accepts beyond the available space.
     takes_more: u64,
 }
 
@@ -110,17 +110,17 @@ fn a_place_that_is_right_passes() {
 }
 
 #[test]
-fn what_is_offered_is_taken_and_nothing_more() {
+fn exactly_the_available_space_can_be_written() {
     for percent in [80, 100] {
         let done = filled_up(&mut Memory::of(LIMIT), percent).unwrap();
         assert!(done.fill_ups > 1 && done.refused == 2 * done.fill_ups && done.filled > 0, "{done:?}");
         assert!(filled_up(&mut Memory { takes_more: LIMIT, ..Memory::of(LIMIT) }, percent).is_err());
     }
-    assert!(endured(&mut Memory { takes_more: LIMIT, ..Memory::of(LIMIT) }).is_ok(), "nobody asks");
+    assert!(endured(&mut Memory { takes_more: LIMIT, ..Memory::of(LIMIT) }).is_ok(), "not asked to fill up");
 }
 
 #[test]
-fn one_that_leaks_or_forgets_does_not() {
+fn a_place_that_leaks_or_loses_writes_fails() {
     assert!(endured(&mut Memory { leak: 1, ..Memory::of(LIMIT) }).is_err(), "a byte leaks at each deletion");
     assert!(endured(&mut Memory { forgets: 40, ..Memory::of(LIMIT) }).is_err(), "writes are forgotten");
     assert!(
@@ -133,15 +133,15 @@ fn one_that_leaks_or_forgets_does_not() {
     );
 }
 
-/// Files were compared with what the kernel remembered of them, never with what was kept.
+/// Files used to be compared with the kernel's cache, never with the stored contents.
 #[test]
-fn one_that_shows_more_than_it_keeps_does_not() {
+fn a_place_that_stores_other_bytes_than_it_caches_fails() {
     assert!(endured(&mut Memory { rots: true, ..Memory::of(LIMIT) }).is_err());
     assert!(fill(&mut Memory { rots: true, ..Memory::of(LIMIT) }, &Way::usual(4096, 1), 5).is_err());
 }
 
 #[test]
-fn one_that_offers_too_little_does_not() {
+fn a_place_that_reports_too_little_space_fails() {
     struct Modest(Memory);
     impl Place for Modest {
         fn create(&mut self, file: u32) -> Result<(), Refused> {
@@ -175,9 +175,9 @@ fn one_that_offers_too_little_does_not() {
     assert!(fill(&mut Modest(Memory::of(LIMIT)), &Way::usual(4096, 1), 5).is_err());
 }
 
-/// An operation that would go on for ever ends, and has failed.
+/// An operation that would never end is stopped, and counts as failed.
 #[test]
-fn who_never_comes_to_an_end_has_failed() {
+fn an_endless_operation_counts_as_failed() {
     let spec = emulated::Spec::new(4096, 24, 64);
     let usual = Setup::usual(spec, fs::Reserve::default(), 64 << 20, 5);
     let run = |changes_max| {
@@ -192,8 +192,8 @@ fn who_never_comes_to_an_end_has_failed() {
     assert!(wrong.0.contains("it had not come to an end"), "{wrong}");
 }
 
-/// What is offered when all that was offered has been written is taken, where that may be; one who never has enough
-/// is none.
+/// If space is available after all available space has been written, it is written as well, where that is allowed. A
+/// file system that always has more space is rejected.
 #[test]
 fn the_rest_is_taken_and_compared() {
     let way =
@@ -212,9 +212,9 @@ fn the_rest_is_taken_and_compared() {
     }
 }
 
-/// How far somebody came who may give up is told; that something else is read is wrong all the same.
+/// A file system that may refuse operations is run until it does. Wrong contents are an error all the same.
 #[test]
-fn who_churns_may_refuse_but_not_forget() {
+fn churn_may_end_in_a_refusal_but_not_lose_data() {
     let reached = std::cell::Cell::new(0);
     let note = &mut || {
         reached.set(reached.get() + 1);
@@ -229,8 +229,8 @@ fn who_churns_may_refuse_but_not_forget() {
     assert_eq!(reached.get(), 1);
     let done = churn(&mut Memory::of(level / 2), level, 3 * LIMIT, 5, note).unwrap();
     assert!(done.refused == Some(Refused::NoSpace) && done.churning == 0, "{done:?}");
-    assert_eq!(reached.get(), 1, "it was never as full");
-    // Each file that is deleted takes something with it, until what is left is too little.
+    assert_eq!(reached.get(), 1, "the level was reached once");
+    // Each deleted file takes some space with it, until too little is left.
     let done = churn(&mut Memory { leak: 4096, ..Memory::of(LIMIT) }, level, 100 * LIMIT, 5, note).unwrap();
     assert!(done.refused == Some(Refused::NoSpace) && done.churning > 0, "{done:?}");
     assert!(churn(&mut Memory { forgets: 40, ..Memory::of(LIMIT) }, level, 3 * LIMIT, 5, note).is_err());

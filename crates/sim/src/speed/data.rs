@@ -1,7 +1,7 @@
-//! Bytes and single operations, in turns: what `cargo xtask bench` puts into its table.
+//! Bytes and single operations, in turns: the figures of `cargo xtask bench`.
 //!
-//! In each round every place does every operation for a moment, one place right after the other. Files are
-//! new in every round, and go past the kernel's cache where there is one between us and the device.
+//! In each round every place does every operation for a moment, one place right after the other. Files are new in
+//! every round, and use direct I/O if there is a kernel cache in between.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use super::{Bytes, Named, Place, Result, rate};
 
 /// Bytes of large reads and writes.
 const LARGE: usize = 1 << 20;
-/// Bytes of small ones.
+/// Bytes of small reads and writes.
 pub(super) const SMALL: usize = 4096;
-/// How many are under way at once.
+/// How many operations are in progress at once.
 pub(super) const DEPTH: u64 = 16;
-/// What direct I/O needs an address to be a multiple of.
+/// The alignment that direct I/O requires.
 const ALIGNMENT: usize = 4096;
 /// Bytes of a file whose names are measured.
 const NAMED: [u8; 1024] = [0x5a; 1024];
 
-/// How much one turn does.
+/// The amount of work in one turn.
 #[derive(Clone, Copy)]
 pub struct Turn {
     /// Bytes of the file that is written and read.
@@ -31,24 +31,24 @@ pub struct Turn {
     pub small: u64,
     /// Small writes that are each made durable.
     pub synced: u64,
-    /// Files made, looked up and removed.
+    /// Files created, looked up and removed.
     pub names: u64,
 }
 
-/// What one turn measured.
+/// The result of one turn.
 pub struct Measured<'a> {
     /// The place's name.
     pub place: &'a str,
-    /// What was done.
+    /// The operation.
     pub operation: &'static str,
-    /// How many of it in a second.
+    /// Operations per second.
     pub rate: f64,
 }
 
-/// One operation in one place: how many in a second.
+/// One operation in one place. Returns operations per second.
 type Operation = fn(&dyn Place, &Turn, u64, &dyn Clock) -> Result<f64>;
 
-/// What is done, in this order: files are written, read and removed.
+/// The operations, in this order: files are written, read and removed.
 const BYTES: [(&str, Operation); 6] = [
     ("sequential write", write_large),
     ("sequential read", read_large),
@@ -60,18 +60,18 @@ const BYTES: [(&str, Operation); 6] = [
 
 const NAMES: [(&str, Operation); 3] = [("create", create), ("stat", stat), ("unlink", unlink)];
 
-/// One of those that a device without names can do; each leaves what it wrote for the next.
+/// A transfer that a device without names can do. Each uses the bytes that the previous one wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transfer {
-    /// Large writes from the beginning to the end.
+    /// Large writes from start to end.
     Write,
-    /// Large reads from the beginning to the end of what was written.
+    /// Large reads of the written bytes, from start to end.
     Read,
     /// Small reads, at random.
     ReadSmall,
 }
 
-/// Moves the bytes of one turn; how many large or small ones in a second.
+/// Moves the bytes of one turn. Returns large or small operations per second.
 pub fn transfer(place: &dyn Place, what: Transfer, turn: &Turn, clock: &dyn Clock) -> Result<f64> {
     let operation: Operation = match what {
         Transfer::Write => write_large,
@@ -81,7 +81,7 @@ pub fn transfer(place: &dyn Place, what: Transfer, turn: &Turn, clock: &dyn Cloc
     operation(place, turn, 0, clock)
 }
 
-/// Every operation in every place, `rounds` times. Places without names do what they can.
+/// Runs every operation in every place, `rounds` times. Places without names do what they can.
 pub fn run(
     places: &[Named],
     turn: &Turn,
@@ -109,7 +109,7 @@ pub fn run(
     Ok(())
 }
 
-/// Memory that direct I/O takes.
+/// Aligned memory for direct I/O.
 pub(super) struct Buffer {
     bytes: Vec<u8>,
     start: usize,
@@ -174,7 +174,7 @@ fn write_small(place: &dyn Place, turn: &Turn, round: u64, clock: &dyn Clock) ->
     })
 }
 
-/// Appends to a file, each made durable.
+/// Appends to a file. Each append is made durable.
 fn append(file: &dyn Bytes, count: u64, seed: u64) -> Result<()> {
     let buffer = Buffer::new(SMALL, seed);
     (0..count).try_for_each(|number| {
@@ -198,7 +198,7 @@ fn synced_name(number: u64) -> String {
     format!("synced{number}")
 }
 
-/// Does `work` on [`DEPTH`] threads at once, which share the files out.
+/// Runs `work` on [`DEPTH`] threads at once, which share the files.
 pub(super) fn at_once(
     place: &dyn Place,
     names: &[String],
@@ -238,7 +238,7 @@ fn unlink(place: &dyn Place, turn: &Turn, _round: u64, clock: &dyn Clock) -> Res
     rate(clock, turn.names, || (0..turn.names).try_for_each(|file| place.remove(&format!("f{file}"))))
 }
 
-/// The next round finds nothing of this one.
+/// Removes everything, so that the next round starts empty.
 fn tidy_up(place: &dyn Place) -> Result<()> {
     place.remove(FILE)?;
     (0..=DEPTH).try_for_each(|number| place.remove(&synced_name(number)))?;
@@ -249,16 +249,16 @@ fn tidy_up(place: &dyn Place) -> Result<()> {
 pub struct Amplification {
     /// Bytes of metadata before.
     pub tree: u64,
-    /// For a file made.
+    /// For each created file.
     pub create: f64,
-    /// For a file written over, at random.
+    /// For each overwritten file, at random.
     pub overwrite: f64,
-    /// For a file removed, at random.
+    /// For each removed file, at random.
     pub unlink: f64,
 }
 
-/// Makes files of 1 KiB, whose contents are metadata; then makes some more, writes over as many and removes them, at
-/// random, and counts what the device took for metadata until all of it was durable.
+/// Creates files of 1 KiB, whose contents are metadata. Then creates some more, overwrites and removes as many at
+/// random, and counts the metadata written to the device until everything is durable.
 pub fn amplification(place: &dyn Place, files: u64, operations: u64, seed: u64) -> Result<Amplification> {
     let mut rng = Rng::with_seed(seed);
     let unknown = || "the place does not count its metadata".to_owned();

@@ -1,4 +1,4 @@
-//! A directory of any mounted file system, by system calls.
+//! A directory of any mounted file system, through system calls.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -9,15 +9,15 @@ use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 
 use super::{Bytes, Place, Result};
 
-/// A directory that is the run's alone.
+/// A directory that only this run uses.
 pub struct Directory {
     fd: OwnedFd,
-    /// Whether files are opened so that their bytes go past the kernel's cache.
+    /// Whether files are opened with direct I/O.
     direct: bool,
 }
 
 impl Directory {
-    /// This one, which is there.
+    /// Opens an existing directory.
     pub fn open(path: &Path, direct: bool) -> Result<Self> {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty())
@@ -27,17 +27,18 @@ impl Directory {
 
     fn open_at(&self, path: &str, flags: OFlags) -> Result<OwnedFd> {
         let mode = Mode::from_raw_mode(0o644);
-        rustix::fs::openat(&self.fd, path, flags | OFlags::CLOEXEC, mode).map_err(|errno| said(path, errno))
+        rustix::fs::openat(&self.fd, path, flags | OFlags::CLOEXEC, mode)
+            .map_err(|errno| failure(path, errno))
     }
 }
 
-fn said(path: &str, error: impl std::fmt::Display) -> String {
+fn failure(path: &str, error: impl std::fmt::Display) -> String {
     format!("{path}: {error}")
 }
 
 impl Place for Directory {
     fn make_directory(&self, name: &str) -> Result<()> {
-        rustix::fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o755)).map_err(|errno| said(name, errno))
+        rustix::fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o755)).map_err(|errno| failure(name, errno))
     }
 
     fn create(&self, path: &str, content: &[u8]) -> Result<()> {
@@ -45,27 +46,27 @@ impl Place for Directory {
         match rustix::io::write(&file, content) {
             Ok(written) if written == content.len() => Ok(()),
             Ok(written) => Err(format!("{path}: only {written} bytes were written")),
-            Err(errno) => Err(said(path, errno)),
+            Err(errno) => Err(failure(path, errno)),
         }
     }
 
     fn lookup(&self, path: &str) -> Result<u64> {
         let stat = rustix::fs::statat(&self.fd, path, AtFlags::SYMLINK_NOFOLLOW);
-        stat.map(|stat| stat.st_size as u64).map_err(|errno| said(path, errno))
+        stat.map(|stat| stat.st_size as u64).map_err(|errno| failure(path, errno))
     }
 
     fn list(&self, directory: &str) -> Result<u64> {
         let fd = self.open_at(directory, OFlags::DIRECTORY | OFlags::RDONLY)?;
         let mut entries = 0;
-        for entry in Dir::new(fd).map_err(|errno| said(directory, errno))? {
-            let entry = entry.map_err(|errno| said(directory, errno))?;
+        for entry in Dir::new(fd).map_err(|errno| failure(directory, errno))? {
+            let entry = entry.map_err(|errno| failure(directory, errno))?;
             entries += u64::from(!matches!(entry.file_name().to_bytes(), b"." | b".."));
         }
         Ok(entries)
     }
 
     fn remove(&self, path: &str) -> Result<()> {
-        rustix::fs::unlinkat(&self.fd, path, AtFlags::empty()).map_err(|errno| said(path, errno))
+        rustix::fs::unlinkat(&self.fd, path, AtFlags::empty()).map_err(|errno| failure(path, errno))
     }
 
     fn open(&self, path: &str) -> Result<Box<dyn Bytes>> {
@@ -75,9 +76,9 @@ impl Place for Directory {
     }
 
     fn sync(&self) -> Result<()> {
-        rustix::fs::syncfs(&self.fd).map_err(|errno| said("syncfs", errno))?;
-        // A FUSE server is not told of a syncfs; it is of an fsync of a directory.
-        rustix::fs::fsync(&self.fd).map_err(|errno| said("fsync", errno))
+        rustix::fs::syncfs(&self.fd).map_err(|errno| failure("syncfs", errno))?;
+        // A FUSE server gets no syncfs request, but it gets the fsync of a directory.
+        rustix::fs::fsync(&self.fd).map_err(|errno| failure("fsync", errno))
     }
 }
 
@@ -86,14 +87,14 @@ pub(super) struct Opened(pub(super) File);
 
 impl Bytes for Opened {
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
-        self.0.read_exact_at(into, offset).map_err(|error| said("reading", error))
+        self.0.read_exact_at(into, offset).map_err(|error| failure("reading", error))
     }
 
     fn write(&self, offset: u64, from: &[u8]) -> Result<()> {
-        self.0.write_all_at(from, offset).map_err(|error| said("writing", error))
+        self.0.write_all_at(from, offset).map_err(|error| failure("writing", error))
     }
 
     fn sync(&self) -> Result<()> {
-        self.0.sync_data().map_err(|error| said("fdatasync", error))
+        self.0.sync_data().map_err(|error| failure("fdatasync", error))
     }
 }

@@ -1,5 +1,5 @@
-//! One file of very many extents: every second block is written, in an order that no two that follow each
-//! other in the file follow each other in time, so that nothing can be joined.
+//! One file with very many extents. Every second block is written, in an order in which neighbours in the file are
+//! not neighbours in time, so that extents cannot be joined.
 
 use rt::Clock;
 
@@ -7,10 +7,10 @@ use super::data::{Buffer, DEPTH, SMALL, at_once};
 use super::{Bytes, Place, Result};
 
 const FILE: &str = "extents";
-/// A prime, so that its multiples meet every extent of a number that it does not divide.
+/// A prime, so that its multiples reach every extent if it does not divide their number.
 const STRIDE: u64 = 7_368_787;
 
-/// Writes the file and makes it durable; how many extents in a second.
+/// Writes the file and makes it durable. Returns extents per second.
 pub fn make(place: &dyn Place, extents: u64, clock: &dyn Clock) -> Result<f64> {
     check(extents)?;
     let names = [FILE.to_owned()];
@@ -25,7 +25,7 @@ pub fn make(place: &dyn Place, extents: u64, clock: &dyn Clock) -> Result<f64> {
     })
 }
 
-/// Reads every extent and the hole behind it, and compares; how many in a second.
+/// Reads every extent and the hole behind it, and compares. Returns extents per second.
 pub fn compare(place: &dyn Place, extents: u64, clock: &dyn Clock) -> Result<f64> {
     check(extents)?;
     let (size, expected) = (place.lookup(FILE)?, offset(extents - 1) + SMALL as u64);
@@ -38,7 +38,7 @@ pub fn compare(place: &dyn Place, extents: u64, clock: &dyn Clock) -> Result<f64
 }
 
 fn compare_one(file: &dyn Bytes, extent: u64, extents: u64) -> Result<()> {
-    // The last one has no hole behind it.
+    // The last extent has no hole behind it.
     let length = if extent + 1 == extents { SMALL } else { 2 * SMALL };
     let (mut found, mut expected) = (Buffer::new(length, 1), Buffer::new(length, 0));
     file.read(offset(extent), found.get_mut())?;

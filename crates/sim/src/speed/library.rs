@@ -1,4 +1,4 @@
-//! The library on a volume in a file, with its background threads, as a program that links it has it.
+//! The library on a volume in a file, with its background threads, like in a program that links it.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -16,34 +16,34 @@ const READING: OpenFlags =
     OpenFlags { read: true, write: false, append: false, truncate: false, sync: false };
 const WRITING: OpenFlags = OpenFlags { read: true, write: true, append: false, truncate: false, sync: false };
 
-/// How long what was done may stay volatile; the command's own interval.
+/// How long changes may stay volatile: the default interval of the command.
 const COMMIT_INTERVAL_NS: u64 = 5_000_000_000;
 
-/// A volume that this process has.
+/// A volume that this process has opened.
 pub struct Library {
     fs: Arc<Fs>,
-    who: Caller,
+    user: Caller,
     /// Directories of the first level, by name.
     directories: Mutex<HashMap<String, InodeNo>>,
 }
 
 impl Library {
-    /// Opens a volume that was made before.
+    /// Opens a volume that already exists.
     pub fn open(path: &Path, cache_bytes: u64) -> Result<Self> {
-        let said = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-        let device = FileDevice::open(path, OpenMode::ReadWrite).map_err(|error| said(&error))?;
+        let failure = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let device = FileDevice::open(path, OpenMode::ReadWrite).map_err(|error| failure(&error))?;
         let options = MountOptions {
             cache_bytes,
             read_only: false,
             commit_interval_ns: COMMIT_INTERVAL_NS,
             clock: Arc::new(SystemClock::new()),
         };
-        let (fs, _) = Fs::mount(Arc::new(device), options).map_err(|error| said(&error))?;
-        fs.start().map_err(|error| said(&error))?;
-        Ok(Library { fs, who: Caller::root(), directories: Mutex::default() })
+        let (fs, _) = Fs::mount(Arc::new(device), options).map_err(|error| failure(&error))?;
+        fs.start().map_err(|error| failure(&error))?;
+        Ok(Library { fs, user: Caller::root(), directories: Mutex::default() })
     }
 
-    /// The directory of a path, and the name in it.
+    /// The directory of a path, and the name in that directory.
     fn place<'a>(&self, path: &'a str) -> Result<(InodeNo, &'a [u8])> {
         match path.split_once('/') {
             Some((directory, name)) => Ok((self.directory(directory)?, name.as_bytes())),
@@ -56,8 +56,10 @@ impl Library {
         if let Some(&inode) = directories.get(name) {
             return Ok(inode);
         }
-        let found =
-            self.fs.lookup(&self.who, InodeNo::ROOT, name.as_bytes()).map_err(|error| said(name, error))?;
+        let found = self
+            .fs
+            .lookup(&self.user, InodeNo::ROOT, name.as_bytes())
+            .map_err(|error| failure(name, error))?;
         directories.insert(name.to_owned(), found.inode);
         Ok(found.inode)
     }
@@ -66,63 +68,63 @@ impl Library {
 impl Drop for Library {
     fn drop(&mut self) {
         if let Err(error) = self.fs.unmount() {
-            eprintln!("a volume was not closed: {error}");
+            eprintln!("a volume could not be unmounted: {error}");
         }
     }
 }
 
-fn said(path: &str, error: FsError) -> String {
+fn failure(path: &str, error: FsError) -> String {
     format!("{path}: {error}")
 }
 
 impl Place for Library {
     fn make_directory(&self, name: &str) -> Result<()> {
-        let made = self.fs.make_directory(&self.who, InodeNo::ROOT, name.as_bytes(), 0o755);
-        made.map(drop).map_err(|error| said(name, error))
+        let made = self.fs.make_directory(&self.user, InodeNo::ROOT, name.as_bytes(), 0o755);
+        made.map(drop).map_err(|error| failure(name, error))
     }
 
     fn create(&self, path: &str, content: &[u8]) -> Result<()> {
         let (directory, name) = self.place(path)?;
-        let made = self.fs.create(&self.who, directory, name, 0o644, WRITING, true);
-        let (_, handle) = made.map_err(|error| said(path, error))?;
+        let made = self.fs.create(&self.user, directory, name, 0o644, WRITING, true);
+        let (_, handle) = made.map_err(|error| failure(path, error))?;
         match self.fs.write(&handle, 0, content) {
             Ok(written) if written == content.len() => Ok(()),
             Ok(written) => Err(format!("{path}: only {written} bytes were written")),
-            Err(error) => Err(said(path, error)),
+            Err(error) => Err(failure(path, error)),
         }
     }
 
     fn lookup(&self, path: &str) -> Result<u64> {
         let (directory, name) = self.place(path)?;
-        let found = self.fs.lookup(&self.who, directory, name);
-        found.map(|attributes| attributes.size).map_err(|error| said(path, error))
+        let found = self.fs.lookup(&self.user, directory, name);
+        found.map(|attributes| attributes.size).map_err(|error| failure(path, error))
     }
 
     fn list(&self, directory: &str) -> Result<u64> {
         let inode = self.directory(directory)?;
-        let handle = self.fs.open(&self.who, inode, READING).map_err(|error| said(directory, error))?;
+        let handle = self.fs.open(&self.user, inode, READING).map_err(|error| failure(directory, error))?;
         let mut entries = 0;
         let listed = self.fs.read_directory(&handle, 0, &mut |entry| {
             entries += u64::from(!matches!(&entry.name[..], b"." | b".."));
             true
         });
-        listed.map(|()| entries).map_err(|error| said(directory, error))
+        listed.map(|()| entries).map_err(|error| failure(directory, error))
     }
 
     fn remove(&self, path: &str) -> Result<()> {
         let (directory, name) = self.place(path)?;
-        self.fs.unlink(&self.who, directory, name).map_err(|error| said(path, error))
+        self.fs.unlink(&self.user, directory, name).map_err(|error| failure(path, error))
     }
 
     fn open(&self, path: &str) -> Result<Box<dyn Bytes>> {
         let (directory, name) = self.place(path)?;
-        let opened = self.fs.create(&self.who, directory, name, 0o644, WRITING, false);
-        let (_, handle) = opened.map_err(|error| said(path, error))?;
+        let opened = self.fs.create(&self.user, directory, name, 0o644, WRITING, false);
+        let (_, handle) = opened.map_err(|error| failure(path, error))?;
         Ok(Box::new(Opened { fs: Arc::clone(&self.fs), handle }))
     }
 
     fn sync(&self) -> Result<()> {
-        self.fs.sync().map_err(|error| said("sync", error))
+        self.fs.sync().map_err(|error| failure("sync", error))
     }
 
     fn metadata_bytes(&self) -> Option<u64> {
@@ -166,19 +168,19 @@ impl Bytes for Opened {
         match self.fs.read(&self.handle, offset, into) {
             Ok(read) if read == into.len() => Ok(()),
             Ok(read) => Err(format!("reading: only {read} bytes are there")),
-            Err(error) => Err(said("reading", error)),
+            Err(error) => Err(failure("reading", error)),
         }
     }
 
     fn write(&self, offset: u64, from: &[u8]) -> Result<()> {
         match self.fs.write(&self.handle, offset, from) {
             Ok(written) if written == from.len() => Ok(()),
-            Ok(written) => Err(format!("writing: only {written} bytes were taken")),
-            Err(error) => Err(said("writing", error)),
+            Ok(written) => Err(format!("writing: only {written} bytes were written")),
+            Err(error) => Err(failure("writing", error)),
         }
     }
 
     fn sync(&self) -> Result<()> {
-        self.fs.fsync(&self.handle, true).map_err(|error| said("fsync", error))
+        self.fs.fsync(&self.handle, true).map_err(|error| failure("fsync", error))
     }
 }

@@ -1,50 +1,50 @@
-//! Rates of names in small and in large trees: do they hold when a tree is a hundred times as large?
+//! Rates of names in small and in large trees: does the speed hold if a tree is a hundred times as large?
 //!
-//! A [`Tree`] is a number of files of 1 KiB in one directory or in a thousand. Trees take turns of up to
-//! [`SLICE`] files. Two stages, between which everything is mounted again, so that neither the kernel nor
-//! Polder remembers a name from the making:
+//! A [`Tree`] is a number of files of 1 KiB in one directory or in a thousand. Trees take turns of up to [`SLICE`]
+//! files. There are two stages. Everything is remounted between them, so that neither the kernel nor Polder has
+//! cached a name from the first stage:
 //!
-//! * [`make`]: a tree of one slice is made anew in every round (and the old one removed, not timed); a larger
-//!   one is filled up to its last slices, which are timed. So both pay for their checkpoints.
-//! * [`visit`]: names are looked up in the order in which they were made, a different slice in each round,
-//!   for the first time and at once again; directories are listed; slices are unlinked.
+//! * [`make`]: a tree of one slice is created anew in every round (and the old one removed, not timed). A larger tree
+//!   is filled up to its last slices, which are timed. So both include the cost of their checkpoints.
+//! * [`visit`]: names are looked up in the order of their creation, another slice in each round, for the first time
+//!   and immediately again. Directories are listed, and slices are unlinked.
 
 use rt::Clock;
 
 use super::{Named, Result, rate};
 
-/// Files of one turn, at most.
+/// Limit for the files of one turn.
 pub const SLICE: u64 = 10_000;
 
 /// Bytes of a file.
 const CONTENT: [u8; 1024] = [0x5a; 1024];
-/// Directories are listed so often; it takes as long as the tree is large.
+/// How often directories are listed. A listing takes time in proportion to the tree.
 const LISTINGS: u64 = 3;
 
 /// Files in a place.
 pub struct Tree {
     /// The place.
     pub named: Named,
-    /// How many files.
+    /// The number of files.
     pub files: u64,
-    /// In how many directories.
+    /// The number of directories.
     pub directories: u64,
 }
 
-/// What one turn measured.
+/// The result of one turn.
 pub struct Measured<'a> {
     /// The place's name.
     pub place: &'a str,
     /// Files of the tree.
     pub files: u64,
-    /// What was done.
+    /// The operation.
     pub operation: &'a str,
-    /// How many of it in a second.
+    /// Operations per second.
     pub rate: f64,
 }
 
 impl Tree {
-    /// Whether one turn takes all of it.
+    /// Whether one turn covers the whole tree.
     fn is_small(&self) -> bool {
         self.files <= SLICE
     }
@@ -95,13 +95,13 @@ impl Tree {
         (0..self.directories).map(|number| self.named.place.list(&self.directory(generation, number))).sum()
     }
 
-    /// The files of a round's turn: spread over all of the tree, no file twice.
+    /// The files of a round's turn: spread over the whole tree, no file twice.
     fn slice(&self, round: u64, rounds: u64) -> std::ops::Range<u64> {
         let share = self.files / rounds;
         round * share..round * share + share.min(SLICE)
     }
 
-    /// Which of the trees that were made in this place is there after `rounds`.
+    /// The generation of the tree that exists after `rounds`.
     fn last_generation(&self, rounds: u64) -> u64 {
         if self.is_small() { rounds - 1 } else { 0 }
     }
@@ -111,7 +111,7 @@ impl Tree {
     }
 }
 
-/// Makes all trees and times the last slices.
+/// Creates all trees and times the last slices.
 pub fn make(
     trees: &[Tree],
     rounds: u64,
@@ -142,7 +142,7 @@ pub fn make(
     trees.iter().try_for_each(|tree| tree.named.place.sync())
 }
 
-/// Looks names up, lists directories and unlinks, in trees made with as many rounds.
+/// Looks names up, lists directories and unlinks, in trees created with the same number of rounds.
 pub fn visit(
     trees: &[Tree],
     rounds: u64,

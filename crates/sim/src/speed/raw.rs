@@ -1,4 +1,4 @@
-//! A plain file past the kernel's cache: what the device below could give to anyone.
+//! A plain file without the kernel's cache: the speed of the device below.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;

@@ -4,7 +4,7 @@ use super::data::Turn;
 use super::names::Tree;
 use super::*;
 
-/// Names in memory; every call takes a microsecond.
+/// Names in memory. Every call takes a microsecond.
 #[derive(Default)]
 struct Memory {
     clock: std::sync::Arc<ManualClock>,
@@ -71,7 +71,7 @@ fn both_stages_measure_every_operation_in_every_round() {
         let mut seen = std::collections::BTreeMap::new();
         let mut note = |measured: names::Measured<'_>| {
             if measured.operation != "readdir" {
-                // A microsecond for each of them.
+                // A microsecond for each operation.
                 assert!((measured.rate - 1e6).abs() < 1.0, "{} {}", measured.operation, measured.rate);
             }
             *seen.entry((measured.files, measured.operation.to_owned())).or_insert(0) += 1;
@@ -103,7 +103,7 @@ fn trees_that_cannot_be_shared_out_are_refused() {
     assert!(names::make(&trees(&clock, 1), 7, &*clock, &mut |_| {}).is_err());
 }
 
-/// In a directory of the host, without direct I/O, where the rates say nothing and the calls are real.
+/// In a directory of the host, without direct I/O. The rates mean nothing, but the calls are real.
 #[test]
 fn every_operation_is_measured_in_a_directory() {
     let folder = Scratch::new();
@@ -120,7 +120,7 @@ fn every_operation_is_measured_in_a_directory() {
     assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0);
 }
 
-/// What is written over the ends of zones is read as it was written, and from where it lies.
+/// Bytes written across the ends of zones are read as they were written, from where they are stored.
 #[test]
 fn bytes_of_zones_are_moved_as_those_of_a_file() {
     let spec = emulated::Spec::new(4096, 8, 300);
@@ -148,15 +148,15 @@ fn a_block_of_many_extents_that_changed_is_noticed() {
     for (block, what) in [(20, "extent 10"), (21, "extent 10")] {
         let before = std::fs::read(folder.0.join("extents")).unwrap();
         place.open("extents").unwrap().write(block * 4096 + 5, b"x").unwrap();
-        let said = extents::compare(&place, 100, &clock).unwrap_err();
-        assert_eq!(said, format!("{what} holds something else"));
+        let failure = extents::compare(&place, 100, &clock).unwrap_err();
+        assert_eq!(failure, format!("{what} holds something else"));
         std::fs::write(folder.0.join("extents"), before).unwrap();
     }
     assert!(extents::compare(&place, 99, &clock).is_err());
     extents::remove(&place).unwrap();
 }
 
-/// A folder that goes away.
+/// A temporary folder.
 struct Scratch(std::path::PathBuf);
 
 impl Scratch {

@@ -1,7 +1,7 @@
-//! The zones of a device, one after the other: what the device could give to anyone.
+//! The zones of a device, one after the other: the speed of the raw device.
 //!
-//! What is written are bytes without a name, from the beginning of the second zone on; the first zone has a header
-//! by which the device is found again, through another door as well. Bytes are written once, in order.
+//! Bytes without a name are written from the start of the second zone on. The first zone has a header by which the
+//! device is found again, also through another interface. Bytes are written once, in order.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use zone::{Blocks, Device, FsId, Life, Medium, ZoneId};
 
 use super::{Bytes, Place, Result};
 
-/// Whose the zones are.
+/// The identity in the header.
 const FS_ID: FsId = FsId(*b"zones of a bench");
 
 /// A zoned device. It has bytes and no names.
@@ -22,14 +22,14 @@ pub struct Zones {
 }
 
 impl Zones {
-    /// Empties a device; what was there is lost.
+    /// Resets all zones of a device. Its contents are lost.
     pub fn make(path: &Path) -> Result<Self> {
         let options = VolumeOptions { fs_id: FS_ID, force: true, ..VolumeOptions::default() };
         let made = Medium::draft(path, &options).and_then(|draft| draft.make(&mut |_, _| {}));
         Zones::begin(made.map_err(|error| error.to_string())?.into_device())
     }
 
-    /// On a device that is empty.
+    /// Starts on an empty device.
     pub(super) fn begin(device: Arc<dyn Device>) -> Result<Self> {
         let identity = ZoneIdentity { fs_id: FS_ID, zone: ZoneId(0), life: Life(0), role: Role::Data };
         let header = encode_header(&identity, device.geometry());
@@ -37,7 +37,7 @@ impl Zones {
         Ok(Zones { device })
     }
 
-    /// A device that was made before, for reading.
+    /// Opens a device that was prepared before, for reading.
     pub fn open(path: &Path) -> Result<Self> {
         let opened = Medium::open(path, OpenMode::ReadOnly).map_err(|error| error.to_string())?;
         if opened.fs_id() != FS_ID {
@@ -48,7 +48,7 @@ impl Zones {
 }
 
 impl Place for Zones {
-    /// All bytes there are, whatever they are called.
+    /// All bytes of the device, for any path.
     fn open(&self, _path: &str) -> Result<Box<dyn Bytes>> {
         Ok(Box::new(Opened { device: Arc::clone(&self.device) }))
     }
@@ -67,7 +67,7 @@ struct Opened {
 }
 
 impl Opened {
-    /// Where a byte is, and how many follow it in its zone.
+    /// The address of a byte, and the number of bytes that follow it in its zone.
     fn place(&self, offset: u64) -> (ZoneId, Blocks, usize) {
         let geometry = self.device.geometry();
         let block_size = u64::from(geometry.block_size);
