@@ -1,19 +1,20 @@
-//! How long reads and fsyncs of other files take while somebody writes, and has to pay for garbage collection.
+//! How long reads and fsyncs of other files take while a writer causes garbage collection.
 //!
-//! A *writer* follows a trace of files in a closed loop. Beside him a *reader* reads 4 or 64 KiB at random from files
-//! that nobody writes, and a *syncer* writes one block of a file of his own over and makes it durable. Both come at a
-//! modest rate, whoever waits; what they waited for counts from when they should have begun. Data is never cached, so
-//! each read is one of the device. Each is a thread of one schedule in time, beside the threads of the volume: they
-//! meet at the locks of the product and in the queues of the device as they would there.
+//! A *writer* follows a trace of files in a closed loop. Meanwhile a *reader* reads 4 or 64 KiB at random from files
+//! that are not written, and a *syncer* overwrites one block of a file of its own and makes it durable. The reader
+//! and the syncer start operations at a modest rate, even if the writer waits. Their latency counts from the moment
+//! at which the operation should have started. Data is never cached, so each read reaches the device. Each of the
+//! three is a thread of one schedule in time, beside the threads of the volume. They compete for the locks of the
+//! product and for the queues of the device as they do in the product.
 //!
-//! The same is done while the writer writes and, when all that was left to do has been done, while he rests. A level
-//! at which garbage collection finds hardly anything to do tells what a busy device makes others wait; higher ones,
-//! what garbage collection adds. Of each wait it is known how much of it was for commands of one's own at the device,
-//! service and queue. What is left was waited for others in this process: locks, conditions, and for a commit that
-//! somebody else had begun.
+//! The same is measured while the writer writes, and again while it rests after all background work has been done. A
+//! fill level at which GC finds hardly anything to do shows the latency that a busy device causes. Higher levels show
+//! the latency that GC adds. For each operation the time of its own commands at the device, service and queue, is
+//! known. The rest is waiting for other threads of this process: for locks, for conditions, and for a commit that
+//! another thread has started.
 //!
-//! What it does not model: processors, a kernel and its cache, and the threads that answer a mount's requests, one of
-//! which each writer who waits keeps from others. There is one writer, and the device serves in the order of arrival.
+//! Not modelled: processors, the kernel and its cache, and the threads that answer a mount's requests (each writer
+//! that waits occupies one of them). There is one writer, and the device serves commands in the order of arrival.
 
 use std::sync::Arc;
 
@@ -29,52 +30,52 @@ use crate::latency::{Latencies, Summary};
 use crate::trace::{BLOCK, Class, Name, Op, PIECE, Trace, Workload};
 use crate::volume::{Medium, Opened, Shape, Switches, Timing, Took, Volume};
 
-/// Files that are read, each so large, or such a share of the level if that is less.
+/// The number of files to read, and their size. The size is limited to a share of the level.
 const READ_FILES: u32 = 64;
 const READ_SHARE: u64 = 32;
-/// Blocks of a read.
+/// Blocks of a short and a long read.
 const SHORT: u64 = 1;
 const LONG: u64 = 16;
-/// Blocks of the file that is synced.
+/// Blocks of the synced file.
 const SYNCED_BLOCKS: u64 = 256;
-/// The numbers of these files: no trace comes so far.
+/// The numbers of these files, beyond all numbers of a trace.
 const SYNCED: u32 = u32::MAX;
 const FIRST_READ: u32 = SYNCED - READ_FILES;
-/// On average they come so often.
+/// The average intervals between operations.
 const READ_EVERY_NS: u64 = 500_000;
 const SYNC_EVERY_NS: u64 = 20_000_000;
 
-/// What to run.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Beside {
-    /// What the writer does.
+    /// The workload of the writer.
     pub workload: Workload,
-    /// How full, in percent of what the empty volume offers.
+    /// The fill level, in percent of the space available on the empty volume.
     pub fill_percent: u64,
     /// The device.
     pub shape: Shape,
-    /// What it is.
+    /// The device model.
     pub medium: Medium,
-    /// Bytes written before it is measured, in percent of the level.
+    /// Bytes written before the measurement, in percent of the level.
     pub warm_percent: u64,
-    /// How long each part takes, in time of the device.
+    /// How long each part takes, in device time.
     pub milliseconds: u64,
-    /// Decides everything that is left open.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// Whether the checker looks at the end.
+    /// Whether to run the checker at the end.
     pub check: bool,
 }
 
-/// What somebody waited for, altogether and without his own commands at the device.
+/// Latencies of a client: in total, and without its own commands at the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Waits {
-    /// From the moment at which it should have begun.
+    /// From the moment at which the operation should have started.
     pub all: Summary,
-    /// For others in this process, from when it has begun.
+    /// Waiting for other threads of this process, from the start of the operation.
     pub for_others: Summary,
 }
 
-/// What the others waited for in one part.
+/// The latencies of reader and syncer in one part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Others {
     /// Reads of 4 KiB.
@@ -83,43 +84,43 @@ pub struct Others {
     pub reads_of_64_kib: Waits,
     /// Writes of 4 KiB to a small file.
     pub writes_of_4_kib: Waits,
-    /// The fsync after each, from when that write has returned.
+    /// The fsync after each write, from the return of that write.
     pub fsyncs: Waits,
 }
 
-/// What the writer did.
+/// The results of the writer.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Wrote {
-    /// His writes of 1 MiB.
+    /// Its writes of 1 MiB.
     pub writes_of_1_mib: Summary,
-    /// Bytes a second.
+    /// Bytes per second.
     pub bytes_per_second: f64,
-    /// Bytes that garbage collection moved for each of them.
+    /// Bytes moved by GC for each byte written.
     pub moved_per_written: f64,
-    /// Device bytes for each of them.
+    /// Device bytes for each byte written.
     pub amplification: f64,
 }
 
-/// What was seen.
+/// The results of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Seen {
     /// The name of the workload.
     pub workload: &'static str,
-    /// Percent of what the empty volume offers.
+    /// Percent of the space available on the empty volume.
     pub fill_percent: u64,
     /// Zones of the device.
     pub zones: u32,
     /// Bytes of a zone.
     pub zone_bytes: u64,
-    /// What the device is.
+    /// The device model.
     pub medium: Medium,
     /// The seed.
     pub seed: u64,
     /// The writer.
     pub wrote: Wrote,
-    /// The others, while he wrote.
+    /// The other clients while the writer wrote.
     pub beside: Others,
-    /// The others, while he rested.
+    /// The other clients while the writer rested.
     pub alone: Others,
 }
 
@@ -140,14 +141,14 @@ impl Waiting {
     }
 }
 
-/// One part, for those who come at a rate: until when.
+/// One part of the measurement for a client with a fixed rate: it runs until this moment.
 struct Part {
     until: u64,
     read: Arc<Vec<Opened>>,
     synced: Arc<Opened>,
 }
 
-/// Where one thread leaves something for another.
+/// A slot in which one thread leaves a value for another.
 struct Post<T> {
     left: Mutex<Option<T>>,
     changed: Condvar,
@@ -176,10 +177,10 @@ impl<T> Post<T> {
     }
 }
 
-/// Somebody who comes at a rate, on a thread of his own: what he is to do, and what he waited for, of two kinds.
+/// A client with a fixed rate, on a thread of its own: its task, and the two latencies that it measured.
 #[derive(Default)]
 struct Guest {
-    /// None: it is over.
+    /// `None`: the run is over.
     asked: Post<Option<Part>>,
     told: Post<Result<[Waits; 2]>>,
 }
@@ -194,14 +195,14 @@ impl Guest {
     }
 }
 
-/// Moments at which somebody comes: on average so often, and no two with a certain time between them.
+/// The arrivals of a client. Intervals are random with a given average, so that no two clients run in step.
 struct Arrivals {
     next: u64,
     every_ns: u64,
 }
 
 impl Arrivals {
-    /// Sleeps until the next one; None: it is later than `until`.
+    /// Sleeps until the next arrival. `None` if that is later than `until`.
     fn wait(&mut self, rng: &mut Rng, until: u64) -> Option<u64> {
         self.next += rng.u64(1..2 * self.every_ns);
         let arrival = Some(self.next).filter(|next| *next < until)?;
@@ -237,7 +238,7 @@ fn sync(part: &Part, rng: &mut Rng) -> Result<[Waits; 2]> {
     Ok([writes.waits(), syncs.waits()])
 }
 
-/// The writer, and those beside him.
+/// The writer and the clients beside it.
 struct Run<'a> {
     volume: Volume,
     trace: Trace,
@@ -262,7 +263,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Fills up to this many blocks beside those of the files that are read, which lie among the others.
+    /// Fills the volume up to this many blocks, without counting the files that are read. Those lie among the others.
     fn fill(&mut self, level: u64, read_blocks: u64) -> Result<()> {
         self.make(SYNCED, SYNCED_BLOCKS.min(read_blocks * u64::from(READ_FILES)).min(PIECE))?;
         let mut files = FIRST_READ..SYNCED;
@@ -328,7 +329,7 @@ impl Run<'_> {
 }
 
 impl Beside {
-    /// Does it.
+    /// Runs the measurement.
     pub fn run(&self) -> Result<Seen> {
         rt::random::repeat_from(self.seed);
         let guests = [Guest::default(), Guest::default()];
@@ -352,7 +353,7 @@ impl Beside {
         let all = volume.available()? / BLOCK * self.fill_percent / 100;
         let read_blocks = (all / READ_SHARE / u64::from(READ_FILES)).clamp(LONG, PIECE);
         let level = all.saturating_sub(read_blocks * u64::from(READ_FILES) + SYNCED_BLOCKS);
-        ensure!(level > 0, "at {} % there is no room for what is read", self.fill_percent);
+        ensure!(level > 0, "at {} % there is no space for the files that are read", self.fill_percent);
         let trace = Trace::new(self.workload, level, self.seed);
         let mut run = Run { volume, trace, written: 0, guests };
         run.fill(level, read_blocks)?;
@@ -381,14 +382,14 @@ impl Beside {
 }
 
 impl Seen {
-    /// Refuses what says nothing: nobody came, or nobody wrote beside him.
+    /// Refuses results without meaning: a client without operations, or a writer that did not write.
     fn verify(&self) -> Result<()> {
         ensure!(self.wrote.writes_of_1_mib.count > 0, "nothing was written");
         for others in [&self.beside, &self.alone] {
             let Others { reads_of_4_kib, reads_of_64_kib, writes_of_4_kib, fsyncs } = others;
             let counts =
                 [reads_of_4_kib, reads_of_64_kib, writes_of_4_kib, fsyncs].map(|waits| waits.all.count);
-            ensure!(counts.iter().all(|count| *count > 0), "nobody read or synced: {others:?}");
+            ensure!(counts.iter().all(|count| *count > 0), "a client did not read or sync: {others:?}");
         }
         Ok(())
     }

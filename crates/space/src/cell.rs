@@ -1,59 +1,58 @@
-//! One cell of the table: a workload at a level of fill on one shape of device, and what it cost.
+//! One cell of the table: a workload at a fill level on one device shape, and its costs.
 //!
-//! A run has five parts: *fill*, of which the first half tells what an empty device does; *warm up*, until
-//! the zones have settled; *measure*, in a closed loop; *half rate*, in which writes arrive at half the
-//! rate that the closed loop kept up, whoever still waits; and *compare*. Then the same trace goes
-//! through the ideal cleaner, once with the zones that the volume had left for data, once with all, and
-//! is measured over the same writes.
+//! A run has five parts: *fill*, whose first half shows the speed of an empty device; *warm up*, until the zones have
+//! settled; *measure*, in a closed loop; *half rate*, in which writes arrive at half the rate of the closed loop,
+//! even while earlier ones wait; and *compare*. Then the ideal garbage collector runs the same trace, once with the
+//! zones that the volume had left for data, once with all zones, and is measured over the same writes.
 
 use anyhow::{Result, ensure};
 use emulated::timed::CommandClass;
 use serde::Serialize;
 use zone::Cause;
 
-use crate::ideal::{Cleaner, Full, uniform_optimum};
+use crate::ideal::{Collector, Full, uniform_optimum};
 use crate::latency::{Latencies, Summary};
 use crate::trace::{BLOCK, Op, PIECE, Trace, Workload};
 use crate::volume::{Medium, Shape, Switches, Timing, Volume};
 
-/// Operations between two looks at the zones.
+/// Operations between two samples of the zones.
 const LOOK_EVERY: u64 = 256;
-/// Files that are compared at the end.
+/// Files to compare at the end.
 const COMPARED: usize = 32;
 
-/// What to run.
+/// The parameters of a cell.
 #[derive(Clone, Copy, Debug)]
 pub struct Cell {
     /// The trace.
     pub workload: Workload,
-    /// How full, in percent of what the empty volume offers.
+    /// The fill level, in percent of the space available on the empty volume.
     pub fill_percent: u64,
     /// The device.
     pub shape: Shape,
-    /// What it is.
+    /// The device model.
     pub medium: Medium,
-    /// What is done or left out.
+    /// Options beyond the trace.
     pub switches: Switches,
-    /// Decides everything that is left open.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// Bytes written before measuring, and while, in percent of the level.
+    /// Bytes written before the measurement, in percent of the level.
     pub warm_percent: u64,
-    /// See `warm_percent`.
+    /// Bytes written during the measurement, in percent of the level.
     pub measure_percent: u64,
-    /// Whether the checker looks at the end.
+    /// Whether to run the checker at the end.
     pub check: bool,
 }
 
 /// Device bytes per byte that the user wrote, for one cause.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Part {
-    /// Why they were written.
+    /// The cause.
     pub cause: &'static str,
     /// Bytes per byte.
     pub amplification: f64,
 }
 
-/// What was waited for.
+/// Latencies.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Waits {
     /// All writes, each with the fsync that follows it.
@@ -62,48 +61,48 @@ pub struct Waits {
     pub writes_of_1_mib: Summary,
 }
 
-/// What one cell came to.
+/// The results of a cell.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// The name of the workload.
     pub workload: &'static str,
-    /// Percent of what the empty volume offers.
+    /// Percent of the space available on the empty volume.
     pub fill_percent: u64,
     /// Zones of the device.
     pub zones: u32,
     /// Bytes of a zone.
     pub zone_bytes: u64,
-    /// What the device is.
+    /// The device model.
     pub medium: Medium,
     /// Whether files were made durable when closed.
     pub fsync: bool,
-    /// Whether the volume was told of lifetimes.
+    /// Whether the volume got lifetime hints.
     pub hints: bool,
     /// Whether large files had zones of their own.
     pub by_file: bool,
-    /// Whether the volume made use of what it learned of lifetimes.
+    /// Whether the volume used what it learned about lifetimes.
     pub learning: bool,
     /// The seed.
     pub seed: u64,
-    /// What the empty volume offers, in bytes.
+    /// The space available on the empty volume, in bytes.
     pub offered_bytes: u64,
-    /// What files held while it was measured, on average, in percent of all bytes of the device.
+    /// Bytes in files during the measurement, on average, in percent of all bytes of the device.
     pub live_percent_of_raw: f64,
-    /// Bytes written by the user while it was measured.
+    /// Bytes written by the user during the measurement.
     pub user_bytes: u64,
     /// Device bytes per byte that the user wrote.
     pub amplification: f64,
     /// The same by cause.
     pub parts: Vec<Part>,
-    /// Zones left for data, on average: those of the log, those with metadata and those kept for it are
-    /// not.
+    /// Zones left for data, on average: all except those of the log, those with metadata and those reserved for
+    /// metadata.
     pub data_zones: f64,
-    /// Zones with metadata in them, on average.
+    /// Zones that contain metadata, on average.
     pub metadata_zones: f64,
-    /// The ideal cleaner with the zones left for data; between whole numbers, by proportion. None when
-    /// it cannot go on.
+    /// The ideal garbage collector with the zones left for data, interpolated between whole numbers of zones. `None`
+    /// if it runs out of space.
     pub ideal: Option<f64>,
-    /// The ideal cleaner with all zones.
+    /// The ideal garbage collector with all zones.
     pub ideal_of_all: Option<f64>,
     /// The analytical optimum for the zones left for data, where there is one.
     pub optimum: Option<f64>,
@@ -115,9 +114,9 @@ pub struct Row {
     pub half_rate: Waits,
     /// Device bytes per byte that the user wrote at half the rate.
     pub half_rate_amplification: f64,
-    /// What the closed loop kept up, in bytes a second of device time.
+    /// The rate of the closed loop, in bytes per second of device time.
     pub bytes_per_second: f64,
-    /// The longest that a device command waited for others, in nanoseconds: reads, writes.
+    /// The longest time that a device command was queued, in nanoseconds: reads, writes.
     pub queued_ns_max: [u64; 2],
     /// Blocks compared at the end.
     pub compared_blocks: u64,
@@ -155,7 +154,7 @@ impl Waiting {
     }
 }
 
-/// When parts of the run end, in blocks written by the user.
+/// The ends of the parts of a run, in blocks written by the user.
 #[derive(Clone, Copy)]
 struct Window {
     from: u64,
@@ -191,7 +190,7 @@ impl Live {
     }
 }
 
-/// What was seen now and then while it was measured.
+/// Samples taken during the measurement.
 #[derive(Default)]
 struct Looks {
     count: u64,
@@ -228,7 +227,7 @@ impl Run {
         self.volume.apply(op)
     }
 
-    /// Fills; the waits of the first half.
+    /// Fills. Returns the latencies of the first half.
     fn fill(&mut self, level: u64) -> Result<Waits> {
         let mut empty = Waiting::default();
         while !self.trace.is_filled() {
@@ -248,7 +247,7 @@ impl Run {
         Ok(())
     }
 
-    /// Writes arrive at this rate, whoever is still waited for.
+    /// Writes at this rate, even while earlier writes still wait.
     fn at_rate(&mut self, until: u64, bytes_per_second: f64) -> Result<Waits> {
         let mut waiting = Waiting::default();
         let mut arrival = self.volume.now() as f64;
@@ -268,7 +267,7 @@ impl Run {
     }
 }
 
-/// What was written between two moments, by cause.
+/// The writes between two moments, by cause.
 fn parts(before: &[u64], after: &[u64], user_bytes: u64) -> Vec<Part> {
     let written = before.iter().zip(after).map(|(before, after)| after - before);
     let part = |(cause, bytes): (&Cause, u64)| Part {
@@ -283,9 +282,9 @@ fn sum(parts: &[Part]) -> f64 {
 }
 
 impl Cell {
-    /// Runs it.
+    /// Runs the cell.
     pub fn run(&self) -> Result<Row> {
-        // The volume's secret orders its directories.
+        // The order of directory entries depends on the volume's secret.
         rt::random::repeat_from(self.seed);
         let of = (self.shape, self.medium, fs::Reserve::default(), self.switches);
         Volume::used_by(of, self.seed, |volume| self.run_on(volume))
@@ -358,7 +357,7 @@ impl Cell {
         })
     }
 
-    /// With zones that are no whole number: one is worth several percent where there are few.
+    /// For a fractional number of zones. One zone is worth several percent if there are few.
     fn ideal_between(&self, level: u64, zones: f64, window: Window) -> Result<f64, Full> {
         let more = self.ideal(level, zones.ceil() as usize, window)?;
         if zones.fract() == 0.0 {
@@ -368,20 +367,20 @@ impl Cell {
         Ok(fewer + (more - fewer) * zones.fract())
     }
 
-    /// The same trace through the ideal cleaner; what it wrote over the same writes.
+    /// Runs the same trace through the ideal garbage collector. Returns its amplification over the same writes.
     fn ideal(&self, level: u64, zones: usize, window: Window) -> Result<f64, Full> {
-        let mut cleaner = Cleaner::new(zones, (self.shape.zone_bytes / BLOCK) as usize);
+        let mut collector = Collector::new(zones, (self.shape.zone_bytes / BLOCK) as usize);
         let mut trace = Trace::new(self.workload, level, self.seed);
-        let mut go_on = |cleaner: &mut Cleaner, until: u64| {
-            while cleaner.written().user < until {
-                cleaner.apply(&trace.next().expect("traces do not end"))?;
+        let mut go_on = |collector: &mut Collector, until: u64| {
+            while collector.written().user < until {
+                collector.apply(&trace.next().expect("traces do not end"))?;
             }
             Ok(())
         };
-        go_on(&mut cleaner, window.from)?;
-        let before = cleaner.written();
-        go_on(&mut cleaner, window.to)?;
-        Ok(cleaner.written().since(before).amplification())
+        go_on(&mut collector, window.from)?;
+        let before = collector.written();
+        go_on(&mut collector, window.to)?;
+        Ok(collector.written().since(before).amplification())
     }
 }
 
@@ -390,7 +389,7 @@ fn device_bytes(volume: &Volume) -> Vec<u64> {
 }
 
 impl Row {
-    /// Refuses figures that cannot be: a device that takes fewer bytes than were written.
+    /// Refuses impossible figures: a device that takes fewer bytes than were written.
     pub fn verify(&self) -> Result<()> {
         ensure!(self.amplification >= 1.0, "{} device bytes per byte written", self.amplification);
         ensure!(self.closed.writes.count > 0 && self.half_rate.writes.count > 0, "no writes were timed");

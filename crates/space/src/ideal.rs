@@ -1,13 +1,13 @@
-//! An ideal greedy cleaner: zones and blocks of files, and nothing else.
+//! An ideal greedy garbage collector. It models only zones and blocks of files.
 //!
-//! It keeps no metadata and no reverse map, takes no time, and knows at once what lives. All data goes
-//! to one zone after the other, in the order in which it is written. When the last free zone is reached,
-//! the zone with the fewest live blocks is chosen, what lives there is the first to go into that zone,
-//! and the victim is free instead: one zone is in reserve and no more. No separation of any kind; what
-//! a cleaner wins by telling data apart is seen beside this one.
+//! It has no metadata and no reverse map, takes no time, and always knows the live blocks. All data goes to one zone
+//! after the other, in the order of writing. When the last free zone is reached, the zone with the fewest live blocks
+//! becomes the victim. Its live blocks are the first to go into the last zone, and the victim becomes free instead.
+//! So exactly one zone is in reserve. Data is not separated at all. The comparison with this collector shows the
+//! effect of separation.
 //!
-//! For blocks that are written over at random, uniformly, its write amplification is known
-//! ([`uniform_optimum`]), which is how it is tested.
+//! For blocks that are overwritten uniformly at random, its write amplification is known ([`uniform_optimum`]). The
+//! tests use this.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -16,57 +16,57 @@ use crate::trace::Op;
 /// No place.
 const NOWHERE: u32 = u32::MAX;
 /// The owner of a dead block.
-const NOBODY: (u32, u32) = (u32::MAX, u32::MAX);
+const NO_OWNER: (u32, u32) = (u32::MAX, u32::MAX);
 
-/// Blocks that were written, and why.
+/// Blocks written, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// By the trace.
     pub user: u64,
-    /// By cleaning.
+    /// By GC.
     pub moved: u64,
 }
 
 impl Written {
-    /// All blocks written for each that the trace wrote.
+    /// All blocks written, for each block that the trace wrote.
     pub fn amplification(self) -> f64 {
         (self.user + self.moved) as f64 / self.user as f64
     }
 
-    /// What was written since.
+    /// The blocks written since `before`.
     pub fn since(self, before: Written) -> Written {
         Written { user: self.user - before.user, moved: self.moved - before.moved }
     }
 }
 
 struct Zone {
-    /// Whose each block is.
+    /// The owner of each block.
     owners: Vec<(u32, u32)>,
     live: u32,
 }
 
-/// Zones and who has what in them.
-pub struct Cleaner {
+/// Zones, and the owners of their blocks.
+pub struct Collector {
     zones: Vec<Zone>,
     zone_blocks: usize,
     free: VecDeque<usize>,
-    /// The zone that is written.
+    /// The zone that is being written.
     open: usize,
     /// Where the blocks of each file are.
     files: HashMap<u32, Vec<u32>>,
     written: Written,
 }
 
-/// What lives does not leave a zone's worth to clean.
+/// Error: live blocks leave no zone that GC could free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-impl Cleaner {
-    /// Empty zones; at least three.
-    pub fn new(zones: usize, zone_blocks: usize) -> Cleaner {
+impl Collector {
+    /// Starts with empty zones, at least three.
+    pub fn new(zones: usize, zone_blocks: usize) -> Collector {
         assert!(zones >= 3 && zone_blocks > 0 && zones * zone_blocks < NOWHERE as usize);
         let empty = || Zone { owners: Vec::with_capacity(zone_blocks), live: 0 };
-        Cleaner {
+        Collector {
             zones: (0..zones).map(|_| empty()).collect(),
             zone_blocks,
             free: (1..zones).collect(),
@@ -76,7 +76,7 @@ impl Cleaner {
         }
     }
 
-    /// Does what the trace does.
+    /// Performs an operation of the trace.
     pub fn apply(&mut self, op: &Op) -> Result<(), Full> {
         match *op {
             Op::Create { file, .. } => drop(self.files.insert(file, Vec::new())),
@@ -99,7 +99,7 @@ impl Cleaner {
         self.written
     }
 
-    /// Blocks that live.
+    /// Live blocks.
     pub fn live(&self) -> u64 {
         self.zones.iter().map(|zone| u64::from(zone.live)).sum()
     }
@@ -111,7 +111,7 @@ impl Cleaner {
         }
         let before = std::mem::replace(&mut places[block], NOWHERE);
         self.kill(before);
-        self.make_room()?;
+        self.ensure_space()?;
         self.put((file, block as u32));
         self.written.user += 1;
         Ok(())
@@ -120,36 +120,37 @@ impl Cleaner {
     fn kill(&mut self, place: u32) {
         if place != NOWHERE {
             let zone = &mut self.zones[place as usize / self.zone_blocks];
-            zone.owners[place as usize % self.zone_blocks] = NOBODY;
+            zone.owners[place as usize % self.zone_blocks] = NO_OWNER;
             zone.live -= 1;
         }
     }
 
-    /// Puts a block at the end of the open zone, which has room.
+    /// Puts a block at the end of the open zone, which is not full.
     fn put(&mut self, owner: (u32, u32)) {
         let zone = &mut self.zones[self.open];
-        assert!(zone.owners.len() < self.zone_blocks, "there is room");
+        assert!(zone.owners.len() < self.zone_blocks, "the open zone is not full");
         let place = self.open * self.zone_blocks + zone.owners.len();
         zone.owners.push(owner);
         zone.live += 1;
-        let places = self.files.get_mut(&owner.0).expect("who owns a block is there");
+        let places = self.files.get_mut(&owner.0).expect("the owner of a block exists");
         places[owner.1 as usize] = place as u32;
     }
 
-    /// Opens another zone when the open one is full; cleans into it when it is the last one.
-    fn make_room(&mut self) -> Result<(), Full> {
+    /// Opens another zone if the open one is full. If it is the last free zone, GC moves a victim's live blocks into
+    /// it.
+    fn ensure_space(&mut self) -> Result<(), Full> {
         while self.zones[self.open].owners.len() == self.zone_blocks {
             let next = self.free.pop_front().expect("one zone is in reserve");
             let last = self.free.is_empty();
             self.open = next;
             if last {
-                self.clean()?;
+                self.collect()?;
             }
         }
         Ok(())
     }
 
-    fn clean(&mut self) -> Result<(), Full> {
+    fn collect(&mut self) -> Result<(), Full> {
         let others = (0..self.zones.len()).filter(|&zone| zone != self.open);
         let victim = others.min_by_key(|&zone| self.zones[zone].live).expect("there are other zones");
         if self.zones[victim].live as usize == self.zone_blocks {
@@ -157,7 +158,7 @@ impl Cleaner {
         }
         let owners = std::mem::take(&mut self.zones[victim].owners);
         self.zones[victim].live = 0;
-        for &owner in owners.iter().filter(|&&owner| owner != NOBODY) {
+        for &owner in owners.iter().filter(|&&owner| owner != NO_OWNER) {
             self.put(owner);
             self.written.moved += 1;
         }
@@ -169,21 +170,20 @@ impl Cleaner {
     }
 }
 
-/// The write amplification of a greedy cleaner of large zones when blocks are written over uniformly at
-/// random: `capacity` blocks, of which `live` live.
+/// The write amplification of a greedy garbage collector with large zones, if blocks are overwritten uniformly at
+/// random: `live` of `capacity` blocks are live.
 ///
-/// With α = capacity / live, a victim is alive by the fraction *u* that solves
-/// *u* = exp(−α (1 − *u*)), and the amplification is 1 / (1 − *u*); in closed form
-/// *u* = −W(−α e^−α) / α. This is cleaning in the order of writing (L. Xiang and B. Kurkoski, "An improved
-/// analytic expression for write amplification in NAND flash", ICNC 2012; P. Desnoyers, "Analytic
-/// modeling of SSD write performance", SYSTOR 2012), to which greedy cleaning comes down when zones have
-/// many blocks (W. Bux and I. Iliadis, "Performance of greedy garbage collection in flash-based
-/// solid-state drives", Performance Evaluation 67, 2010). All blocks being alike, telling them apart wins
-/// nothing, so it is the optimum.
+/// With α = capacity / live, the live fraction *u* of a victim solves *u* = exp(−α (1 − *u*)), and the amplification
+/// is 1 / (1 − *u*); in closed form *u* = −W(−α e^−α) / α. This is the result for victims in the order of writing (L.
+/// Xiang and B. Kurkoski, "An improved analytic expression for write amplification in NAND flash", ICNC 2012; P.
+/// Desnoyers, "Analytic modeling of SSD write performance", SYSTOR 2012). Greedy GC approaches it if zones have many
+/// blocks (W. Bux and I. Iliadis, "Performance of greedy garbage collection in flash-based solid-state drives",
+/// Performance Evaluation 67, 2010). All blocks are alike, so separating them gains nothing, and the result is the
+/// optimum.
 pub fn uniform_optimum(capacity: f64, live: f64) -> f64 {
     assert!(0.0 < live && live < capacity, "{live} of {capacity} blocks live");
     let alpha = capacity / live;
-    // The smaller root; the function is steep only at the other one, which is 1.
+    // The smaller root. The function is steep only at the other root, which is 1.
     let mut alive = 0.0f64;
     for _ in 0..100_000 {
         let next = (-alpha * (1.0 - alive)).exp();

@@ -1,40 +1,40 @@
-//! How long operations took.
+//! The durations of operations.
 
 use serde::Serialize;
 
-/// Nanoseconds that operations took, each by itself.
+/// Durations of single operations, in nanoseconds.
 #[derive(Clone, Debug, Default)]
 pub struct Latencies(Vec<u64>);
 
-/// What is told of many operations, in nanoseconds.
+/// A summary of many operations, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
-    /// How many there were.
+    /// The number of operations.
     pub count: u64,
-    /// Half took no longer.
+    /// The median.
     pub p50_ns: u64,
-    /// Of a hundred 99 took no longer.
+    /// The 99th percentile.
     pub p99_ns: u64,
-    /// Of a thousand 999 took no longer.
+    /// The 99.9th percentile.
     pub p999_ns: u64,
-    /// The longest.
+    /// The maximum.
     pub max_ns: u64,
 }
 
 impl Latencies {
-    /// One more.
+    /// Adds an operation.
     pub fn add(&mut self, nanoseconds: u64) {
         self.0.push(nanoseconds);
     }
 
-    /// The last one took longer, because something belongs to it that came after it.
+    /// Extends the last operation by something that belongs to it and came later.
     pub fn extend_last(&mut self, nanoseconds: u64) {
         if let Some(last) = self.0.last_mut() {
             *last += nanoseconds;
         }
     }
 
-    /// Nearest ranks.
+    /// Percentiles by nearest rank.
     pub fn summary(&self) -> Summary {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();

@@ -1,20 +1,17 @@
-//! How much a volume writes for what its users write, how long they wait, and how that compares with an
-//! ideal cleaner.
+//! Write amplification and latency of a volume, compared with an ideal garbage collector.
 //!
-//! A [`trace`] is what programs do to files, from a seed. [`volume`] does it to a whole file system in
-//! memory, on a device whose commands take time on a clock of their own; [`ideal`] does the same to zones
-//! and blocks and nothing else. [`cell`] runs both and makes a row of figures, none of which depends on
-//! the machine.
+//! A [`trace`] is a sequence of file operations, from a seed. [`volume`] performs it on a whole file system in
+//! memory, on a device whose commands take time on a clock of their own. [`ideal`] performs it on a model of only
+//! zones and blocks. [`cell`] runs both and makes a row of figures. None of them depends on the machine.
 //!
-//! [`many`] asks what a great many zones cost: of the figures there, memory and processor time are the machine's.
+//! [`many`] measures the costs of a great number of zones. There memory and processor time depend on the machine.
 //!
-//! [`pieces`] asks what collecting garbage does for files that lie in pieces, [`usable`] how much of a device they
-//! can have.
+//! [`pieces`] measures the effect of GC on fragmented files, and [`usable`] the share of a device that files can use.
 //!
-//! [`beside`] asks how long others wait who read and sync files of their own while somebody writes.
+//! [`beside`] measures the latency of clients that read and sync files of their own while another client writes.
 //!
-//! It does not look for errors: that is the simulator's work. It does read back what it wrote, so that
-//! what it measures is a file system.
+//! This crate does not look for errors; that is the simulator's task. It reads back and compares what it wrote, so
+//! that the figures are those of a working file system.
 #![forbid(unsafe_code)]
 
 pub mod beside;

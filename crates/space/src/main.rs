@@ -1,4 +1,4 @@
-//! `polder-space`: runs one cell of the table that `cargo xtask space` makes, and prints it as JSON.
+//! `polder-space`: runs one cell of the space page (`cargo xtask space`), and prints it as JSON.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use polder_space::trace::{BLOCK, Workload};
 use polder_space::usable::Usable;
 use polder_space::volume::{Medium, Shape, Switches};
 
-/// Runs a workload on a volume in memory and beside it an ideal cleaner; prints one line of JSON.
+/// Runs a workload on a volume in memory and on an ideal garbage collector, and prints one line of JSON.
 #[derive(Parser)]
 #[command(name = "polder-space", args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 struct Options {
@@ -23,7 +23,7 @@ struct Options {
     /// small-files, large-files, uniform, zipf, rocksdb, mix or spool.
     #[arg(long, required = true)]
     workload: Option<Workload>,
-    /// How full, in percent of what the empty volume offers.
+    /// Fill level, in percent of the space available on the empty volume.
     #[arg(long, default_value_t = 80)]
     fill: u64,
     /// Zones of the device.
@@ -32,13 +32,13 @@ struct Options {
     /// MiB of a zone.
     #[arg(long, default_value_t = 16)]
     zone_mib: u64,
-    /// What the device is.
+    /// The device model.
     #[arg(long, default_value = "ssd")]
     medium: Medium,
-    /// Make files durable when they are closed, and every 64 writes where none is.
+    /// Make files durable when they are closed, and every 64 writes where none is closed.
     #[arg(long)]
     fsync: bool,
-    /// Tell the volume what the program knows of lifetimes.
+    /// Pass the program's lifetime hints to the volume.
     #[arg(long)]
     hints: bool,
     /// Switch something off: by-file (large files have zones of their own); ages (victims are ranked by how fast zones
@@ -46,42 +46,43 @@ struct Options {
     /// blocks); or learning (the last three). May be given several times.
     #[arg(long)]
     off: Vec<Off>,
-    /// Bytes written before it is measured, in percent of what is in files.
+    /// Bytes written before the measurement, in percent of the bytes in files.
     #[arg(long, default_value_t = 200)]
     warm: u64,
-    /// Bytes written while it is measured, in percent of what is in files.
+    /// Bytes written during the measurement, in percent of the bytes in files.
     #[arg(long, default_value_t = 100)]
     measure: u64,
-    /// Let the checker look at the end.
+    /// Run the checker at the end.
     #[arg(long)]
     check: bool,
-    /// Decides everything that is left open.
+    /// The seed of all random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
 #[derive(clap::Subcommand)]
 enum Other {
-    /// Fills a volume with what it offers, writes over it while it is full, empties it, and compares what it says
-    /// of its space with what was done.
+    /// Fills a volume with its available space, overwrites it while it is full, empties it, and compares the reported
+    /// space with the bytes written.
     Usable(UsableOptions),
-    /// Writes many zones of a disk of shingled tracks, of which metadata alone is kept, and tells what their number
-    /// costs: mounts, memory, choosing what to empty, deleting.
+    /// Fills many zones of a disk with shingled tracks, stores only the metadata, and reports the costs of many
+    /// zones: mounts, memory, choosing victims, deleting.
     Many(ManyOptions),
-    /// Writes files in pieces, in turn, deletes some, collects garbage, and tells in how many pieces one of them lies
-    /// and what reading it takes, beside one that was written alone.
+    /// Writes files in pieces, in turn, deletes some, runs GC, and reports the fragments of one file and the cost of
+    /// reading it, compared with a file that was written alone.
     Pieces(PiecesOptions),
-    /// Lets one write as fast as he can, another read and a third write a little and fsync, each files of his own, and
-    /// tells how long they waited, beside him and without him.
+    /// Runs a writer at full speed, a reader, and a client that writes a little and calls fsync, each with files of
+    /// its own. Reports the latencies of the latter two, with the writer and without it.
     Beside(BesideOptions),
 }
 
 #[derive(clap::Args)]
 struct BesideOptions {
-    /// What the writer does.
+    /// The workload of the writer.
     #[arg(long, default_value = "small-files")]
     workload: Workload,
-    /// How full, in percent of what the empty volume offers. More than once, or with commas: a line for each.
+    /// Fill level, in percent of the space available on the empty volume. Several values, also separated by commas,
+    /// give a line each.
     #[arg(long, value_delimiter = ',', default_value = "10,90,95")]
     fill: Vec<u64>,
     /// Zones of the device.
@@ -90,19 +91,19 @@ struct BesideOptions {
     /// MiB of a zone.
     #[arg(long, default_value_t = 64)]
     zone_mib: u64,
-    /// What the device is.
+    /// The device model.
     #[arg(long, default_value = "ssd")]
     medium: Medium,
-    /// Bytes written before it is measured, in percent of what is in files.
+    /// Bytes written before the measurement, in percent of the bytes in files.
     #[arg(long, default_value_t = 100)]
     warm: u64,
-    /// How long it is measured, in time of the device: beside him, and without him.
+    /// Duration of each measurement, with and without the writer, in device time.
     #[arg(long, default_value_t = 40_000)]
     milliseconds: u64,
-    /// Let the checker look at the end.
+    /// Run the checker at the end.
     #[arg(long)]
     check: bool,
-    /// Decides everything that is left open.
+    /// The seed of all random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -118,13 +119,13 @@ struct PiecesOptions {
     /// Blocks of each file.
     #[arg(long, default_value_t = 1000)]
     pieces: u64,
-    /// Files beside the one that is looked at.
+    /// Files in addition to the one that is measured.
     #[arg(long, default_value_t = 100)]
     others: u32,
     /// Those of them that are deleted.
     #[arg(long, default_value_t = 50)]
     deleted: u32,
-    /// Decides the order.
+    /// Determines the order.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -140,7 +141,7 @@ struct ManyOptions {
     /// Zones that are filled.
     #[arg(long, default_value_t = 1000)]
     used: u32,
-    /// Decides what is written over.
+    /// Determines what is overwritten.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -156,13 +157,13 @@ struct UsableOptions {
     /// Bytes of a block.
     #[arg(long, default_value_t = BLOCK)]
     block: u64,
-    /// Percent of the device that data never has; 0: as little as possible.
+    /// Percent of the device that data never gets; 0: as little as possible.
     #[arg(long, default_value_t = 0.0)]
     reserve: f64,
-    /// Bytes written over while it is full, in thousandths of what is offered.
+    /// Bytes overwritten while the volume is full, in thousandths of the available space.
     #[arg(long, default_value_t = 50)]
     churn: u64,
-    /// Decides what is written over.
+    /// Determines what is overwritten.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }

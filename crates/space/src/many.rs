@@ -1,13 +1,13 @@
-//! What a great many zones cost.
+//! The costs of a great number of zones.
 //!
-//! A volume on a disk of shingled tracks that is larger than any test machine's. Its data are zeros. The device
-//! ([`emulated::metadata_only`]) stores only blocks that are not zeros, so it stores the metadata and nothing else.
-//! Files fill a share of the zones; pieces of them are written over, so that zones are dead in part; the volume is
-//! unmounted, and its process is as good as killed; then much is deleted at once.
+//! The volume is on a disk with shingled tracks that is larger than any test machine's. Its data are zeros. The
+//! device ([`emulated::metadata_only`]) stores only blocks that are not zeros, so it stores only the metadata. Files
+//! fill a share of the zones. Pieces of them are overwritten, so that zones contain dead blocks. The volume is
+//! unmounted, and mounted again after a simulated kill of the process. Then many files are deleted at once.
 //!
-//! Device time is that of a model and does not depend on the machine; a report of zones takes none in it. Memory is
-//! what the process has resident at most, without what the device needs for itself. Processor time is the machine's:
-//! what is compared with it was measured on the same one.
+//! Device time is that of a model and does not depend on the machine. A report of zones takes no device time. Memory
+//! is the peak of the resident memory of the process, without the device's own. Processor time depends on the
+//! machine. Compare it only with measurements on the same machine.
 
 use std::sync::Arc;
 
@@ -25,42 +25,42 @@ use zone::{Device, FsId, Geometry};
 use crate::trace::BLOCK;
 use crate::volume::Shape;
 
-/// Memory for metadata.
+/// Memory for the metadata cache.
 const CACHE_BYTES: u64 = 64 << 20;
-/// What a volume may need beside it, and for each zone.
+/// Memory that a volume may need in addition, in total and for each zone.
 const BESIDE_CACHE_BYTES: u64 = 64 << 20;
 const BYTES_A_ZONE: u64 = 64;
 const PIECE_BYTES: u64 = 1 << 20;
 const FILE_ZONES: u64 = 4;
-/// Of all pieces that were written, one in so many is written over.
+/// One of this many written pieces is overwritten.
 const WRITTEN_OVER: u64 = 20;
-/// Pieces of background work after an operation, at most.
+/// Limit for the background steps after an operation.
 const PIECES_MAX: u32 = 64;
-/// Zones among which garbage collection chooses: as many as `extent` looks at.
+/// The zones among which GC chooses: as many as `extent` ranks.
 const RANKED: usize = 1024;
-/// How often something short is done to find out how long it takes.
+/// How often a short operation is repeated to measure it.
 const REPEATED: u32 = 200;
-/// Files that were made and not synced when the process was killed.
+/// Files that were created and not synced when the process was killed.
 const UNSYNCED: u64 = 2000;
 const WRITING: OpenFlags = OpenFlags { read: true, write: true, append: false, truncate: false, sync: false };
 
-/// What to do.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Many {
     /// The device.
     pub shape: Shape,
-    /// Zones that are filled.
+    /// Zones to fill.
     pub used: u32,
-    /// Decides what is written over.
+    /// Determines what is overwritten.
     pub seed: u64,
 }
 
-/// What a mount took.
+/// The costs of a mount.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Mounted {
     /// Device time, without the report of zones.
     pub device_ms: f64,
-    /// Reads, each of which the model has the arm go to.
+    /// Reads. The model seeks for each of them.
     pub reads: u64,
     /// Processor time.
     pub cpu_ms: f64,
@@ -68,42 +68,42 @@ pub struct Mounted {
     pub records: u64,
 }
 
-/// What was seen.
+/// The results of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Seen {
     /// Zones of the device.
     pub zones: u32,
     /// Bytes of a zone.
     pub zone_bytes: u64,
-    /// Zones that held data when all was written.
+    /// Zones with data after all writes.
     pub data_zones: u64,
     /// The seed.
     pub seed: u64,
-    /// Bytes that were written to files.
+    /// Bytes written to files.
     pub written_bytes: u64,
-    /// Bytes that the device kept: metadata.
+    /// Bytes that the device stored: metadata.
     pub kept_bytes: u64,
     /// A mount after an unmount.
     pub clean: Mounted,
     /// A mount after the process was killed.
     pub killed: Mounted,
-    /// The most that was resident, without the device.
+    /// The peak of resident memory, without the device.
     pub resident_bytes_max: u64,
-    /// What may be.
+    /// The limit for it.
     pub resident_bytes_allowed: u64,
-    /// Zones among which one to empty is chosen.
+    /// Zones among which GC chooses a victim.
     pub victims_looked_at: u64,
-    /// Processor time to find them, at least, in nanoseconds.
+    /// Processor time to find them, the minimum, in nanoseconds.
     pub victims_ns: u64,
-    /// Processor time of a step of garbage collection with nothing to do, at least.
+    /// Processor time of a GC step with nothing to do, the minimum.
     pub idle_step_ns: u64,
-    /// Processor time to look at all zones (`statfs`), at least.
+    /// Processor time to look at all zones (`statfs`), the minimum.
     pub look_at_all_ns: u64,
-    /// Zones that were emptied by moving what lived there.
+    /// Victims whose live blocks were moved.
     pub evacuated_zones: u64,
-    /// Zones that came free when half of the files were deleted.
+    /// Zones that were freed when half of the files were deleted.
     pub freed_zones: u64,
-    /// Processor time of that, for each of them, in nanoseconds.
+    /// Processor time of that deletion for each freed zone, in nanoseconds.
     pub freed_ns: u64,
 }
 
@@ -147,7 +147,7 @@ impl Volume {
         self.work_in_background()
     }
 
-    /// Does what waits to be done, between two operations: how long that takes is not asked here.
+    /// Performs pending background work between two operations. Its duration is not measured here.
     fn work_in_background(&self) -> Result<()> {
         for _ in 0..PIECES_MAX {
             if self.fs.step()? == Step::Idle {
@@ -157,7 +157,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Zones with data in them.
+    /// Zones that contain data.
     fn data_zones(&self) -> u64 {
         let holds = |moment: tree::Moment<'_>| {
             moment.zones().filter(|zone| zone.entry.role.holds_data() && zone.entry.live > 0).count() as u64
@@ -167,14 +167,14 @@ impl Volume {
 }
 
 impl Many {
-    /// Does it.
+    /// Runs the measurement.
     pub fn run(&self) -> Result<Seen> {
         ensure!(
             self.used >= 8 && self.used < self.shape.zones * 4 / 5,
             "from 8 zones to four fifths are used"
         );
         rt::random::repeat_from(self.seed);
-        let file = tempfile::tempfile().context("there is no room for the metadata")?;
+        let file = tempfile::tempfile().context("there is no space for the metadata")?;
         let device_below = Arc::new(MetadataOnly::new(self.geometry()?, file));
         let clock = Arc::new(ManualClock::at(Timestamp(1_600_000_000_000_000_000)));
         let device =
@@ -215,7 +215,7 @@ impl Many {
         })
     }
 
-    /// Fills files, and writes over some of it.
+    /// Fills files, and overwrites some pieces.
     fn fill(&self, volume: &Volume, files: u64) -> Result<u64> {
         let zeros = vec![0; PIECE_BYTES as usize];
         let pieces = FILE_ZONES * self.shape.zone_bytes / PIECE_BYTES;
@@ -233,12 +233,15 @@ impl Many {
         Ok((files * pieces + over) * PIECE_BYTES)
     }
 
-    /// Measures what is done again and again, and deletes half.
+    /// Measures repeated operations, and deletes half of the files.
     fn look(&self, volume: &Volume, before: Measures, device_below: &MetadataOnly) -> Result<Seen> {
         let pool = volume.fs.store().pool();
         let victims_looked_at = pool.victims(RANKED).len() as u64;
         let victims_ns = least_ns(|| {
-            ensure!(pool.victims(RANKED).len() as u64 == victims_looked_at, "nobody changes zones meanwhile");
+            ensure!(
+                pool.victims(RANKED).len() as u64 == victims_looked_at,
+                "zones changed during the measurement"
+            );
             Ok(())
         })?;
         while volume.fs.step()? == Step::Worked {}
@@ -255,7 +258,7 @@ impl Many {
         }
         volume.fs.sync()?;
         while volume.fs.step()? == Step::Worked {}
-        // The last of them wait until the log says that what emptied them is durable.
+        // The last zones can only be reset once the log says that the moves are durable.
         volume.fs.store().reclaim(true)?;
         let freed_zones = u64::from(pool.free() - free);
         let freed_ns = (cpu_ns() - cpu) / freed_zones.max(1);
@@ -285,7 +288,7 @@ impl Many {
     }
 }
 
-/// What was measured until both mounts were over.
+/// The measurements up to the second mount.
 struct Measures {
     data_zones: u64,
     written_bytes: u64,
@@ -322,7 +325,7 @@ fn cpu_ns() -> u64 {
     spent.tv_sec as u64 * 1_000_000_000 + spent.tv_nsec as u64
 }
 
-/// The least processor time that it takes.
+/// The minimum of the processor time of `work`.
 fn least_ns(mut work: impl FnMut() -> Result<()>) -> Result<u64> {
     let mut least = u64::MAX;
     for _ in 0..REPEATED {
@@ -333,7 +336,7 @@ fn least_ns(mut work: impl FnMut() -> Result<()>) -> Result<u64> {
     Ok(least)
 }
 
-/// The most that this process ever had resident.
+/// The peak of the resident memory of this process.
 fn resident_bytes_max() -> Result<u64> {
     let status =
         std::fs::read_to_string("/proc/self/status").context("the system tells nothing of memory")?;

@@ -1,9 +1,10 @@
-//! What collecting garbage does for a file that was written in many pieces between those of others.
+//! The effect of GC on a file that was written in many pieces between those of other files.
 //!
-//! Files are written block by block, in turn, so that each lies in as many fragments as it has blocks. Then some are
-//! deleted, and garbage is collected by hand until nothing is to be won: what lives is moved in the order of files.
-//! What remains scattered, because its zones were no victims or were emptied at different times, is put together as
-//! `polder defrag` does. A file of the same length, written alone, says how few commands reading can take.
+//! Files are written block by block, in turn, so that each has as many fragments as blocks. Then some are deleted,
+//! and manual GC runs until it can free nothing more. It moves live blocks in the order of files.
+//! Fragments remain if their zones were no victims or were emptied at different times. They are then defragmented, as
+//! by `polder defrag`. A file of the same length that was written alone gives the least number of commands for
+//! reading.
 
 use anyhow::{Result, ensure};
 use fs::Reserve;
@@ -13,54 +14,54 @@ use serde::Serialize;
 use crate::trace::{Class, Name, Op, PIECE};
 use crate::volume::{Medium, Shape, Switches, Volume};
 
-/// The file that is looked at; the others follow it, and then the one that is written alone.
+/// The measured file. The others follow it, and then the one that is written alone.
 const ONE: u32 = 0;
 
-/// How many pieces of how many files.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Pieces {
     /// The device.
     pub shape: Shape,
     /// Blocks of each file, written one by one.
     pub pieces: u64,
-    /// Files beside the one that is looked at.
+    /// Files in addition to the measured one.
     pub others: u32,
     /// How many of them are deleted.
     pub deleted: u32,
-    /// Decides the order.
+    /// Determines the order.
     pub seed: u64,
 }
 
-/// How a file lies, and what reading it takes.
+/// The layout of a file, and the cost of reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Lies {
-    /// Runs of blocks that lie together.
+    /// Runs of contiguous blocks.
     pub fragments: u64,
-    /// Commands that the device is asked when the file is read from its beginning to its end.
+    /// Device commands for reading the file from start to end.
     pub reads: u64,
 }
 
-/// What was seen.
+/// The results of a run.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Seen {
     /// The seed.
     pub seed: u64,
     /// Blocks of each file.
     pub pieces: u64,
-    /// When all had been written.
+    /// After all writes.
     pub before: Lies,
-    /// When garbage had been collected.
+    /// After GC.
     pub collected: Lies,
-    /// When the file had been put together, if that saved anything.
+    /// After defragmentation, if that saved anything.
     pub put_together: Lies,
     /// A file that was written alone.
     pub alone: Lies,
-    /// Bytes that garbage collection moved.
+    /// Bytes moved by GC.
     pub moved_bytes: u64,
 }
 
 impl Pieces {
-    /// Does it.
+    /// Runs the measurement.
     pub fn run(&self) -> Result<Seen> {
         ensure!(self.deleted <= self.others, "no more files can be deleted than there are");
         rt::random::repeat_from(self.seed);
@@ -94,7 +95,7 @@ impl Pieces {
         Ok(Seen { seed, pieces, before, collected, put_together, alone, moved_bytes })
     }
 
-    /// The files' blocks, one of each file in an order of chance, and again.
+    /// Writes one block of each file in random order, and again until all are complete.
     fn write_in_turn(&self, volume: &mut Volume, rng: &mut Rng) -> Result<()> {
         let mut files: Vec<u32> = (ONE..=self.others).collect();
         files.iter().try_for_each(|&file| create(volume, file))?;

@@ -1,9 +1,8 @@
-//! What programs do to files, by seed: without end, and knowing nothing of who carries it out.
+//! Endless traces of file operations, from a seed, independent of the file system that performs them.
 //!
-//! A trace first *fills*, until its files hold its level, and then goes on so that they never hold
-//! more. Everything is in blocks of 4 KiB. Where a program would close a file, or call fsync in between,
-//! the trace says so; whether that makes anything durable is the reader's choice, so that the same trace
-//! runs with and without.
+//! A trace first *fills* its files up to its level, and then continues without ever exceeding the level. All sizes
+//! are in blocks of 4 KiB. The trace marks where a program would close a file or call fsync. Its user decides whether
+//! that makes anything durable, so that the same trace runs with and without.
 
 mod churn;
 mod overwrite;
@@ -16,15 +15,15 @@ use std::fmt;
 
 use rt::random::Rng;
 
-/// Bytes of the blocks that traces count in.
+/// Bytes of a block, the unit of traces.
 pub const BLOCK: u64 = 4096;
-/// Blocks that are written at once at most: 1 MiB.
+/// Limit for the blocks of one write: 1 MiB.
 pub const PIECE: u64 = 256;
 
-/// How long a program says that data will live.
+/// The lifetime that a program announces for its data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// It does not say.
+    /// Not announced.
     #[default]
     Unknown,
     /// Seconds to minutes.
@@ -33,41 +32,41 @@ pub enum Class {
     Medium,
     /// Days to months.
     Long,
-    /// For ever.
+    /// Forever.
     Extreme,
 }
 
-/// A name in the way of the program: which directory, and how the name ends.
+/// A name as the program chooses it: the directory, and the end of the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Name {
-    /// One of the directories, which are made when they are first needed.
+    /// The directory. It is created when it is first needed.
     pub directory: &'static str,
     /// The end of the name, with its dot.
     pub suffix: &'static str,
 }
 
-/// One thing that a program does.
+/// An operation of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Makes an empty file. Numbers of files are not used twice.
+    /// Creates an empty file. Numbers of files are not reused.
     Create {
         /// The file.
         file: u32,
-        /// What it is called beside its number.
+        /// Its name, without the number.
         name: Name,
-        /// What the program could say of its lifetime.
+        /// The lifetime that the program could announce.
         class: Class,
     },
-    /// Writes blocks, at most [`PIECE`], at the end of the file or over what it has.
+    /// Writes blocks, at most [`PIECE`], at the end of the file or over existing blocks.
     Write {
         /// The file.
         file: u32,
         /// The first block.
         start: u64,
-        /// How many.
+        /// The number of blocks.
         blocks: u64,
     },
-    /// A moment at which a program that wants durability calls fsync.
+    /// A moment at which a program that wants durability would call fsync.
     Sync {
         /// The file.
         file: u32,
@@ -77,41 +76,41 @@ pub enum Op {
         /// The file.
         file: u32,
     },
-    /// Gives a closed file another name instead.
+    /// Renames a closed file.
     Rename {
         /// The file.
         file: u32,
-        /// What it is called now, beside its number.
+        /// The new name, without the number.
         name: Name,
     },
-    /// Takes the only name away.
+    /// Removes the only name.
     Delete {
         /// The file.
         file: u32,
     },
 }
 
-/// The kinds of traces.
+/// The workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Workload {
-    /// Whole files of 4 KiB to 8 MiB are made and deleted at random.
+    /// Whole files of 4 KiB to 8 MiB are created and deleted at random.
     SmallFiles,
-    /// Whole files of 16 KiB to 64 MiB are made and deleted at random.
+    /// Whole files of 16 KiB to 64 MiB are created and deleted at random.
     LargeFiles,
-    /// Single blocks are written over, each as likely as the others.
+    /// Single blocks are overwritten, all with the same probability.
     Uniform,
-    /// Single blocks are written over, by Zipf's law with exponent 0.99.
+    /// Single blocks are overwritten, by Zipf's law with exponent 0.99.
     Zipf,
-    /// A write-ahead log, and tables that are merged level by level, as RocksDB has them.
+    /// A write-ahead log, and tables that are merged level by level, as in RocksDB.
     RocksDb,
-    /// Of the bytes written four fifths live shortly and one fifth lives long.
+    /// Four fifths of the bytes written have a short life, and one fifth a long one.
     Mix,
-    /// Mail comes and goes, logs are rotated and indexes are written over, as a server has them.
+    /// A mail server: messages are created and deleted, logs are rotated, and indexes are overwritten.
     Spool,
 }
 
 impl Workload {
-    /// All of them.
+    /// All workloads.
     pub const ALL: [Workload; 7] = [
         Workload::SmallFiles,
         Workload::LargeFiles,
@@ -135,7 +134,7 @@ impl Workload {
         }
     }
 
-    /// Whether its program can say how long data will live.
+    /// Whether its program can announce lifetimes.
     pub fn has_hints(self) -> bool {
         matches!(self, Workload::RocksDb | Workload::Mix)
     }
@@ -157,16 +156,16 @@ impl std::str::FromStr for Workload {
     }
 }
 
-/// What makes the operations.
+/// The generator of the operations.
 trait Source {
-    /// Adds operations; none when the source has only come to a decision.
+    /// Adds operations. May add none if the source only made a decision.
     fn more(&mut self, ops: &mut VecDeque<Op>);
 
-    /// Whether the files hold what they are to hold.
+    /// Whether the files have reached their level.
     fn is_filled(&self) -> bool;
 }
 
-/// Operations without end.
+/// An endless sequence of operations.
 pub struct Trace {
     source: Box<dyn Source>,
     ready: VecDeque<Op>,
@@ -188,7 +187,7 @@ impl Trace {
         Trace { source, ready: VecDeque::new() }
     }
 
-    /// Whether what was given out so far has filled the files.
+    /// Whether the operations so far have filled the files.
     pub fn is_filled(&self) -> bool {
         self.ready.is_empty() && self.source.is_filled()
     }

@@ -1,8 +1,8 @@
-//! How much of a device files can have: a volume is filled to the last block that it offers, written over while it
-//! is full, and emptied, and each time what it says of its space is compared with what was done.
+//! How much of a device files can use. A volume is filled to the last available block, overwritten while it is full,
+//! and emptied. Each time the reported space is compared with the bytes written.
 //!
-//! One file takes everything, because that is what is offered. The device keeps no contents: each block repeats a
-//! word that follows from its place and from how often it was written.
+//! One file takes all available space. The device stores no contents: each block repeats a word that follows from its
+//! place and the number of its writes.
 
 use anyhow::{Result, ensure};
 use fs::Reserve;
@@ -15,23 +15,23 @@ use crate::volume::{Medium, Shape, Switches, Volume};
 const FILE: u32 = 0;
 /// Blocks that are read at the end, drawn from all.
 const COMPARED: u64 = 200_000;
-/// What of the store's own may live in metadata now that did not when the volume was new.
+/// Live metadata of the store that did not exist when the volume was new: the limit.
 const FOR_METADATA: u64 = 64 << 10;
 
-/// What to fill.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Usable {
     /// The device.
     pub shape: Shape,
-    /// What is kept from data.
+    /// The reserve that data never gets.
     pub reserve: Reserve,
-    /// Bytes written over while it is full, in thousandths of what is offered.
+    /// Bytes overwritten while the volume is full, in thousandths of the available space.
     pub churn_permille: u64,
-    /// Decides what is written over.
+    /// Determines what is overwritten.
     pub seed: u64,
 }
 
-/// What was seen.
+/// The results of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Seen {
     /// Zones of the device.
@@ -40,33 +40,33 @@ pub struct Seen {
     pub zone_bytes: u64,
     /// Bytes of a block.
     pub block_bytes: u64,
-    /// Hundredths of a percent that data never has; 0: as few as possible.
+    /// Hundredths of a percent that data never gets; 0: as few as possible.
     pub reserve: u32,
-    /// The least that is possible.
+    /// The least possible reserve.
     pub least_reserve: u32,
     /// The seed.
     pub seed: u64,
-    /// What the empty volume offers, in bytes.
+    /// The space available on the empty volume, in bytes.
     pub offered_bytes: u64,
     /// The same in percent of all bytes of the device.
     pub offered_percent: f64,
-    /// What was written until nothing was offered and a block more was refused. More than was offered at first only
-    /// where metadata takes less than it was taken to.
+    /// The bytes written until no space was available and one more block was refused. More than the space available
+    /// at first only if metadata takes less than was reserved for it.
     pub filled_bytes: u64,
-    /// What was written over while it was full.
+    /// The bytes overwritten while the volume was full.
     pub churned_bytes: u64,
     /// Device bytes for each byte written over.
     pub amplification: f64,
     /// Blocks compared.
     pub compared_blocks: u64,
-    /// What is offered when the file is gone.
+    /// The space available after the file was deleted.
     pub offered_again_bytes: u64,
-    /// Zones with metadata in them when it was full, at most.
+    /// The maximum of the zones with metadata while the volume was full.
     pub metadata_zones_max: u32,
 }
 
 impl Usable {
-    /// Does it.
+    /// Runs the measurement.
     pub fn run(&self) -> Result<Seen> {
         rt::random::repeat_from(self.seed);
         let of = (self.shape, Medium::Ssd, self.reserve, Switches::default());
@@ -76,7 +76,7 @@ impl Usable {
     fn run_on(&self, mut volume: Volume) -> Result<Seen> {
         let name = Name { directory: "usable", suffix: "" };
         let block_bytes = self.shape.block_bytes;
-        // The name comes first: it takes a node's part of what is offered.
+        // The name comes first, because it takes a part of a node from the available space.
         volume.apply(&Op::Create { file: FILE, name, class: Class::Unknown })?;
         let offered = volume.available()?;
         let blocks = self.fill(&mut volume, 0)?;
@@ -113,7 +113,7 @@ impl Usable {
         })
     }
 
-    /// Writes over pieces of all sizes, in blocks as likely a small one as a large one; how many blocks.
+    /// Overwrites pieces of all sizes; each size in blocks has the same probability. Returns the number of blocks.
     fn churn(&self, volume: &mut Volume, blocks: u64) -> Result<(u64, u32)> {
         let mut rng = Rng::with_seed(self.seed);
         let (mut churned, mut metadata_zones_max) = (0, 0);
@@ -127,7 +127,8 @@ impl Usable {
         Ok((churned, metadata_zones_max))
     }
 
-    /// Writes at the end of the file until nothing is offered, and sees a block more refused; blocks of the file.
+    /// Appends to the file until no space is available, and checks that one more block is refused. Returns the blocks
+    /// of the file.
     fn fill(&self, volume: &mut Volume, mut end: u64) -> Result<u64> {
         loop {
             let until = end + volume.available()? / self.shape.block_bytes;

@@ -1,8 +1,8 @@
-//! A whole file system on a timed device in memory, used by one client, or by several.
+//! A whole file system on a timed device in memory, used by one or several clients.
 //!
-//! A client does one operation after the other, each when the one before has returned. Beside it the threads of the
-//! volume, and other clients, do what they do in the product ([`rt::schedule::run_in_time`]): all wait for the device,
-//! for each other's locks and for calls in the time of the device, and processors take none.
+//! A client performs one operation after the other, each when the previous one has returned. Meanwhile the threads of
+//! the volume and the other clients work like in the product ([`rt::schedule::run_in_time`]). They all wait for the
+//! device, for each other's locks and for timers, in device time. Processors take no time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use zone::{Cause, Device, FsId, Role, ZoneId};
 use crate::pieces::Lies;
 use crate::trace::{BLOCK, Class, Name, Op, PIECE};
 
-/// Memory for metadata.
+/// Memory for the metadata cache.
 const CACHE_BYTES: u64 = 128 << 20;
 const COMMIT_INTERVAL_NS: u64 = 5_000_000_000;
-/// When nobody has asked the device for anything for so long, no thread of the volume has anything to do.
+/// If no command has reached the device for this long, no thread of the volume has anything to do.
 const REST_NS: u64 = 2 * COMMIT_INTERVAL_NS;
 const WRITING: OpenFlags = OpenFlags { read: true, write: true, append: false, truncate: false, sync: false };
 
@@ -37,56 +37,56 @@ pub struct Shape {
     pub zones: u32,
     /// Bytes of a zone.
     pub zone_bytes: u64,
-    /// Bytes of a block, which is what a trace counts in.
+    /// Bytes of a block, the unit of a trace.
     pub block_bytes: u64,
 }
 
 impl Shape {
-    /// With blocks as most have.
+    /// A device with blocks of the usual size.
     pub fn new(zones: u32, zone_bytes: u64) -> Shape {
         Shape { zones, zone_bytes, block_bytes: BLOCK }
     }
 }
 
-/// What a device is.
+/// The device model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Medium {
     /// An SSD.
     Ssd,
-    /// A disk of shingled tracks.
+    /// A disk with shingled tracks.
     Disk,
-    /// One that does not say that it has to move something to begin elsewhere.
+    /// A disk that does not report that it has to move its arm before it can write elsewhere.
     SilentDisk,
 }
 
-/// What is done or left out, beyond what the trace says.
+/// Options beyond the trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Switches {
-    /// Where the trace closes a file or would sync it, what was written becomes durable.
+    /// Make written data durable wherever the trace closes a file or would sync it.
     pub fsync: bool,
-    /// The volume is told what the program knows of lifetimes.
+    /// Pass the program's lifetime hints to the volume.
     pub hints: bool,
-    /// What placement and GC use.
+    /// Switches of placement and GC.
     pub of_volume: extent::Switches,
 }
 
-/// What took how long.
+/// A timed operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timing {
-    /// A write of so many blocks.
+    /// A write.
     Wrote {
-        /// How many.
+        /// Its blocks.
         blocks: u64,
-        /// How long.
+        /// Its duration.
         nanoseconds: u64,
     },
-    /// What was written last became durable.
+    /// The sync of the last write.
     Synced {
-        /// How long.
+        /// Its duration.
         nanoseconds: u64,
     },
-    /// Something else.
+    /// Another operation.
     Other,
 }
 
@@ -111,7 +111,7 @@ pub struct Volume {
     block: u64,
 }
 
-/// One of its files, for another client.
+/// An open file of the volume, for another client.
 pub struct Opened {
     fs: Arc<Fs>,
     clock: Arc<ManualClock>,
@@ -120,30 +120,30 @@ pub struct Opened {
     blocks: u64,
 }
 
-/// How long an operation took.
+/// The duration of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Took {
-    /// From its beginning.
+    /// Total.
     pub nanoseconds: u64,
-    /// Of these, what its own commands were under way or queued at the device.
+    /// The part in which its own commands were executed or queued at the device.
     pub at_device_ns: u64,
 }
 
-/// How the zones are used now.
+/// The current use of the zones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneUse {
-    /// Zones that the log has, in use or empty.
+    /// Zones of the log, in use or empty.
     pub log: u32,
-    /// Zones with metadata in them.
+    /// Zones that contain metadata.
     pub metadata: u32,
-    /// Free zones that are kept for metadata.
+    /// Free zones that are reserved for metadata.
     pub kept_for_metadata: u32,
-    /// All others: they hold data, or can, or garbage collection needs them.
+    /// All other zones: they contain data, can take data, or are needed for GC.
     pub data: u32,
 }
 
 impl Volume {
-    /// Makes and mounts an empty volume.
+    /// Creates and mounts an empty volume.
     fn new(shape: Shape, medium: Medium, reserve: Reserve, switches: Switches) -> Result<Volume> {
         let zone_blocks =
             u32::try_from(shape.zone_bytes / shape.block_bytes).context("a zone has too many blocks")?;
@@ -188,7 +188,7 @@ impl Volume {
         })
     }
 
-    /// Lets a client use an empty volume beside the threads of that volume, until he returns.
+    /// Runs a client on an empty volume, beside the threads of the volume, until it returns.
     pub fn used_by<T: Send>(
         of: (Shape, Medium, Reserve, Switches),
         seed: u64,
@@ -197,7 +197,7 @@ impl Volume {
         Volume::used_beside(of, seed, client, Vec::new())
     }
 
-    /// The same beside others, whom he tells what to use, and that it is over.
+    /// The same beside other clients. The client passes them the files to use, and signals the end.
     pub fn used_beside<'a, T: Send + 'a>(
         (shape, medium, reserve, switches): (Shape, Medium, Reserve, Switches),
         seed: u64,
@@ -220,28 +220,28 @@ impl Volume {
         ran.returned.into_iter().flatten().next().expect("the client has returned")
     }
 
-    /// Bytes that can be written now.
+    /// Bytes that can currently be written.
     pub fn available(&self) -> Result<u64> {
         let sizes = self.fs.statfs()?;
         Ok(sizes.available * u64::from(sizes.block_size))
     }
 
-    /// Bytes written to the device so far, and why.
+    /// Bytes written to the device so far for one cause.
     pub fn written(&self, cause: Cause) -> u64 {
         self.fs.store().traffic().bytes_written(cause)
     }
 
-    /// The same for any reason.
+    /// Bytes written to the device so far for all causes.
     pub fn written_in_all(&self) -> u64 {
         self.fs.store().traffic().bytes_written_total()
     }
 
-    /// What device commands took so far.
+    /// The times of device commands so far.
     pub fn times(&self) -> DeviceTimes {
         self.device.times()
     }
 
-    /// Nanoseconds of the client's time.
+    /// The client's clock, in nanoseconds.
     pub fn now(&self) -> u64 {
         self.clock.monotonic_ns()
     }
@@ -256,7 +256,7 @@ impl Volume {
         ZoneUse { log, metadata, kept_for_metadata: kept, data: pool.count() - log - metadata - kept }
     }
 
-    /// Does what the trace does.
+    /// Performs an operation of the trace.
     pub fn apply(&mut self, op: &Op) -> Result<Timing> {
         let before = self.now();
         match *op {
@@ -287,12 +287,12 @@ impl Volume {
         }
     }
 
-    /// Does nothing until then, while background work goes on.
+    /// Sleeps until this time, while background work continues.
     pub fn rest_until(&self, then: u64) {
         assert!(schedule::sleep_until(then), "a client is a thread of a schedule");
     }
 
-    /// A file for another client, who alone writes to it from now on.
+    /// Opens a file for another client, which is the only writer from now on.
     pub fn open_for_another(&self, file: u32) -> Result<Opened> {
         let known = &self.files[&file];
         let handle = self.fs.open(&caller(), known.inode, WRITING)?;
@@ -300,7 +300,7 @@ impl Volume {
         Ok(Opened { fs, clock, handle, file, blocks: known.versions.len() as u64 })
     }
 
-    /// Does all background work that there is.
+    /// Performs all pending background work.
     pub fn rest(&self) -> Result<()> {
         loop {
             let before = self.times();
@@ -377,7 +377,7 @@ impl Volume {
         Ok(Timing::Synced { nanoseconds: self.now() - before })
     }
 
-    /// Reads every block of some files and compares it with what was written last; how many blocks.
+    /// Reads every block of some files and compares it with the last write. Returns the number of blocks.
     pub fn compare(&mut self, files: usize) -> Result<u64> {
         let mut numbers: Vec<u32> = self.files.keys().copied().collect();
         numbers.sort_unstable();
@@ -397,7 +397,7 @@ impl Volume {
         Ok(known.versions.len() as u64)
     }
 
-    /// Whether a block at `start` of an open file finds no space.
+    /// Whether a write of a block at `start` of an open file fails for lack of space.
     pub fn refuses(&mut self, file: u32, start: u64) -> Result<bool> {
         let (fs, block_bytes) = (Arc::clone(&self.fs), self.block);
         let handle = self.file(file).handle.as_ref().expect("a file is open while it is written");
@@ -408,14 +408,14 @@ impl Volume {
         }
     }
 
-    /// Bytes that can be written when all that waits has been done.
+    /// Bytes that can be written after all pending background work.
     pub fn available_at_rest(&mut self) -> Result<u64> {
         self.rest()?;
         self.fs.sync()?;
         self.available()
     }
 
-    /// How a file lies, and how many commands reading it from its beginning to its end takes. Where it lies has been
+    /// The layout of a file, and the number of commands for reading it from start to end. Its extents have been
     /// looked up before.
     pub fn lies(&mut self, file: u32) -> Result<Lies> {
         let inode = self.files[&file].inode;
@@ -433,7 +433,7 @@ impl Volume {
         Ok(Lies { fragments, reads: self.times().of(CommandClass::Read).commands - before })
     }
 
-    /// Collects garbage until nothing is to be won; how many bytes were moved.
+    /// Runs GC until it cannot free any more space. Returns the number of bytes moved.
     pub fn collect(&mut self) -> Result<u64> {
         let before = self.written(Cause::Gc);
         self.rest()?;
@@ -441,7 +441,7 @@ impl Volume {
         Ok(self.written(Cause::Gc) - before)
     }
 
-    /// Puts a file together, as far as that saves reads.
+    /// Defragments a file as far as that saves reads.
     pub fn put_together(&mut self, file: u32) -> Result<()> {
         let inode = self.files[&file].inode;
         let mut next = Some(0);
@@ -451,13 +451,13 @@ impl Volume {
         Ok(())
     }
 
-    /// The least reserve on this device.
+    /// The least possible reserve on this device.
     pub fn least_reserve(&self) -> Reserve {
         let store = self.fs.store();
         extent::least_reserve(store.device().geometry(), store.info().page_size, store.info().groups)
     }
 
-    /// Reads blocks of a file, drawn from all, and compares them with what was written last.
+    /// Reads random blocks of a file and compares them with the last writes.
     pub fn compare_some(&mut self, file: u32, blocks: u64, seed: u64) -> Result<u64> {
         let mut rng = Rng::with_seed(seed);
         let known = &self.files[&file];
@@ -480,7 +480,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes everything durable and lets the checker look.
+    /// Makes everything durable and runs the checker.
     pub fn check(&mut self) -> Result<()> {
         self.fs.sync()?;
         let findings = self.fs.check()?;
@@ -490,17 +490,17 @@ impl Volume {
 }
 
 impl Opened {
-    /// How long it is.
+    /// Its length.
     pub fn blocks(&self) -> u64 {
         self.blocks
     }
 
-    /// Nanoseconds of the time of all clients.
+    /// The clock that all clients share, in nanoseconds.
     pub fn now(&self) -> u64 {
         self.clock.monotonic_ns()
     }
 
-    /// Reads blocks, which have been written once, and compares them with what was written.
+    /// Reads blocks that were written once, and compares them with the write.
     pub fn read(&self, start: u64, into: &mut [u8]) -> Result<Took> {
         let (took, read) = self.timed(|fs| fs.read(&self.handle, start * BLOCK, into))?;
         let mut expected = [0; BLOCK as usize];
@@ -512,7 +512,7 @@ impl Opened {
         Ok(took)
     }
 
-    /// Writes one block over.
+    /// Overwrites one block.
     pub fn write(&self, block: u64, version: u16) -> Result<Took> {
         let mut bytes = [0; BLOCK as usize];
         fill(&mut bytes, word(self.file, block, version));
@@ -521,7 +521,7 @@ impl Opened {
         Ok(took)
     }
 
-    /// Makes it durable.
+    /// Makes the file durable.
     pub fn sync(&self) -> Result<Took> {
         Ok(self.timed(|fs| fs.fsync(&self.handle, false))?.0)
     }
@@ -552,7 +552,7 @@ fn lifetime(class: Class) -> Lifetime {
     }
 }
 
-/// What a block holds, over and over; the device keeps no more than that of it.
+/// The word that fills a block. The device stores only this word of each block.
 fn word(file: u32, block: u64, version: u16) -> u64 {
     (u64::from(file) << 40) ^ (block << 16) ^ u64::from(version)
 }

@@ -13,9 +13,10 @@ fn beside(fill_percent: u64) -> Beside {
     }
 }
 
-/// What a reader needs nobody keeps while he waits for the device, also where writers pay; who writes little pays now and then.
+/// A reader waits only for the device, even where writers are throttled, because no thread holds a lock that a reader
+/// needs while it waits for the device. A client that writes little is throttled now and then.
 #[test]
-fn who_reads_waits_for_the_device_alone_however_much_writers_pay() {
+fn a_reader_waits_only_for_the_device_however_much_writers_are_throttled() {
     let (free, full) = (beside(30).run().unwrap(), beside(85).run().unwrap());
     assert!(free.wrote.moved_per_written < 0.01 && full.wrote.moved_per_written > 0.2, "{free:?} {full:?}");
     for seen in [free, full] {
@@ -27,8 +28,8 @@ fn who_reads_waits_for_the_device_alone_however_much_writers_pay() {
         assert_eq!(seen.beside.reads_of_64_kib.for_others.max_ns, 0, "{seen:?}");
     }
     let waits = |seen: &Seen| seen.beside.writes_of_4_kib.for_others;
-    assert_eq!((waits(&free).p50_ns, waits(&full).p50_ns), (0, 0), "whose part is small is let go");
-    assert!(waits(&full).p99_ns > waits(&free).p99_ns, "and pays when it has come together: {full:?}");
+    assert_eq!((waits(&free).p50_ns, waits(&full).p50_ns), (0, 0), "a small GC debt delays no write");
+    assert!(waits(&full).p99_ns > waits(&free).p99_ns, "and is throttled once it has accumulated: {full:?}");
 }
 
 #[test]

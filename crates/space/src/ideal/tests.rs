@@ -1,20 +1,20 @@
 use super::*;
 use crate::trace::{Trace, Workload};
 
-/// The amplification after filling and so many times the level.
+/// The amplification after filling, and after this many times the level.
 fn run(workload: Workload, zones: usize, zone_blocks: usize, level: u64, warm: u64, measured: u64) -> f64 {
-    let mut cleaner = Cleaner::new(zones, zone_blocks);
+    let mut collector = Collector::new(zones, zone_blocks);
     let mut trace = Trace::new(workload, level, 7);
-    let mut go_on = |cleaner: &mut Cleaner, until: u64, fill: bool| {
-        while cleaner.written().user < until || (fill && !trace.is_filled()) {
-            cleaner.apply(&trace.next().unwrap()).unwrap();
-            assert!(cleaner.live() <= level);
+    let mut go_on = |collector: &mut Collector, until: u64, fill: bool| {
+        while collector.written().user < until || (fill && !trace.is_filled()) {
+            collector.apply(&trace.next().unwrap()).unwrap();
+            assert!(collector.live() <= level);
         }
     };
-    go_on(&mut cleaner, warm * level, true);
-    let before = cleaner.written();
-    go_on(&mut cleaner, before.user + measured * level, false);
-    cleaner.written().since(before).amplification()
+    go_on(&mut collector, warm * level, true);
+    let before = collector.written();
+    go_on(&mut collector, before.user + measured * level, false);
+    collector.written().since(before).amplification()
 }
 
 #[test]
@@ -38,25 +38,25 @@ fn uniform_writes_cost_what_the_formula_says() {
 }
 
 #[test]
-fn what_lives_is_what_the_files_have_and_nothing_is_moved_before_zones_are_short() {
-    let mut cleaner = Cleaner::new(16, 1024);
+fn live_blocks_are_those_of_the_files_and_nothing_is_moved_before_zones_are_short() {
+    let mut collector = Collector::new(16, 1024);
     let mut trace = Trace::new(Workload::Uniform, 4096, 1);
     while !trace.is_filled() {
-        cleaner.apply(&trace.next().unwrap()).unwrap();
+        collector.apply(&trace.next().unwrap()).unwrap();
     }
-    assert_eq!((cleaner.live(), cleaner.written()), (4096, Written { user: 4096, moved: 0 }));
-    while cleaner.written().user < 14 * 1024 {
-        cleaner.apply(&trace.next().unwrap()).unwrap();
+    assert_eq!((collector.live(), collector.written()), (4096, Written { user: 4096, moved: 0 }));
+    while collector.written().user < 14 * 1024 {
+        collector.apply(&trace.next().unwrap()).unwrap();
     }
-    assert_eq!((cleaner.live(), cleaner.written().moved), (4096, 0));
+    assert_eq!((collector.live(), collector.written().moved), (4096, 0));
 }
 
 #[test]
-fn zones_that_are_full_of_what_lives_cannot_be_cleaned() {
-    let mut cleaner = Cleaner::new(4, 64);
+fn gc_cannot_free_zones_full_of_live_blocks() {
+    let mut collector = Collector::new(4, 64);
     let name = crate::trace::Name { directory: "files", suffix: "" };
     let class = crate::trace::Class::Unknown;
-    cleaner.apply(&Op::Create { file: 1, name, class }).unwrap();
-    cleaner.apply(&Op::Write { file: 1, start: 0, blocks: 192 }).unwrap();
-    assert_eq!(cleaner.apply(&Op::Write { file: 1, start: 192, blocks: 1 }), Err(Full));
+    collector.apply(&Op::Create { file: 1, name, class }).unwrap();
+    collector.apply(&Op::Write { file: 1, start: 0, blocks: 192 }).unwrap();
+    assert_eq!(collector.apply(&Op::Write { file: 1, start: 192, blocks: 1 }), Err(Full));
 }

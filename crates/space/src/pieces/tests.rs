@@ -1,9 +1,9 @@
 use super::*;
 
-/// Collecting by hand moves what belongs together side by side, as much as there is room for; then reading takes hardly
-/// more commands than of a file that was written alone, and what is left of the pieces can be put together.
+/// Manual GC moves the blocks of a file side by side, as far as there is free space. Then reading takes hardly more
+/// commands than for a file that was written alone, and the remaining fragments can be defragmented.
 #[test]
-fn a_file_written_in_pieces_comes_together() {
+fn gc_and_defragmentation_join_a_file_written_in_pieces() {
     let shape = Shape::new(24, 4 << 20);
     let seen = Pieces { shape, pieces: 300, others: 15, deleted: 8, seed: 1 }.run().unwrap();
     assert_eq!(seen.before.fragments, 300, "{seen:?}");

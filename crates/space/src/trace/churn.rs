@@ -1,9 +1,8 @@
 //! Whole files that are written once, piece by piece, and deleted at random.
 //!
-//! A few programs write at once, each a file after the other, so that pieces of different files
-//! alternate. Files are of one or more *crowds*: each has its share of the bytes written and of the
-//! bytes that live, and which file of it is deleted next is left to chance. A crowd that is given many
-//! bytes and keeps few has files of short lives.
+//! A few programs write concurrently, each one file after the other, so that pieces of different files alternate.
+//! Files belong to one or more *crowds*. Each crowd has its share of the bytes written and of the live bytes. The
+//! next file to delete is chosen at random. A crowd that gets many bytes and keeps few has files with short lives.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -12,20 +11,20 @@ use rt::random::Rng;
 
 use super::{Class, Name, Op, PIECE, Source};
 
-/// Programs that write at once.
+/// Programs that write concurrently.
 const WRITERS: usize = 4;
 
-/// Files of one kind.
+/// Files of one class.
 struct Crowd {
     name: Name,
     class: Class,
     /// Blocks of a file; log-uniform between the two.
     sizes: RangeInclusive<u64>,
-    /// Of the blocks written, in hundredths.
+    /// Its share of the blocks written, in percent.
     share: u64,
-    /// Blocks that its files may have.
+    /// Limit for the blocks of its files.
     level: u64,
-    /// Blocks that they have, those still to be written included.
+    /// Live blocks, including those still to be written.
     live: u64,
     written: u64,
     /// Whole files: number and blocks.
@@ -48,13 +47,13 @@ pub(super) struct Churn {
     rng: Rng,
 }
 
-/// Files of one kind.
+/// Files of one class.
 pub(super) fn files(sizes: RangeInclusive<u64>, level: u64, rng: Rng) -> Churn {
     let name = Name { directory: "files", suffix: ".dat" };
     Churn::new(vec![crowd(name, Class::Unknown, sizes, 100, level)], rng)
 }
 
-/// Four fifths of the bytes live shortly in a tenth of the space, one fifth lives long in the rest.
+/// Four fifths of the bytes live shortly in a tenth of the space. One fifth lives long in the rest.
 pub(super) fn mix(level: u64, rng: Rng) -> Churn {
     let (short, cold) =
         (Name { directory: "work", suffix: ".tmp" }, Name { directory: "store", suffix: ".dat" });
@@ -76,8 +75,8 @@ impl Churn {
         Churn { crowds, writers: [const { None }; WRITERS], next: 0, rng }
     }
 
-    /// Which crowd gets the next file: until all are full, the one that is least full; then the one that
-    /// is furthest behind its share.
+    /// The crowd of the next file. Until all are full: the least full one. Then: the one that is furthest behind its
+    /// share.
     fn next_crowd(&self) -> usize {
         let filled = self.is_filled();
         let behind = |crowd: &Crowd| {
@@ -130,7 +129,7 @@ impl Source for Churn {
     }
 }
 
-/// A size whose logarithm is uniform between those of the two.
+/// A size whose logarithm is uniform between these two.
 fn log_uniform(rng: &mut Rng, sizes: &RangeInclusive<u64>) -> u64 {
     let (least, most) = (*sizes.start() as f64, *sizes.end() as f64);
     let size = least * (most / least).powf(rng.f64());

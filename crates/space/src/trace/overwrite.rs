@@ -1,4 +1,4 @@
-//! Files that stay, whose single blocks are written over.
+//! Files that stay, with single blocks that are overwritten.
 
 use std::collections::VecDeque;
 
@@ -14,10 +14,10 @@ const WRITES_PER_SYNC: u64 = 64;
 /// The exponent of Zipf's law.
 const EXPONENT: f64 = 0.99;
 
-/// Which block is next.
+/// How the next block is chosen.
 enum Choice {
     Uniform,
-    /// Ranks by Zipf's law, and which block has which rank.
+    /// Ranks by Zipf's law, and the block of each rank.
     Zipf(Zipf, Vec<u32>),
 }
 
@@ -47,12 +47,12 @@ impl Overwrite {
         Overwrite { blocks, filled: 0, writes: 0, choice, rng }
     }
 
-    /// The first block of a file, counted over all.
+    /// The first block of a file, counted over all files.
     fn start_of(&self, file: u64) -> u64 {
         file * self.blocks / FILES
     }
 
-    /// File and block in it.
+    /// The file, and the block in it.
     fn place(&self, block: u64) -> (u32, u64) {
         let about = block * FILES / self.blocks;
         let file = if block >= self.start_of(about + 1) { about + 1 } else { about };

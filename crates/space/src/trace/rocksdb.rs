@@ -1,14 +1,14 @@
-//! What a log-structured merge tree of RocksDB's shape does while random keys are written over.
+//! A trace of a log-structured merge tree of RocksDB's shape, while random keys are overwritten.
 //!
-//! Writes go to a write-ahead log. As much as a table holds makes a table of level 0, and that log is
-//! deleted. Four tables of level 0 are merged with all of level 1; when a deeper level holds more than
-//! its target, one of its tables, in the order of keys, is merged with those of the next level that it
-//! overlaps. The bottom level holds every key; each level above a tenth of the one below it, as with
-//! RocksDB's dynamic level sizes. Classes are those that RocksDB gives: short for logs, medium for
-//! levels 0 and 1, long for level 2, extreme below.
+//! Writes go to a write-ahead log. When the log has the size of a table, it becomes a table of level 0, and the log
+//! is deleted. Four tables of level 0 are merged with all of level 1. When a deeper level exceeds its target, one of
+//! its tables, in the order of keys, is merged with the overlapping tables of the next level. The bottom level
+//! contains every key. Each level above has a tenth of the size of the one below it, like RocksDB's dynamic level
+//! sizes. Lifetime classes are those of RocksDB: short for logs, medium for levels 0 and 1, long for level 2, extreme
+//! below.
 //!
-//! There are no keys: a table is a range of the key space and the share of the keys in it that it
-//! holds. Keys are random, so a merge of shares *a* and *b* holds 1 − (1 − *a*)(1 − *b*).
+//! There are no keys. A table is a range of the key space, and the share of its keys that the table contains. Keys
+//! are random, so a merge of shares *a* and *b* contains 1 − (1 − *a*)(1 − *b*).
 
 use std::collections::VecDeque;
 
@@ -16,13 +16,12 @@ use rt::random::Rng;
 
 use super::{Class, Name, Op, PIECE, Source};
 
-/// Tables of the level of fill: on a volume of 4 GiB they are a few MiB, as much smaller than a zone as
-/// RocksDB's are on real devices.
+/// Tables at the fill level. On a volume of 4 GiB a table has a few MiB, in the same proportion to a zone as
+/// RocksDB's tables on real devices.
 const TABLES: u64 = 800;
-/// Of these, how many the bottom level has: the rest is for the levels above, logs, and what a merge has
-/// twice.
+/// Tables of the bottom level. The rest is for the levels above, for logs, and for the duplicate data of a merge.
 const BOTTOM_TABLES: u64 = 660;
-/// Tables of level 0 that are merged, and that make writes wait.
+/// The number of level 0 tables that starts a merge. If all are full, writes wait.
 const MERGE_AT: usize = 4;
 const WAIT_AT: usize = 8;
 /// Tables of level 1.
@@ -30,7 +29,7 @@ const LEVEL_ONE: u64 = 4;
 const BOTTOM: usize = 3;
 /// Blocks of a write to the log: 64 KiB.
 const LOG_PIECE: u64 = 16;
-/// While tables are being written, one operation in so many goes to the log.
+/// While tables are being written, one of this many operations goes to the log.
 const LOG_EVERY: u32 = 3;
 
 #[derive(Clone, Debug)]
@@ -41,7 +40,7 @@ struct Table {
     blocks: u64,
 }
 
-/// A table that is still to be written, or is being.
+/// A table that is being written, or will be.
 struct Output {
     table: Table,
     done: u64,
@@ -50,7 +49,7 @@ struct Output {
 /// A flush or a merge.
 struct Job {
     into: usize,
-    /// Tables that are deleted when it is done.
+    /// Tables that are deleted at the end of the job.
     inputs: Vec<u32>,
     written: Vec<Table>,
     outputs: VecDeque<Output>,
@@ -61,9 +60,9 @@ pub(super) struct RocksDb {
     /// Blocks of all keys.
     keys: u64,
     levels: [Vec<Table>; BOTTOM + 1],
-    /// Where in the order of keys each level goes on.
+    /// For each level the key at which its next merge begins.
     cursor: [f64; BOTTOM + 1],
-    /// The log that is written, and its blocks.
+    /// The log that is being written, and its blocks.
     log: Option<(u32, u64)>,
     flush: Option<Job>,
     merge: Option<Job>,
@@ -98,7 +97,7 @@ impl RocksDb {
         self.next - 1
     }
 
-    /// Tables for pieces of the key space and the share of their keys.
+    /// Tables for pieces of the key space, with the share of their keys.
     fn cut(&mut self, pieces: &[(f64, f64, f64)]) -> VecDeque<Output> {
         let (keys, full) = (self.keys as f64, self.table_blocks as f64);
         let mut outputs = VecDeque::new();
@@ -127,7 +126,7 @@ impl RocksDb {
         Output { table, done: 0 }
     }
 
-    /// What is written when these are merged.
+    /// The output of a merge of these tables.
     fn merged(&mut self, inputs: &[Table]) -> VecDeque<Output> {
         let mut bounds: Vec<f64> = inputs.iter().flat_map(|table| [table.from, table.to]).collect();
         bounds.sort_by(f64::total_cmp);
@@ -146,7 +145,7 @@ impl RocksDb {
         self.cut(&pieces)
     }
 
-    /// How many blocks a level may have.
+    /// Limit for the blocks of a level.
     fn target(&self, level: usize) -> u64 {
         match level {
             1 => (LEVEL_ONE * self.table_blocks).max(self.keys / 100),
@@ -154,7 +153,7 @@ impl RocksDb {
         }
     }
 
-    /// The merge that is most due.
+    /// The most urgent merge.
     fn begin_merge(&mut self) -> Option<Job> {
         let fullness = |level: usize| match level {
             0 => self.levels[0].len() as f64 / MERGE_AT as f64,
@@ -187,7 +186,7 @@ impl RocksDb {
         table
     }
 
-    /// Writes to the log; a full one becomes a table of level 0. False when it has to wait.
+    /// Writes to the log. A full log becomes a table of level 0. False if the write has to wait.
     fn write_log(&mut self, ops: &mut VecDeque<Op>) -> bool {
         let full = self.log.is_some_and(|(_, blocks)| blocks >= self.table_blocks);
         if full && (self.flush.is_some() || self.levels[0].len() >= WAIT_AT) {
@@ -227,7 +226,7 @@ impl RocksDb {
     }
 }
 
-/// Writes the next piece of a job; whether the job is done.
+/// Writes the next piece of a job. Returns whether the job is done.
 fn work(job: &mut Job, ops: &mut VecDeque<Op>) -> bool {
     let Some(Output { table, done }) = job.outputs.front_mut() else { return true };
     let file = table.file;

@@ -1,17 +1,16 @@
-//! What a server for mail does, with its logs.
+//! A trace of a mail server with its logs.
 //!
-//! *Messages* come as small files into `new`, are renamed into the directory of a user after a while, and
-//! are deleted by him: most soon, some late, and some never. When there is no room for what comes, the
-//! oldest go. *Logs* are appended to in pieces; one that has its size is closed and becomes `.1`, what was
-//! `.1` becomes `.2`, and so on, and the last is deleted. Each user has an *index*, of which a block is
-//! written over whenever a message of his comes or goes. So lives differ within each kind of file, and
-//! nothing tells of them: no hint is given, and all messages are made in one directory.
+//! *Messages* arrive as small files in `new`. After a while they are renamed into the directory of a user, and the
+//! user deletes most of them soon, some late and some never. When there is no space for a new message, the oldest are
+//! deleted. *Logs* are appended to in pieces. A log that has reached its size is closed and becomes `.1`, the
+//! previous `.1` becomes `.2`, and so on, and the last is deleted. Each user has an *index*. A block of it is
+//! overwritten whenever a message of the user arrives or is deleted. So lifetimes differ within each class of files,
+//! and nothing announces them: no hint is given, and all messages are created in one directory.
 //!
-//! No parameter of Polder was chosen by what it does with this trace, and none is to be: it is here to
-//! show what those that were chosen are worth on what was not seen. Its own numbers were set once, before
-//! it ran.
+//! No parameter of Polder was chosen by its effect on this trace, and none may be. The trace shows how the chosen
+//! parameters work on an unseen workload. Its own numbers were set once, before it ran.
 //!
-//! Time is counted in blocks written.
+//! The unit of time is a written block.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -22,38 +21,38 @@ use rt::random::Rng;
 use super::zipf::Zipf;
 use super::{Class, Name, Op, PIECE, Source};
 
-/// Who gets mail, by Zipf's law with this exponent.
+/// The number of users. Messages are distributed among them by Zipf's law with this exponent.
 const USERS: usize = 128;
 const EXPONENT: f64 = 0.8;
-/// Messages that come at once.
+/// Messages that are written at the same time.
 const WRITERS: usize = 4;
 /// Messages in `new`.
 const NEW: usize = 32;
-/// Blocks of a message: log-normal with this median and standard deviation of the logarithm, up to 4 MiB, but never a
-/// larger part of the level than this.
+/// Blocks of a message: log-normal with this median and standard deviation of the logarithm. The limit is 4 MiB or
+/// this part of the level.
 const MEDIAN: f64 = 4.0;
 const DEVIATION: f64 = 1.5;
 const MESSAGE_MAX: u64 = 1024;
 const MESSAGES_MIN: u64 = 64;
-/// Percent of the messages that nobody deletes. They go when about three times the level has been written.
+/// Percent of the messages that no user deletes. They disappear when about three times the level has been written.
 const KEPT: u32 = 35;
-/// How long the others live: by Lomax' law with this exponent, whose mean is infinite, and this part of the level. The
-/// median is 2.8 % of it.
+/// The lifetime of the other messages: by Lomax' law with this exponent, whose mean is infinite, and this part of the
+/// level. The median is 2.8 % of the level.
 const TAIL: f64 = 0.8;
 const SCALE: f64 = 0.02;
 
-/// Of the level, in percent.
+/// The share of the indexes, in percent of the level.
 const INDEXES: u64 = 4;
 const LOGS: u64 = 6;
-/// Of the blocks written, in percent.
+/// The share of the logs, in percent of the blocks written.
 const LOGGED: u64 = 15;
-/// The names of a log, from the one that is written.
+/// The names of a log, from the one that is being written.
 const ROTATED: [&str; 7] = [".log", ".1", ".2", ".3", ".4", ".5", ".6"];
-/// One of two logs is written so many times for each time that the other is.
+/// One of the two logs is written this many times as often as the other.
 const BUSY: u32 = 4;
-/// Blocks of a piece of a log, at most.
+/// Limit for the blocks of a piece of a log.
 const LOG_PIECE: u64 = 4;
-/// Writes to an index or log between two moments at which it would be synced.
+/// Writes to an index or log between two syncs.
 const WRITES_PER_SYNC: u64 = 16;
 
 static DIRECTORIES: LazyLock<Vec<String>> =
@@ -66,7 +65,7 @@ struct Coming {
     done: u64,
 }
 
-/// One that a user has.
+/// A delivered message.
 struct Message {
     user: usize,
     blocks: u64,
@@ -77,7 +76,7 @@ struct Index {
     writes: u64,
 }
 
-/// A log and what it was before, the youngest first: number and blocks.
+/// A log and its older versions, the youngest first: number and blocks.
 #[derive(Default)]
 struct Log {
     files: VecDeque<(u32, u64)>,
@@ -86,23 +85,23 @@ struct Log {
 
 pub(super) struct Spool {
     level: u64,
-    /// Blocks that files have, those of messages still to be written included.
+    /// Live blocks, including those of messages that are still being written.
     live: u64,
-    /// Blocks written, and those of them to logs.
+    /// Blocks written in total, and to logs.
     now: u64,
     logged: u64,
     users: Zipf,
     index_blocks: u64,
     indexes: Vec<Index>,
-    /// The busy one first.
+    /// The busy log first.
     logs: [Log; 2],
     log_blocks: u64,
     writers: [Option<Coming>; WRITERS],
-    /// What has come: number and blocks.
+    /// Messages in `new`: number and blocks.
     new: Vec<(u32, u64)>,
-    /// By number, so that the oldest is first.
+    /// Delivered messages by number, so that the oldest is first.
     messages: BTreeMap<u32, Message>,
-    /// When users delete which messages; some have gone before.
+    /// When users delete which messages. Some of them may already be gone.
     deaths: BinaryHeap<Reverse<(u64, u32)>>,
     is_filled: bool,
     next: u32,
@@ -145,17 +144,18 @@ impl Spool {
         ops.push_back(Op::Write { file, start, blocks });
     }
 
-    /// Has room for so many blocks more, for which the oldest messages go.
+    /// Makes space for more blocks by deleting the oldest messages.
     fn grow(&mut self, blocks: u64, ops: &mut VecDeque<Op>) {
         while self.live + blocks > self.level {
             self.is_filled = true;
-            let (&oldest, _) = self.messages.first_key_value().expect("what is on its way is less than all");
+            let (&oldest, _) =
+                self.messages.first_key_value().expect("messages in delivery are only a part of the level");
             self.delete(oldest, ops);
         }
         self.live += blocks;
     }
 
-    /// Deletes a message that is still there.
+    /// Deletes a message if it still exists.
     fn delete(&mut self, file: u32, ops: &mut VecDeque<Op>) {
         if let Some(message) = self.messages.remove(&file) {
             self.live -= message.blocks;
@@ -164,7 +164,7 @@ impl Spool {
         }
     }
 
-    /// Makes the next user's index.
+    /// Creates the next user's index.
     fn make_index(&mut self, ops: &mut VecDeque<Op>) {
         let directory = DIRECTORIES[self.indexes.len()].as_str();
         let file = self.create(Name { directory, suffix: ".index" }, ops);
@@ -176,7 +176,7 @@ impl Spool {
         self.indexes.push(Index { file, writes: 0 });
     }
 
-    /// Writes a block of a user's index over.
+    /// Overwrites a block of a user's index.
     fn note(&mut self, user: usize, ops: &mut VecDeque<Op>) {
         let index = &mut self.indexes[user];
         index.writes += 1;
@@ -186,7 +186,7 @@ impl Spool {
         ops.extend(syncs.then_some(Op::Sync { file }));
     }
 
-    /// Appends a piece to one of the logs, which is rotated before if it has its size.
+    /// Appends a piece to one of the logs. Rotates the log before if it has reached its size.
     fn log(&mut self, ops: &mut VecDeque<Op>) {
         let which = usize::from(self.rng.u32(0..=BUSY) == BUSY);
         let blocks = self.rng.u64(1..=LOG_PIECE);
@@ -197,7 +197,7 @@ impl Spool {
         let log = &mut self.logs[which];
         log.writes += 1;
         let syncs = log.writes.is_multiple_of(WRITES_PER_SYNC);
-        let (file, held) = log.files.front_mut().expect("there is one after rotating");
+        let (file, held) = log.files.front_mut().expect("rotation creates a file");
         let (file, start) = (*file, *held);
         *held += blocks;
         self.logged += blocks;
@@ -221,7 +221,7 @@ impl Spool {
         self.logs[which].files.push_front((file, 0));
     }
 
-    /// Writes a piece of a message that comes.
+    /// Writes a piece of a message.
     fn receive(&mut self, ops: &mut VecDeque<Op>) {
         let writer = self.rng.usize(0..WRITERS);
         let mut coming = self.writers[writer].take().unwrap_or_else(|| self.begin(ops));
@@ -247,7 +247,7 @@ impl Spool {
         Coming { file, blocks, done: 0 }
     }
 
-    /// Gives a user one of the messages that have come.
+    /// Delivers a message from `new` to a user.
     fn deliver(&mut self, ops: &mut VecDeque<Op>) {
         let (file, blocks) = self.new.swap_remove(self.rng.usize(0..self.new.len()));
         let user = self.users.rank(self.rng.f64());
@@ -282,13 +282,13 @@ impl Source for Spool {
     }
 }
 
-/// Of mean 0 and variance 1, by the method of Box and Muller.
+/// A normal variate with mean 0 and variance 1, by the method of Box and Muller.
 fn normal(rng: &mut Rng) -> f64 {
     let radius = (-2.0 * (1.0 - rng.f64()).ln()).sqrt();
     radius * (std::f64::consts::TAU * rng.f64()).cos()
 }
 
-/// Longer than *t* with the probability (1 + *t*)^−[`TAIL`].
+/// A variate that exceeds *t* with probability (1 + *t*)^−[`TAIL`].
 fn lomax(rng: &mut Rng) -> f64 {
     (1.0 - rng.f64()).powf(-1.0 / TAIL) - 1.0
 }

@@ -4,7 +4,7 @@ use super::*;
 
 const LEVEL: u64 = 100_000;
 
-/// What files hold after so many operations, and checks that every operation makes sense.
+/// The contents of files after some operations. Checks that every operation is valid.
 #[derive(Default)]
 struct Files {
     blocks: HashMap<u32, u64>,
@@ -62,7 +62,7 @@ impl Files {
 #[test]
 fn every_trace_fills_to_its_level_and_never_beyond() {
     for workload in Workload::ALL {
-        // The largest files are to be few of the level.
+        // The level must be much larger than the largest files.
         let level = if workload == Workload::LargeFiles { 10 * LEVEL } else { LEVEL };
         let mut trace = Trace::new(workload, level, 3);
         let mut files = Files::default();
@@ -109,7 +109,7 @@ fn sizes_of_files_are_log_uniform() {
     }
 }
 
-/// How often each block was written over, most often first.
+/// How often each block was overwritten, most often first.
 fn counts(workload: Workload, writes: u64) -> Vec<u64> {
     let mut trace = Trace::new(workload, LEVEL, 11);
     let mut files = Files::default();
@@ -128,7 +128,7 @@ fn counts(workload: Workload, writes: u64) -> Vec<u64> {
 #[test]
 fn uniform_writes_are_uniform() {
     let counts = counts(Workload::Uniform, 10 * LEVEL);
-    // Poisson with mean 10: next to no block is never written, and none is far from 10.
+    // Poisson with mean 10: almost every block is written, and none is far from 10.
     assert!(counts.len() as u64 > LEVEL * 999 / 1000);
     assert!(counts[0] < 35, "{}", counts[0]);
     let above = counts.iter().filter(|&&count| count > 10).count() as f64 / LEVEL as f64;
@@ -168,7 +168,7 @@ fn the_mix_writes_four_fifths_to_files_that_live_shortly() {
     let counts = [ages[0].len(), ages[1].len()];
     let [long, short] = ages.map(|ages| mean(&ages));
     assert!((0.75..0.85).contains(&(counts[1] as f64 / (counts[0] + counts[1]) as f64)), "{counts:?}");
-    // By Little's law 0.1 / 0.8 and 0.9 / 0.2 of the level; those that have not died yet are missing.
+    // By Little's law 0.1 / 0.8 and 0.9 / 0.2 of the level. Files that still exist are missing.
     assert!((0.10..0.14).contains(&(short / LEVEL as f64)), "{short}");
     assert!((3.2..5.0).contains(&(long / LEVEL as f64)), "{long}");
 }
@@ -189,19 +189,19 @@ fn the_database_has_the_levels_of_its_shape() {
     });
     let log = by_class[&Class::Short] as f64;
     let per_log = |class| by_class[&class] as f64 / log;
-    // Level 0 writes it once, level 1 once more with itself. Taken in the order of keys, a table covers
-    // half of the range that one would cover by its level's mean, so it overlaps five of ten tables below.
+    // Level 0 writes it once, level 1 once more with itself. Tables are taken in the order of keys, so a table covers
+    // half of the range that its level's mean would suggest. So it overlaps five of ten tables below.
     assert!((2.2..4.0).contains(&per_log(Class::Medium)), "{by_class:?}");
     assert!((4.0..7.0).contains(&per_log(Class::Long)), "{by_class:?}");
     assert!((4.0..7.0).contains(&per_log(Class::Extreme)), "{by_class:?}");
 }
 
-/// What it has besides: the name that each file has, and how old it is in blocks written.
+/// The state for the spool: the name of each file, and its age in blocks written.
 #[derive(Default)]
 struct Names {
     names: HashMap<u32, (Name, u64)>,
     at: u64,
-    /// Messages that were deleted, by age, and logs that were, by the name they had.
+    /// The ages of deleted messages, and the suffixes of deleted logs.
     ages: Vec<u64>,
     logs: Vec<&'static str>,
     /// Blocks written to messages, logs and indexes.
@@ -240,7 +240,7 @@ impl Names {
     }
 }
 
-/// The spool, after so many levels were written to it when it was full.
+/// The spool, after this many levels were written to it when it was full.
 fn spool(levels: u64) -> Names {
     let (mut trace, mut names) = (Trace::new(Workload::Spool, LEVEL, 4), Names::default());
     while !trace.is_filled() {
@@ -269,14 +269,14 @@ fn mail_is_renamed_to_users_and_logs_are_rotated() {
 }
 
 #[test]
-fn most_mail_goes_soon_and_some_only_for_want_of_room() {
+fn most_mail_is_deleted_soon_and_some_only_for_lack_of_space() {
     let mut spool = spool(10);
     let (ages, all) = (&mut spool.ages, spool.at as f64);
     ages.sort_unstable();
     let at = |percent: usize| ages[ages.len() * percent / 100] as f64 / LEVEL as f64;
     // 65 % are deleted by their users, half of them before 2.8 % of the level have been written.
     assert!((0.02..0.05).contains(&at(32)), "{}", at(32));
-    // What stays fills nine tenths of the level by a quarter of the blocks written.
+    // The messages that users keep fill nine tenths of the level by a quarter of the blocks written.
     assert!((2.5..4.0).contains(&at(90)), "{}", at(90));
     assert!(at(99) < 1.2 * at(75), "the oldest go first: {} and {}", at(75), at(99));
     let [messages, logs, indexes] = spool.written.map(|blocks| blocks as f64 / all);

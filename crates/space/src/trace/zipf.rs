@@ -1,5 +1,5 @@
-//! Zipf's law over a finite number of ranks: rank *k* (from 1) is drawn with a probability proportional
-//! to 1 / *k*^exponent. By search in the sums, so exact for any exponent.
+//! Zipf's law over a finite number of ranks: rank *k* (from 1) is drawn with a probability proportional to 1 /
+//! *k*^exponent. Drawing searches in the cumulative sums, so it is exact for any exponent.
 
 pub(super) struct Zipf {
     /// The probability of this rank or a smaller one.
@@ -19,7 +19,7 @@ impl Zipf {
         Zipf { sums }
     }
 
-    /// The rank, from 0, that a uniform number from 0 to 1 draws.
+    /// The rank, from 0, that belongs to a uniform number from 0 to 1.
     pub(super) fn rank(&self, uniform: f64) -> usize {
         self.sums.partition_point(|sum| *sum <= uniform).min(self.sums.len() - 1)
     }
