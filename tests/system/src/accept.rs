@@ -1,9 +1,8 @@
-//! Acceptance points: what the project promises, shown from outside.
+//! Acceptance points: the promises of the project, shown from outside.
 //!
-//! A point is a function in a file of its own under `accept/`, and one line in [`POINTS`]. It gets
-//! a seed, says what it ran on and what it counted, and fails with an error. To add one: write
-//! `accept/NAME.rs` with `pub(super) fn run(&Run) -> Result<Report>` and name it here; the gate runs
-//! `--quick` of every point there is.
+//! A point is a function in a file of its own under `accept/`, and one line in [`POINTS`]. It gets a seed, reports
+//! its geometry and its counts, and fails with an error. To add one: write `accept/NAME.rs` with `pub(super) fn
+//! run(&Run) -> Result<Report>` and name it here. The gate runs `--quick` of every point.
 
 mod crash_cuts;
 mod endurance;
@@ -26,7 +25,7 @@ use anyhow::{Context, Result, bail, ensure};
 use support::shell::Line;
 use support::workspace;
 
-/// Every point there is.
+/// All points.
 pub(crate) const POINTS: &[Point] = &[
     Point {
         number: 1,
@@ -118,19 +117,19 @@ pub(crate) struct Point {
     run: fn(&Run) -> Result<Report>,
 }
 
-/// How a point is to be run.
+/// The parameters of a run.
 pub(crate) struct Run {
-    /// The short form, for the gate; a point says in its file what it leaves out.
+    /// The short form, for the gate. The file of a point says what it leaves out.
     pub(crate) quick: bool,
-    /// Everything random comes from this.
+    /// The seed of all random choices.
     pub(crate) seed: u64,
 }
 
-/// What a point that passed has to show.
+/// The results of a point that passed.
 pub(crate) struct Report {
-    /// What it ran on: devices, zones, sizes.
+    /// Its geometry: devices, zones, sizes.
     pub(crate) geometry: String,
-    /// What it counted. None may be zero: nothing counted is nothing shown.
+    /// Its counts. None may be zero, because a zero count proves nothing.
     pub(crate) counts: Vec<(&'static str, u64)>,
 }
 
@@ -142,8 +141,8 @@ pub(crate) struct Args {
     /// The short form that the gate runs.
     #[arg(long)]
     quick: bool,
-    /// The seed of everything random (default: made from the commit, so that every commit tries
-    /// something new and the same commit the same).
+    /// The seed of all random choices (default: made from the commit, so that every commit tries something new and
+    /// the same commit the same).
     #[arg(long)]
     seed: Option<u64>,
 }
@@ -151,12 +150,12 @@ pub(crate) struct Args {
 /// `cargo system growth [--quick]`: one part of point 11.
 #[derive(clap::Args)]
 pub(crate) struct GrowthArgs {
-    /// Fewer kinds of things, as the gate does.
+    /// Fewer kinds of things, as in the gate.
     #[arg(long)]
     quick: bool,
 }
 
-/// Runs it and shows what it counted.
+/// Runs the growth comparison and prints its counts.
 pub(crate) fn run_growth(args: &GrowthArgs) -> Result<()> {
     show(&scale::growth::run(&Run { quick: args.quick, seed: 0 })?)
 }
@@ -200,7 +199,7 @@ pub(crate) fn seed_of_commit() -> Result<u64> {
     u64::from_str_radix(head, 16).context("git names the commit with something not hexadecimal")
 }
 
-/// Prints what was shown; a point that counted nothing fails.
+/// Prints the results. A point that counted nothing fails.
 fn show(report: &Report) -> Result<()> {
     ensure!(!report.geometry.trim().is_empty(), "the point does not say what it ran on");
     ensure!(!report.counts.is_empty(), "the point counted nothing");

@@ -1,10 +1,9 @@
-//! Point 2: wherever the power goes, a volume comes back as it was promised.
+//! Point 2: after a loss of power at any moment, a volume comes back in a promised state.
 //!
-//! The simulator runs each scenario on the emulated device and cuts it after every command, under
-//! every plan the device knows; it recovers, runs the checker, compares with the reference model,
-//! goes on, and cuts again. The whole form takes every scenario on every shape of device, and then
-//! shows that the harnesses would notice: it plants each known bug and expects a failure. The
-//! quick form takes each scenario on two shapes, draws plans where there are many, and plants
+//! The simulator runs each scenario on the emulated device and cuts it after every command, under every plan of the
+//! device. It recovers, runs the checker, compares with the reference model, continues, and cuts again. The long form
+//! takes every scenario on every device shape. Then it shows that the harnesses notice bugs: it plants each known bug
+//! and expects a failure. The quick form takes each scenario on two shapes, draws plans if there are many, and plants
 //! nothing.
 
 use anyhow::{Context, Result};
@@ -30,7 +29,7 @@ pub(super) fn run(run: &Run) -> Result<Report> {
     Ok(Report { geometry: format!("emulated; {}", shapes.join("; ")), counts })
 }
 
-/// What the simulator counts, under the names of the report.
+/// Counts of the simulator, under the names of the report.
 const COUNTS: [&str; 11] = [
     "scenarios",
     "shapes of each scenario, at least",
@@ -45,7 +44,7 @@ const COUNTS: [&str; 11] = [
     "distinct recovered trees",
 ];
 
-/// What each form must have done to say anything.
+/// The least counts of each form.
 const LEAST: [(&str, u64); 7] = [
     ("scenarios", 50),
     ("shapes of each scenario, at least", 2),
@@ -56,5 +55,5 @@ const LEAST: [(&str, u64); 7] = [
     ("distinct device images", 20_000),
 ];
 
-/// And the whole one besides.
+/// Further least counts of the long form.
 const LEAST_OF_WHOLE: [(&str, u64); 1] = [("shapes of each scenario, at least", 3)];

@@ -1,17 +1,19 @@
-//! Point 9: files are made, written over, cut and deleted until many times a volume's capacity was written; what fits is
-//! taken, what does not is refused, nothing is lost, nothing leaks.
+//! Point 9: files are created, overwritten, truncated and deleted until many times a volume's capacity has been
+//! written. Writes that fit succeed, others are refused, nothing is lost, and nothing leaks.
 //!
-//! * At 100, 99 and 95 % of what is offered, through the library on 16, 64 and 1,024 zones, and at 95 % on 64 zones of
-//!   which sixteen may be active, until three times the capacity was written. Now and then a file takes all that is left:
-//!   then nothing that needs a block fits, and everything can be written over and deleted.
-//! * Full to the last block on volumes of drawn shapes (`polder-sim shapes`), written over in drawn ways, twice each.
-//! * At four fifths, where nothing is ever refused, through the library on sixteen zones of which six may be active, and
-//!   through a mount of 128 zones.
+//! * At 100, 99 and 95 % of the available space, through the library on 16, 64 and 1,024 zones, and at 95 % on 64
+//!   zones of which sixteen may be active, until three times the capacity has been written. Now and then a file takes
+//!   all remaining space. Then no operation that needs a block succeeds, but everything can be overwritten and
+//!   deleted.
+//! * Full to the last block on volumes of drawn shapes (`polder-sim shapes`), overwritten in drawn patterns, twice
+//!   each.
+//! * At four fifths, where nothing is ever refused, through the library on sixteen zones of which six may be active,
+//!   and through a mount of 128 zones.
 //!
-//! The capacity is that of the device, of which what is offered is a part. Everything is compared with a model at the
-//! end, past the kernel's memory, and verified (`polder check --data` on the mount) while it is there; then it is deleted
-//! and all of the space is there again. The quick form has smaller zones where there are many, fewer shapes, and at four
-//! fifths it writes less and to less.
+//! The capacity is that of the device; the available space is a part of it. At the end everything is compared with a
+//! model, without the kernel's cache, and verified (`polder check --data` on the mount) while the files exist. Then
+//! everything is deleted, and all space must be available again. The quick form has smaller zones where there are
+//! many, fewer shapes, and at four fifths smaller volumes with fewer writes.
 
 use anyhow::Result;
 use support::shell::Line;
@@ -20,7 +22,7 @@ use super::simulator::{Counted, simulator};
 use super::volume::Volume;
 use super::{Report, Run};
 
-/// What the simulator counts, under the names of the report.
+/// Counts of the simulator, under the names of the report.
 const COUNTS: [&str; 8] = [
     "bytes written",
     "operations",
@@ -32,12 +34,12 @@ const COUNTS: [&str; 8] = [
     "bytes written over on them",
 ];
 
-/// How full a volume is kept where it is filled to the last block, in percent of what it offers.
+/// The fill levels of volumes that are filled to the last block, in percent of the available space.
 const PERCENTS: [&str; 3] = ["100", "99", "95"];
 /// How many times the capacity is written there.
 const TIMES_FULL: &str = "3";
 
-/// How large the short and the long form are.
+/// The size of the short and the long form.
 struct Scale {
     /// Blocks of each of 1,024 zones.
     many_zone_blocks: &'static str,
@@ -110,7 +112,7 @@ pub(super) fn run(run: &Run) -> Result<Report> {
     })
 }
 
-/// Those that fill it to the last block.
+/// The runs that fill a volume to the last block.
 fn full(scale: &Scale, endure: impl Fn() -> Line) -> Vec<Line> {
     let at = |percent: &str, device: &[&str]| endure().args(["--percent", percent]).args(device);
     let few = ["--zone-blocks", "1024", "--zones", "16", "--zones", "64"];

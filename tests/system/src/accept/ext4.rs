@@ -1,4 +1,4 @@
-//! An ext4 beside a mount, to compare with: in a file, and unmounted when dropped.
+//! An ext4 for comparison with a mount: in a file, and unmounted when dropped.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -8,12 +8,12 @@ use support::mounts::is_mounted;
 use support::shell::Line;
 
 pub(super) struct Ext4 {
-    /// Where it is mounted.
+    /// The mount point.
     pub(super) dir: PathBuf,
 }
 
 impl Ext4 {
-    /// Makes and mounts one of so many bytes in a folder; only root may.
+    /// Creates and mounts one of this size in a folder. Needs root.
     pub(super) fn mount(folder: &Path, bytes: u64) -> Result<Ext4> {
         let (image, dir) = (folder.join("ext4.image"), folder.join("ext4"));
         File::create_new(&image)?.set_len(bytes)?;

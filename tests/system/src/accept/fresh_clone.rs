@@ -1,10 +1,9 @@
-//! Point 1: whoever clones the repository gets a mounted volume, and a gate that passes, with the
-//! two commands that the README names and nothing else.
+//! Point 1: in a fresh clone of the repository, the two commands of the README create a mounted volume and run a
+//! passing gate, without any other preparation.
 //!
-//! The whole form clones the last commit and runs both commands in the clone, as the README has
-//! them, with nothing built before. The quick form checks that the README still names them and runs
-//! the first from this checkout, in a folder of its own. Both write to the mount, take it away,
-//! mount it again and compare.
+//! The whole form clones the last commit and runs both commands in the clone, as the README has them, with nothing
+//! built before. The quick form checks that the README still contains them, and runs the first one from this
+//! checkout, in a folder of its own. Both forms write to the mount, unmount it, mount it again and compare.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -20,7 +19,7 @@ use super::{Report, Run};
 const TRY: &str = "cargo xtask try";
 const GATE: &str = "cargo xtask ci";
 
-/// The files that are written and read back, and the length of the largest.
+/// The number of files to write and read back, and the length of the largest.
 const FILES: usize = 32;
 const LONGEST: usize = 256 * 1024;
 
@@ -45,7 +44,7 @@ pub(super) fn run(run: &Run) -> Result<Report> {
     Ok(Report { geometry, counts })
 }
 
-/// Both commands stand on lines of their own, in fenced blocks; returns how many were found.
+/// Checks that both commands are on lines of their own, in fenced blocks. Returns how many were found.
 fn check_readme(readme: &str) -> Result<u64> {
     let commands: Vec<&str> = support::markdown::fenced_lines(readme).map(|(_, line)| line).collect();
     let mut found = 0;
@@ -56,10 +55,10 @@ fn check_readme(readme: &str) -> Result<u64> {
     Ok(found)
 }
 
-/// Where the README's commands are run.
+/// The directory in which the README's commands run.
 struct Checkout {
     dir: PathBuf,
-    /// A clone may have to fetch what ours has fetched already.
+    /// A clone may have to fetch dependencies that this checkout already has.
     may_fetch: bool,
 }
 
@@ -68,7 +67,7 @@ impl Checkout {
         Checkout { dir: workspace::root(), may_fetch: false }
     }
 
-    /// A clone of the last commit; what is not committed is not in it, and is said.
+    /// A clone of the last commit. Uncommitted changes are not in it, and are reported.
     fn clone(folder: &Path) -> Result<Self> {
         let changed = Line::new("git status --porcelain").output()?;
         if !changed.is_empty() {
@@ -79,19 +78,19 @@ impl Checkout {
         Ok(Checkout { dir, may_fetch: true })
     }
 
-    /// A command of the README, run as by someone who sits in this checkout and builds into it.
+    /// A command of the README, run in this checkout with its build folder.
     fn line(&self, command: &str) -> Line {
         let line = Line::new(command).in_dir(&self.dir).without_env("CARGO_TARGET_DIR");
         if self.may_fetch { line.without_env("CARGO_NET_OFFLINE") } else { line }
     }
 
-    /// The command as this checkout has built it.
+    /// The command as built by this checkout.
     fn polder(&self) -> PathBuf {
         self.dir.join("target/release/polder")
     }
 }
 
-/// Writes, unmounts, mounts again, compares; returns what `polder info` says of the volume.
+/// Writes, unmounts, mounts again, and compares. Returns the output of `polder info`.
 fn round_trip(mount: &Mount<'_>, files: &[Vec<u8>]) -> Result<String> {
     mount.mount()?;
     for (number, bytes) in files.iter().enumerate() {
@@ -121,7 +120,7 @@ fn files(seed: u64) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// A volume and a mount made by `cargo xtask try`; taken away whatever happens.
+/// A volume and a mount made by `cargo xtask try`. Removed in any case.
 struct Mount<'a> {
     checkout: &'a Checkout,
     volume: PathBuf,

@@ -1,9 +1,9 @@
-//! Point 8: a volume takes exactly what it offers, can be written over while it is full, and offers all
-//! of it again once everything is deleted; also where small files fill it.
+//! Point 8: exactly the available space of a volume can be written. It can be overwritten while it is full, and is
+//! available again once everything is deleted. The same holds if small files fill it.
 //!
-//! Through the library on the emulated device with few and with many zones, and through a mount, where all is
-//! compared past the kernel's memory and verified (`polder check --data`) while it is there. The quick form
-//! leaves out the thousand zones.
+//! Tested through the library on the emulated device with few and with many zones, and through a mount, where all
+//! bytes are compared without the kernel's cache and verified (`polder check --data`) while the files exist. The
+//! quick form leaves out the thousand zones.
 
 use anyhow::Result;
 use support::shell::Line;
@@ -12,7 +12,7 @@ use super::simulator::{Counted, simulator};
 use super::volume::Volume;
 use super::{Report, Run};
 
-/// What the simulator counts, under the names of the report.
+/// Counts of the simulator, under the names of the report.
 const COUNTS: [&str; 4] =
     ["bytes offered and written", "small files made and deleted", "bytes written over", "bytes compared"];
 
@@ -24,7 +24,7 @@ pub(super) fn run(run: &Run) -> Result<Report> {
         .iter()
         .fold(fill().args(["--zone-blocks", "256"]), |line, zones| line.arg("--zones").arg(zones));
     line.run_watched(|line| counted.read(line))?;
-    // Small files are far more operations for each byte. In many zones of few pages what is dead is little in each.
+    // Small files take far more operations for each byte. With many zones of few pages, each has few dead blocks.
     for zones in [&["256", "--zones", "16", "--zones", "64"][..], &["200", "--zones", "130"]] {
         let small = fill().args(["--small-files", "--zone-blocks"]).args(zones);
         small.run_watched(|line| counted.read(line))?;

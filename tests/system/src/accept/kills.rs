@@ -1,14 +1,14 @@
-//! Point 3: the daemon may be killed at any moment, and nothing that was acknowledged is lost.
+//! Point 3: the daemon may be killed at any moment, and nothing acknowledged is lost.
 //!
-//! Writers work on a mount, each in a directory of its own, and note what was acknowledged: outside
-//! the volume, in this process, which the death of the daemon leaves alone. The daemon is killed at a
-//! random moment, the volume checked, mounted again (in less than a second), and everything on it compared
-//! with what may be there (`kills/names.rs`, `kills/contents.rs`). Then the writers go on with what was
-//! found. The volume is small and four fifths full, so that garbage collection and checkpoints hardly
-//! ever rest; a part of the kills waits until the daemon's counters say that one of them is at work.
+//! Writers work on a mount, each in a directory of its own, and note acknowledged operations outside of the volume,
+//! in this process, which survives the daemon. The daemon is killed at a random moment. Then the volume is checked,
+//! mounted again (in less than a second), and compared with the allowed states (`kills/names.rs`,
+//! `kills/contents.rs`). The writers continue from the found state. The volume is small and four fifths full, so that
+//! garbage collection and checkpoints hardly ever rest. Some of the kills wait until the daemon's counters show that
+//! one of them is in progress.
 //!
-//! The quick form kills ten times. What this cannot show: the loss of what the host's disk had not
-//! yet made durable. Cuts of power, alone and after a kill, are for the emulated device.
+//! The quick form kills ten times. This test cannot show the loss of data that the host's disk had not made durable.
+//! Losses of power, alone and after a kill, are tested on the emulated device.
 
 mod contents;
 mod names;
@@ -30,29 +30,29 @@ use super::{Report, Run};
 const WRITERS: usize = 6;
 const VOLUME: [&str; 4] = ["--size", "96M", "--zone-size", "1M"];
 
-/// Of the space that files can have, how much the writers keep.
+/// The share of the available space that the writers keep filled.
 const FILLED_PERCENT: u64 = 80;
 
-/// How large the short and the long form are.
+/// The size of the short and the long form.
 struct Scale {
-    /// At least so many; up to four times as many while there were too few syncs.
+    /// The least number of kills; up to four times as many while there were too few syncs.
     kills: u64,
-    /// The latest moment of a kill, counted from the beginning of the work.
+    /// The latest moment of a kill, from the start of the work.
     latest_ms: u64,
-    /// How many kills must have caught garbage collection at work, and as many a checkpoint.
+    /// How many kills must fall into garbage collection, and how many into a checkpoint.
     caught_min: u64,
-    /// How many answers of `fsync` and `fdatasync` the comparison must have judged.
+    /// How many answers of `fsync` and `fdatasync` must be compared.
     synced_min: u64,
 }
 
 const QUICK: Scale = Scale { kills: 10, latest_ms: 2000, caught_min: 1, synced_min: 200 };
 const FULL: Scale = Scale { kills: 200, latest_ms: 3000, caught_min: 20, synced_min: 100_000 };
 
-/// What the writers and the one who kills share.
+/// The state shared between the writers and the killing thread.
 struct Shared {
-    /// Puts what all writers did into an order: counts up with each beginning and each end.
+    /// Orders the operations of all writers: counts up at each start and each end.
     order: AtomicU64,
-    /// Set before the daemon is killed: from then on, errors are expected.
+    /// Set before the daemon is killed. From then on, errors are expected.
     killing: AtomicBool,
 }
 
@@ -66,7 +66,7 @@ impl Shared {
     }
 }
 
-/// What all rounds together came to.
+/// The sums of all rounds.
 #[derive(Default)]
 struct Sum {
     tally: Tally,
@@ -108,7 +108,7 @@ fn prove(volume: &Volume, seed: u64, scale: &Scale) -> Result<Report> {
     sum.report(volume, scale, geometry)
 }
 
-/// Fills the volume as far as it stays filled, and makes that durable.
+/// Fills the volume up to its level, and makes that durable.
 fn begin(volume: &Volume, seed: u64) -> Result<Vec<Writer>> {
     let available = number(&volume.info()?, "/available_bytes")?;
     let bytes_each = available * FILLED_PERCENT / 100 / WRITERS as u64;
@@ -120,13 +120,13 @@ fn geometry(volume: &Volume) -> Result<String> {
     let live = number(&stats, "/stored/live_bytes")?;
     let available = number(&stats, "/stored/available_bytes")?;
     Ok(format!(
-        "{}; {WRITERS} writers keep {live} bytes, {} % of what there is room for",
+        "{}; {WRITERS} writers keep {live} bytes, {} % of the available space",
         volume.geometry()?,
         live * 100 / (live + available)
     ))
 }
 
-/// Works until the kill, mounts again and compares; returns the writers with what they found.
+/// Works until the kill, mounts again and compares. Returns the writers with the found state.
 fn round(volume: &Volume, writers: Vec<Writer>, mut watch: Watch, sum: &mut Sum) -> Result<Vec<Writer>> {
     let shared = Arc::new(Shared::new());
     let threads = start(writers, &shared)?;

@@ -1,11 +1,11 @@
-//! Point 5: a volume whose metadata is much larger than the cache stays within its memory, and
-//! mounts at once after a crash.
+//! Point 5: a volume whose metadata is much larger than the cache stays within its memory, and mounts immediately
+//! after a crash.
 //!
-//! Files of 1 KiB live in the records of their inodes, so that all of it is metadata: a million
-//! files make more than a gigabyte of it, for a cache of 16 MiB. The quick form makes 20,000 for the
-//! smallest cache that a mount takes. The daemon is killed when half of them are made, with much that
-//! no sync has made durable: what is there then is a prefix of what was done, and filling goes on behind
-//! it. It is killed again at the end. Afterwards every file is there: all are counted, and a sample is read.
+//! Files of 1 KiB have inline data in the records of their inodes, so everything is metadata: a million files make
+//! more than a gigabyte of it, for a cache of 16 MiB. The quick form creates 20,000 for the smallest cache that a
+//! mount accepts. The daemon is killed when half of them exist, many of them not durable. The found files must be a
+//! prefix, and filling continues after it. The daemon is killed again at the end. Then every file must exist: all are
+//! counted, and a sample is read.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -20,17 +20,17 @@ use serde_json::Value;
 use super::volume::{Volume, number};
 use super::{Report, Run};
 
-/// What a daemon may need beside its cache.
+/// Memory that a daemon may need besides its cache.
 const BESIDE_CACHE_BYTES: u64 = 64 << 20;
 const FILE_BYTES: usize = 1024;
 const FILES_PER_DIRECTORY: u64 = 1000;
 
-/// How large the short and the long form are.
+/// The size of the short and the long form.
 struct Scale {
     files: u64,
     cache_bytes: u64,
     volume: &'static str,
-    /// How many files are read back.
+    /// The number of files to read back.
     sample: u64,
 }
 
@@ -88,14 +88,14 @@ fn prove(volume: &Volume, seed: u64, scale: &Scale) -> Result<Report> {
     })
 }
 
-/// Makes these files; syncs nothing.
+/// Creates these files without syncs.
 fn fill(volume: &Volume, seed: u64, numbers: Range<u64>) -> Result<()> {
     let clock = SystemClock::new();
     let dir = volume.dir();
     for number in numbers.clone() {
         let path = path(&dir, number);
         if number.is_multiple_of(FILES_PER_DIRECTORY) {
-            // A crash may have kept it without its first file.
+            // The crash may have left the directory without its first file.
             std::fs::create_dir_all(path.parent().expect("a file lies in a directory"))?;
         }
         make(&path, &content(seed, number)).with_context(|| format!("file {number} cannot be made"))?;
@@ -108,24 +108,24 @@ fn fill(volume: &Volume, seed: u64, numbers: Range<u64>) -> Result<()> {
     Ok(())
 }
 
-/// What a crash has left of a file.
+/// The state of a file after a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Left {
     Whole,
-    /// The name alone.
+    /// Only the name.
     Empty,
     Nothing,
 }
 
-/// Of these files, which were made one after the other and not synced, finds those that a crash has kept;
-/// returns the number of the first that has to be made again.
+/// The files were created one after the other and not synced. Finds the files that survived a crash, and returns the
+/// number of the first one that must be created again.
 fn keep_prefix(dir: &Path, seed: u64, numbers: Range<u64>) -> Result<u64> {
     let mut left = Vec::new();
     for number in numbers.clone() {
         left.push(match std::fs::read(path(dir, number)) {
             Ok(found) if found == content(seed, number) => Left::Whole,
             Ok(found) if found.is_empty() => Left::Empty,
-            Ok(_) => bail!("file {number} holds what nobody wrote"),
+            Ok(_) => bail!("file {number} contains bytes that were never written"),
             Err(error) if error.kind() == ErrorKind::NotFound => Left::Nothing,
             Err(error) => return Err(error).context(format!("file {number} cannot be read")),
         });
@@ -138,7 +138,7 @@ fn keep_prefix(dir: &Path, seed: u64, numbers: Range<u64>) -> Result<u64> {
     Ok(first)
 }
 
-/// How many files are whole: they come first, then at most one that is empty, and nothing after it.
+/// The number of complete files. They come first, then at most one empty file, and nothing after it.
 fn judge_order(left: &[Left]) -> Result<usize> {
     let whole = left.iter().take_while(|&&left| left == Left::Whole).count();
     let later = left.iter().skip(whole + 1).position(|&left| left != Left::Nothing);
@@ -152,7 +152,7 @@ fn make(path: &Path, content: &[u8]) -> std::io::Result<()> {
     File::create_new(path)?.write_all(content)
 }
 
-/// Prints what writing cost, and makes sure that the metadata did not fit in the cache.
+/// Prints the costs of the writes, and checks that the metadata did not fit in the cache.
 fn judge_cache(stats: &Value, files: u64, scale: &Scale) -> Result<u64> {
     let user = number(stats, "/written/user_bytes")?;
     let device = number(stats, "/written/device_bytes")?;
@@ -173,7 +173,7 @@ fn judge_cache(stats: &Value, files: u64, scale: &Scale) -> Result<u64> {
         + number(stats, "/written/device_bytes_by_cause/journal")?)
 }
 
-/// The most that the process ever had resident; an error if it is too much.
+/// The peak of the resident memory of the process. An error if it is too large.
 fn judge_memory(pid: Pid, scale: &Scale) -> Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).context("the daemon has gone")?;
     let peak = peak_bytes(&status).context("the system does not tell the peak of resident memory")?;
@@ -190,7 +190,7 @@ fn peak_bytes(status: &str) -> Option<u64> {
     Some(kibibytes << 10)
 }
 
-/// Every directory has every name.
+/// Checks that every directory has every name.
 fn count_all(dir: &Path, scale: &Scale) -> Result<()> {
     let mut found = 0;
     for directory in std::fs::read_dir(dir)? {
@@ -200,8 +200,8 @@ fn count_all(dir: &Path, scale: &Scale) -> Result<()> {
     Ok(())
 }
 
-/// What was closed had reached Polder, and the last file's sync came after it: a file of this size has
-/// its bytes in the record that was made durable then.
+/// Closed files had reached Polder, and the last file's sync came after them. The bytes of such a small file are in
+/// the record that was made durable then.
 fn read_sample(dir: &Path, seed: u64, scale: &Scale) -> Result<()> {
     let mut random = fastrand::Rng::with_seed(seed);
     for at in 0..scale.sample {

@@ -1,12 +1,12 @@
-//! Point 13: a hundred thousand zones cost what is used of them.
+//! Point 13: the costs of a hundred thousand zones depend on the zones in use.
 //!
-//! `polder-space many` writes zones of 256 MiB of a disk of shingled tracks, of which metadata alone is kept: on a
-//! device of 100,000 zones and on one of 1,000. A mount, also behind a process that was killed, takes no more than a
-//! second of device time, and 5 µs longer for each zone that there is (the device's report of zones is not in it);
-//! resident memory is what is allowed for the number of zones, and at most 128 bytes more for each zone that the small
-//! device has not; and what is done again and again (finding what to empty, deleting) takes no more on the large device
-//! than four times as much for each zone that it concerns: their table does not lie in the processor's cache any more.
-//! The quick form uses 128 zones, the full one 1,000 of the large device and 700 of the small one.
+//! `polder-space many` writes zones of 256 MiB of a disk with shingled tracks that stores only metadata: on a device
+//! with 100,000 zones and on one with 1,000. A mount, also after a kill of the process, takes at most a second of
+//! device time, and at most 5 µs more for each further zone (without the device's report of zones). Resident memory
+//! is within the limit for the number of zones, and at most 128 bytes more for each zone that the small device does
+//! not have. Repeated operations (choosing victims, deleting) take at most four times as long per affected zone on
+//! the large device, because their table is no longer in the processor's cache. The quick form uses 128 zones, the
+//! long form 1,000 of the large device and 700 of the small one.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -18,13 +18,13 @@ use super::{Report, Run};
 
 const LARGE: u32 = 100_000;
 const SMALL: u32 = 1000;
-/// How much longer something may take for each zone that it concerns.
+/// Limit for the slowdown per affected zone.
 const SLOWER_MAX: u64 = 4;
-/// Device time that a mount may take, …
+/// Limit for the device time of a mount, …
 const MOUNT_MS_MAX: f64 = 1000.0;
-/// … and that a zone may add to it.
+/// … and for the time that a zone may add to it.
 const MOUNT_MS_A_ZONE_MAX: f64 = 0.005;
-/// Resident memory that a zone may add: the table's 64 bytes, and what is in passing (a report, chunks of the table).
+/// Limit for the resident memory per zone: the table's 64 bytes, and temporary data (a report, chunks of the table).
 const RESIDENT_BYTES_A_ZONE_MAX: u64 = 128;
 
 pub(super) fn run(run: &Run) -> Result<Report> {
@@ -67,7 +67,7 @@ fn measure(zones: u32, used: u32, seed: u64) -> Result<Value> {
     serde_json::from_str(&said).context("polder-space says no JSON")
 }
 
-/// What holds for each device by itself.
+/// The checks for each device.
 fn judge(seen: &Value) -> Result<()> {
     let (resident, allowed) =
         (number(seen, "/resident_bytes_max")?, number(seen, "/resident_bytes_allowed")?);
@@ -75,7 +75,7 @@ fn judge(seen: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Whether mounts take little longer on the large device.
+/// Checks that mounts take little longer on the large device.
 fn compare_mounts(large: &Value, small: &Value) -> Result<()> {
     for mount in ["clean", "killed"] {
         let took = |seen: &Value| seen[mount]["device_ms"].as_f64().context("a mount has no time");
@@ -89,7 +89,7 @@ fn compare_mounts(large: &Value, small: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Whether little more memory is resident on the large device.
+/// Checks that little more memory is resident on the large device.
 fn compare_memory(large: &Value, small: &Value) -> Result<()> {
     let resident = |seen: &Value| number(seen, "/resident_bytes_max");
     let each = resident(large)?.saturating_sub(resident(small)?) / u64::from(LARGE - SMALL);
@@ -101,7 +101,7 @@ fn compare_memory(large: &Value, small: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Whether something takes as long on the large device, for each zone that it concerns.
+/// Checks that the time per affected zone is similar on the large device.
 fn compare(large: &Value, small: &Value, what: &str, of: &str) -> Result<()> {
     let each = |seen: &Value| -> Result<f64> {
         let took = number(seen, &format!("/{what}"))? as f64;

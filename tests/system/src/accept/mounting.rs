@@ -1,13 +1,13 @@
-//! Point 7: a volume is mounted as people mount volumes.
+//! Point 7: a volume is mounted with the system's usual programs.
 //!
-//! The system's own programs do it: `mount` by type and by `/etc/fstab`, `mount -a`, `fsck -A`, and a systemd
-//! of our own, each in namespaces of its own, so that nothing of the machine is changed (`mounting/*.sh`). Then:
-//! who mounts read-only writes not one byte, after a crash either, and sees what `polder ls`, `cat` and `cp`
-//! show without a mount; a mount whose daemon was killed is replaced; a signal waits for the last open file; and a
-//! daemon that has little memory takes more dirty pages than fit in it.
+//! The system's own programs mount it: `mount` by type and by `/etc/fstab`, `mount -a`, `fsck -A`, and a systemd of
+//! our own. Each runs in namespaces of its own, so that the machine is not changed (`mounting/*.sh`). Then: a
+//! read-only mount writes not one byte, not even after a crash, and shows the same as `polder ls`, `cat` and `cp`
+//! without a mount. A mount whose daemon was killed is replaced. A signal waits for the last open file. And a daemon
+//! with little memory accepts more dirty pages than fit into it.
 //!
-//! The quick form has fewer files and rounds. The system's own programs and the limit of memory need root; systemd is
-//! left out where there is none, or no control groups. What is left out is said, also in the report.
+//! The quick form has fewer files and rounds. The system's own programs and the memory limit need root. systemd is
+//! left out if it or its control groups are missing. The report lists everything that was left out.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -26,11 +26,11 @@ use support::workspace;
 use super::volume::Volume;
 use super::{Report, Run};
 
-/// What the daemon and the writer may use together, and what is written beside it.
+/// The memory limit of daemon and writer together, and the bytes to write.
 const MEMORY_BYTES: usize = 64 << 20;
 const WRITTEN_BYTES: usize = 160 << 20;
 const SYSTEMD: &str = "/lib/systemd/systemd";
-/// How long a signal may take to be heeded, and how often to look.
+/// Time limit for the reaction to a signal, and the interval of checks.
 const PATIENCE_NS: u64 = 10_000_000_000;
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -100,7 +100,7 @@ impl Proof<'_> {
         Ok(Report { geometry, counts })
     }
 
-    /// `mount`, `fsck` and systemd, which find Polder by the names that `polder install` puts in place.
+    /// `mount`, `fsck` and systemd, which find Polder by the names that `polder install` creates.
     fn names_of_the_system(&self) -> Result<Vec<(&'static str, u64)>> {
         let names = self.script("unshare --mount sh", "names.sh")?;
         let mut counts = vec![("ways in which mount and fsck were used", names)];
@@ -110,7 +110,7 @@ impl Proof<'_> {
         Ok(counts)
     }
 
-    /// Runs a script with a folder and a volume of its own; what it has seen.
+    /// Runs a script with a folder and a volume of its own. Returns its count.
     fn script(&self, shell: &str, name: &str) -> Result<u64> {
         let place = self.place.join(name);
         fs::create_dir(&place)?;
@@ -122,7 +122,7 @@ impl Proof<'_> {
         Ok(said.lines().filter(|line| line.starts_with("seen: ")).count() as u64)
     }
 
-    /// Files of all sizes in a directory of its own.
+    /// Writes files of all sizes into a directory of its own.
     fn fill(&mut self, round: u64, files: u64) -> Result<()> {
         let directory = self.volume.dir().join(format!("round-{round}/below"));
         fs::create_dir_all(&directory)?;
@@ -135,7 +135,7 @@ impl Proof<'_> {
         Ok(fs::hard_link(directory.join("file-1"), directory.with_file_name("name"))?)
     }
 
-    /// Looks at a volume that was not closed, with a mount and without; not one byte of it may change.
+    /// Reads a volume that was not unmounted, with a mount and without. Not one byte of it may change.
     fn look(&self, round: u64) -> Result<(u64, u64)> {
         let (file, copy) = (self.volume.file(), self.place.join(format!("copy-{round}")));
         let before = fs::read(&file)?;
@@ -154,12 +154,12 @@ impl Proof<'_> {
         self.volume.unmount()?;
         let cat = polder("cat").arg(format!("round-{round}/link")).output_bytes()?;
         ensure!(cat == fs::read(copy.join(format!("round-{round}/link")))?, "`polder cat` shows other bytes");
-        ensure!(fs::read(&file)? == before, "somebody who only read has changed the volume");
+        ensure!(fs::read(&file)? == before, "reading has changed the volume");
         fs::remove_dir_all(&copy)?;
         Ok(seen)
     }
 
-    /// A mount whose daemon was killed, and another over it, without anything between.
+    /// Mounts over the dead mount of a killed daemon, with nothing in between.
     fn dead_mount(&self) -> Result<()> {
         self.volume.mount()?;
         self.volume.strike()?;
@@ -170,7 +170,8 @@ impl Proof<'_> {
         Ok(())
     }
 
-    /// SIGTERM while a file is open: out of sight at once, gone when it is closed, and nothing lost.
+    /// SIGTERM while a file is open: the mount is lazily unmounted at once, and gone when the file is closed. Nothing
+    /// is lost.
     fn signal(&self, round: u64) -> Result<()> {
         let name = format!("open-{round}");
         let mut open = File::create(self.volume.dir().join(&name))?;
@@ -179,7 +180,7 @@ impl Proof<'_> {
         kill(pid, Signal::SIGTERM)?;
         let clock = SystemClock::new();
         while is_mounted(&self.volume.dir())? {
-            ensure!(clock.monotonic_ns() < PATIENCE_NS, "SIGTERM does not take the mount out of sight");
+            ensure!(clock.monotonic_ns() < PATIENCE_NS, "SIGTERM does not lazily unmount the volume");
             Stop::default().wait(LOOK);
         }
         open.write_all(b"and after the signal")?;
@@ -191,7 +192,7 @@ impl Proof<'_> {
         Ok(())
     }
 
-    /// More is written than fits in the memory that the daemon and the writer have.
+    /// Writes more than fits into the memory of daemon and writer.
     fn memory(&mut self) -> Result<u64> {
         let source = self.place.join("source");
         let contents: Vec<u8> = (0..WRITTEN_BYTES).map(|at| (at / 4099 + at) as u8).collect();
@@ -202,7 +203,7 @@ impl Proof<'_> {
         let file = self.volume.file();
         let written =
             Line::program(self.volume.polder()).arg("cat").arg(file).arg("written").output_bytes()?;
-        ensure!(written == contents, "what was written with little memory is something else");
+        ensure!(written == contents, "the bytes written with little memory have changed");
         said.trim().parse().with_context(|| format!("{said}: no count"))
     }
 }
@@ -211,7 +212,7 @@ fn has_systemd() -> bool {
     Path::new(SYSTEMD).exists() && Path::new("/sys/fs/cgroup").exists()
 }
 
-/// What cannot be shown here, and why.
+/// The parts that cannot be shown here, and why.
 fn left_out(is_root: bool) -> Vec<&'static str> {
     let all = [
         (!is_root, "mount, fstab, fsck -A and limits of memory, which are root's"),
@@ -228,7 +229,7 @@ fn names(directory: &Path) -> Result<Vec<String>> {
     fs::read_dir(directory)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
 }
 
-/// Everything below two directories has to be the same; how many entries and bytes of files that is.
+/// Everything below two directories must be equal. Returns the number of entries, and of bytes in files.
 fn compare(one: &Path, other: &Path) -> Result<(u64, u64)> {
     let (found, copied) = (fs::symlink_metadata(one)?, fs::symlink_metadata(other)?);
     let shown = one.display();

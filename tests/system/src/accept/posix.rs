@@ -1,16 +1,16 @@
-//! Point 6: the whole file system, by suites that others wrote for other file systems, and by our own
-//! where those do not reach.
+//! Point 6: the whole file system, tested by suites for other file systems, and by our own where those are not
+//! enough.
 //!
-//! * `pjdfstest`, as root, on a mount and on an ext4 beside it: no failure, and all that passes on ext4
-//!   passes on Polder but what its list of excludes names with a reason.
-//! * `fsx` on mounts of many geometries, each so full that garbage collection has to move data.
-//! * Direct writes, zeroed ranges and searches for holes beside cached writes, which `fsx` does not know: on the
-//!   same geometries.
-//! * Handles of files, which outlive names, the kernel's memory and mounts.
-//! * The library, with collapsed and inserted ranges, which no mount passes on.
+//! * `pjdfstest`, as root, on a mount and on an ext4 for comparison: no failure, and everything that passes on ext4
+//!   passes on Polder, except for excludes with a reason.
+//! * `fsx` on mounts of many geometries, each so full that GC has to move data.
+//! * Direct writes, zeroed ranges and searches for holes, mixed with cached writes, which `fsx` does not support: on
+//!   the same geometries.
+//! * Handles of files, which outlive names, the kernel's caches and mounts.
+//! * The library, with collapsed and inserted ranges, which no mount supports.
 //!
-//! The quick form takes all of pjdfstest, a few thousand operations of `fsx` on two geometries and of ours
-//! on one, and leaves the library to the gate's tests.
+//! The quick form takes all of pjdfstest, a few thousand operations of `fsx` on two geometries and of ours on one,
+//! and leaves the library to the gate's tests.
 
 mod direct;
 mod fsx;
@@ -59,7 +59,7 @@ pub(super) fn run(run: &Run) -> Result<Report> {
     Ok(Report { geometry: geometry.join("\n          "), counts })
 }
 
-/// The exerciser among the stories of the crate `fs`, at length.
+/// The exerciser in the tests of the crate `fs`, with many operations.
 fn exercise_library(seed: u64) -> Result<()> {
     let line = Line::new("cargo test --release --locked --package polder-fs --test all exerciser")
         .args(["--", "--nocapture"])

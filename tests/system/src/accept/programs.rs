@@ -1,14 +1,14 @@
 //! Point 10: databases and other programs run on a mount as they do on ext4.
 //!
-//! * `rsync` of everything a file system can hold, there and back (`programs/copies.rs`).
+//! * `rsync` of everything that a file system can contain, there and back (`programs/copies.rs`).
 //! * SQLite with both kinds of journals, killed (`programs/sqlite.rs`).
 //! * PostgreSQL with pgbench, server and daemon killed (`programs/postgres.rs`).
 //! * RocksDB, larger than the volume's cache, buffered and direct (`programs/rocksdb.rs`).
-//! * `stress-ng` on Polder and on an ext4 beside it (`programs/stress.rs`).
+//! * `stress-ng` on Polder and on an ext4 for comparison (`programs/stress.rs`).
 //! * Two volumes at once (`programs/two_mounts.rs`).
 //!
-//! The quick form does all of it with less data and fewer kills, and takes a handful of stress-ng's
-//! stressors. Root is needed: for device nodes, for PostgreSQL's own user, and for the ext4.
+//! The quick form does all of it with less data and fewer kills, and takes a handful of stress-ng's stressors. It
+//! needs root: for device nodes, for PostgreSQL's own user, and for the ext4.
 
 mod copies;
 pub(crate) mod cycle;
@@ -27,10 +27,10 @@ use support::workspace;
 
 use super::{Report, Run};
 
-/// What a part has counted.
+/// The counts of a part.
 type Counts = Vec<(&'static str, u64)>;
 
-/// One kind of programs; gets a folder that is removed afterwards.
+/// One kind of programs. It gets a folder that is removed afterwards.
 type Part = fn(&Run, &std::path::Path) -> Result<(String, Counts)>;
 
 const PARTS: [(&str, Part); 6] = [

@@ -1,11 +1,12 @@
-//! Point 4: real programs with real input find on Polder what they put there, after a crash too.
+//! Point 4: real programs with real input find their data on Polder, also after a crash.
 //!
-//! A source tree is unpacked on the mount and compared with the same tree elsewhere; git commits it
-//! there, clones it, packs it and verifies it; the daemon is killed while the tree is being copied to yet
-//! another place (which may be lost), and after the next mount all of it is compared once more. Then cargo
-//! builds this workspace on the mount, with all it writes there too, and what it built is run there.
+//! A source tree is unpacked on the mount and compared with the same tree elsewhere. git commits it there, clones it,
+//! packs it and verifies it. The daemon is killed while the tree is being copied to another place (which may be
+//! lost). After the next mount everything is compared once more. Then cargo builds this workspace on the mount, with
+//! all its output there too, and the result is run there.
 //!
-//! The tree is the kernel's source as Debian packs it. The quick form takes the last commit of this
+//! The tree is the kernel's source as packed by Debian. The quick form takes the last commit of this repository
+//! instead, and builds one crate of it and a program of one line.
 //! repository instead, and builds one crate of it and a program of one line.
 
 use std::collections::BTreeMap;
@@ -27,9 +28,9 @@ use super::{Report, Run};
 const KERNEL_PACKAGE: &str = "linux-source-6.1";
 const KERNEL_ARCHIVE: &str = "/usr/src/linux-source-6.1.tar.xz";
 
-/// How the names of copies begin that a crash may take.
+/// The prefix of copies that a crash may destroy.
 const COPY: &str = "copy-";
-/// How much of them must have reached the daemon when it is killed, and how long that may take.
+/// How much of the copies must have reached the daemon before it is killed, and the time limit for that.
 const COPIED_MIN: u64 = 256 << 10;
 const COPY_NS_MAX: u64 = 60_000_000_000;
 const LOOK: Duration = Duration::from_millis(1);
@@ -52,7 +53,7 @@ fn pack_this(folder: &Path) -> Result<PathBuf> {
     Ok(archive)
 }
 
-/// The kernel's source; installed where it is not and may be.
+/// The kernel's source. It is installed if it is missing and may be installed.
 fn kernel() -> Result<PathBuf> {
     let archive = PathBuf::from(KERNEL_ARCHIVE);
     if !archive.exists() {
@@ -115,7 +116,7 @@ impl Proof<'_> {
         })
     }
 
-    /// Unpacks the tree twice, on the mount and elsewhere; returns what the latter has.
+    /// Unpacks the tree twice, on the mount and elsewhere. Returns the tree of the latter.
     fn unpack(&self) -> Result<Tree> {
         let (there, here) = (self.elsewhere.join("tree"), self.tree("source"));
         for folder in [&there, &here] {
@@ -133,7 +134,7 @@ impl Proof<'_> {
         Ok(tree)
     }
 
-    /// Commits the tree, clones it, packs and verifies both; returns how many objects there are.
+    /// Commits the tree, clones it, packs and verifies both. Returns the number of objects.
     fn use_git(&self) -> Result<u64> {
         let (source, clone) = (self.tree("source"), self.tree("clone"));
         git(&source, &["init", "--quiet"])?;
@@ -150,12 +151,12 @@ impl Proof<'_> {
         Ok(counted.lines().count() as u64)
     }
 
-    /// Every object of a repository is whole, and its files are what was committed.
+    /// Checks that every object of a repository is intact, and its files are the committed ones.
     fn verify_git(&self, name: &str) -> Result<u64> {
         let repository = self.tree(name);
         git(&repository, &["fsck", "--full", "--strict", "--no-progress"])?;
         let changed = git(&repository, &["status", "--porcelain"])?;
-        ensure!(changed.trim().is_empty(), "git sees changes in {name} that nobody made: {changed}");
+        ensure!(changed.trim().is_empty(), "git sees unexpected changes in {name}: {changed}");
         Ok(1)
     }
 
@@ -165,12 +166,12 @@ impl Proof<'_> {
         Ok(found.len() as u64)
     }
 
-    /// Copies the tree to the mount again and again, and kills the daemon in the midst of that.
+    /// Copies the tree to the mount again and again, and kills the daemon during that.
     fn kill_while_copying(&self) -> Result<()> {
         let (from, to) = (self.elsewhere.join("tree"), self.volume.dir());
         let before = number(&self.volume.stats()?, "/written/user_bytes")?;
         let copying = rt::thread::spawn("copy", move || {
-            // The first that fails is the last: the daemon is gone.
+            // The first failed copy is the last one: the daemon is gone.
             (0..).find_map(|copy| {
                 let line = Line::new("cp --recursive").env("LC_ALL", "C").arg(&from);
                 let line = line.arg(to.join(format!("{COPY}{copy}")));
@@ -206,7 +207,7 @@ impl Proof<'_> {
         Ok(())
     }
 
-    /// What the crash has left of the copies.
+    /// The copies after the crash.
     fn copies(&self) -> Result<Vec<PathBuf>> {
         let mut copies = Vec::new();
         for entry in std::fs::read_dir(self.volume.dir())? {
@@ -218,8 +219,7 @@ impl Proof<'_> {
         Ok(copies)
     }
 
-    /// Builds on the mount from sources on the mount, and runs what was built; returns how many files that
-    /// made.
+    /// Builds on the mount from sources on the mount, and runs the result. Returns the number of files.
     fn build(&self) -> Result<u64> {
         let target = self.volume.dir().join("target");
         let cargo = |words: &str, source: &Path| {
@@ -240,7 +240,7 @@ impl Proof<'_> {
         Ok(read_tree(&target)?.len() as u64)
     }
 
-    /// A package on the mount whose program says what it is.
+    /// A package on the mount whose program prints its name and version.
     fn small_package(&self) -> Result<PathBuf> {
         let dir = self.tree("small");
         std::fs::create_dir_all(dir.join("src"))?;
@@ -264,7 +264,7 @@ impl Proof<'_> {
     }
 }
 
-/// git without what the user has set, and with an author; returns what it prints.
+/// Runs git without the user's settings, and with an author. Returns its output.
 pub(crate) fn git(repository: &Path, args: &[&str]) -> Result<String> {
     Line::new("git -c user.name=polder -c user.email=polder@localhost -c gc.auto=0")
         .args(args)
@@ -276,7 +276,7 @@ pub(crate) fn git(repository: &Path, args: &[&str]) -> Result<String> {
         .output()
 }
 
-/// What must outlive the crash: `sync` does not reach a FUSE mount, so each file is synced.
+/// Makes everything durable. `sync` does not reach a FUSE mount, so each file is synced.
 fn sync_all(dir: &Path) -> Result<()> {
     for entry in std::fs::read_dir(dir)? {
         let entry = entry?;
@@ -292,7 +292,7 @@ fn sync_all(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What a path is: kind and permissions, length, and a sum of what it contains.
+/// The properties of a path: kind and permissions, length, and a checksum of its contents.
 #[derive(Debug, PartialEq, Eq)]
 struct Entry {
     mode: u32,
@@ -300,7 +300,7 @@ struct Entry {
     sum: u64,
 }
 
-/// Every path below a folder, but for git's own.
+/// Every path below a folder, except git's own.
 type Tree = BTreeMap<PathBuf, Entry>;
 
 fn read_tree(root: &Path) -> Result<Tree> {
@@ -332,12 +332,12 @@ fn read_entry(path: &Path, metadata: &std::fs::Metadata) -> Result<Entry> {
         std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?
     };
     ensure!(bytes.len() as u64 == metadata.len(), "{} is not as long as it says", path.display());
-    // Git keeps of the permissions only whether a file may be executed.
+    // Git stores only one permission: whether a file is executable.
     let mode = metadata.mode() & !0o066;
     Ok(Entry { mode, length: metadata.len(), sum: sum(&bytes) })
 }
 
-/// A sum of 64 bits that depends on every bit and its place.
+/// A checksum of 64 bits that depends on every bit and its place.
 fn sum(bytes: &[u8]) -> u64 {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     bytes.chunks(8).fold(bytes.len() as u64, |sum, chunk| {
@@ -348,7 +348,7 @@ fn sum(bytes: &[u8]) -> u64 {
     })
 }
 
-/// Both have the same paths, and each the same contents.
+/// Checks that both have the same paths with the same contents.
 fn judge(wanted: &Tree, found: &Tree) -> Result<()> {
     for (path, entry) in wanted {
         let there = found.get(path).with_context(|| format!("{} is missing", path.display()))?;

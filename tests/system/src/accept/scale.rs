@@ -1,12 +1,12 @@
-//! Point 11: size costs little. A million files are made, found, listed and unlinked at no less than half the
-//! rate of ten thousand, in one directory and in a thousand; a file may have its last byte 8 EiB behind its
-//! first, and a million extents.
+//! Point 11: size costs little. A million files are created, found, listed and unlinked with at least half the rate
+//! of ten thousand, in one directory and in a thousand. A file may have its last byte 8 EiB after its first, and may
+//! have a million extents.
 //!
 //! Four times as much of anything costs about four times as much ([`growth`], alone by `cargo system growth`).
 //!
-//! Names ([`names`]) go through the library and a mount, beside ext4 and XFS by the same calls, in turns, so that
-//! what else the machine does slows all alike. The quick form has 30,000 files in one directory, no large tree
-//! on ext4 and XFS, and 20,000 extents.
+//! Names ([`names`]) go through the library and a mount, and through ext4 and XFS with the same calls, in turns, so
+//! that other load on the machine slows all alike. The quick form has 30,000 files in one directory, no large tree on
+//! ext4 and XFS, and 20,000 extents.
 
 mod extents;
 pub(super) mod growth;

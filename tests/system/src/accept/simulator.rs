@@ -1,4 +1,4 @@
-//! What acceptance points ask of `polder-sim`, and the counts that it prints.
+//! The commands of `polder-sim` for acceptance points, and the counts that it prints.
 
 use anyhow::{Result, ensure};
 use support::shell::Line;
@@ -8,21 +8,21 @@ pub(crate) fn simulator(command: &str) -> Line {
     Line::new("cargo run --quiet --release --locked --package polder-sim --").arg(command)
 }
 
-/// What builds it.
+/// The command that builds it.
 pub(crate) fn build_line() -> Line {
     Line::new("cargo build --release --locked --package polder-sim")
 }
 
-/// Sums of what the simulator counts, by name.
+/// Sums of the simulator's counts, by name.
 pub(crate) struct Counted(Vec<(&'static str, u64)>);
 
 impl Counted {
-    /// These, and nothing counted yet.
+    /// These names, without counts yet.
     pub(crate) fn of(names: &[&'static str]) -> Self {
         Counted(names.iter().map(|&name| (name, 0)).collect())
     }
 
-    /// Reads a line such as `counted cuts: 123`; others say nothing.
+    /// Reads a line such as `counted cuts: 123`. Ignores other lines.
     pub(crate) fn read(&mut self, line: &str) {
         let named = line.strip_prefix("counted ").and_then(|rest| rest.split_once(": "));
         let Some((what, Ok(count))) = named.map(|(what, count)| (what, count.parse::<u64>())) else { return };
@@ -31,13 +31,13 @@ impl Counted {
         }
     }
 
-    /// For the report.
+    /// The counts for the report.
     pub(crate) fn counts(self) -> Vec<(&'static str, u64)> {
         self.0
     }
 }
 
-/// Fails where less was done than a point needs to say anything.
+/// Fails if a count is below the least one of the point.
 pub(crate) fn check_enough(counts: &[(&'static str, u64)], least: &[(&str, u64)]) -> Result<()> {
     for &(what, least) in least {
         let count = counts.iter().find(|(name, _)| *name == what).map_or(0, |(_, count)| *count);

@@ -1,11 +1,11 @@
-//! Point 12: what many clients at once, small workloads, faults of the device and flipped bits leave is what was
-//! promised, harmless, or told.
+//! Point 12: many clients at once, small workloads, device faults and flipped bits leave a promised state, do no
+//! harm, or are reported.
 //!
-//! First each harness of the simulator must notice a bug that was planted for it. Then it runs several clients at once
-//! over many mounts; cuts small workloads after every command and recovers every state that the device may then hold;
-//! lets the first, second, third … command of each kind fail; and mounts a small volume with one bit flipped, for
-//! every bit. The quick form takes the states of all workloads of one operation and some of two, and of runs, faults
-//! and bits what the seed draws.
+//! First each harness of the simulator must notice a planted bug. Then the simulator runs several clients at once
+//! over many mounts. It cuts small workloads after every command and recovers every state in which the device may
+//! then be. It lets the first, second, third … command of each kind fail. And it mounts a small volume with one
+//! flipped bit, for every bit. The quick form takes the states of all workloads of one operation and some of two, and
+//! a random part of runs, faults and bits.
 
 use anyhow::{Context, Result};
 use support::workspace::target_dir;
@@ -13,7 +13,7 @@ use support::workspace::target_dir;
 use super::simulator::{Counted, check_enough, simulator};
 use super::{Report, Run};
 
-/// What is asked, the options of the quick form, and those of the whole one.
+/// The commands, the options of the quick form, and those of the long form.
 const PARTS: [(&str, &[&str], &[&str]); 4] = [
     ("run", &["--quick"], &["--minutes", "10"]),
     ("states", &["--quick"], &["--operations", "2"]),
@@ -47,7 +47,7 @@ pub(super) fn run(run: &Run) -> Result<Report> {
     Ok(Report { geometry: format!("emulated; {}", shapes.join("; ")), counts })
 }
 
-/// What the simulator counts, under the names of the report.
+/// Counts of the simulator, under the names of the report.
 const COUNTS: [&str; 18] = [
     "canaries noticed",
     "runs",
@@ -69,7 +69,7 @@ const COUNTS: [&str; 18] = [
     "bits flipped",
 ];
 
-/// What each form must have done to say anything.
+/// The least counts of each form.
 const LEAST: [(&str, u64); 14] = [
     ("canaries noticed", 5),
     ("runs", 60),
@@ -87,5 +87,5 @@ const LEAST: [(&str, u64); 14] = [
     ("bits flipped", 2_000),
 ];
 
-/// And the whole one besides.
+/// Further least counts of the long form.
 const LEAST_OF_WHOLE: [(&str, u64); 3] = [("runs", 1_000), ("faults", 80_000), ("bits flipped", 1_000_000)];

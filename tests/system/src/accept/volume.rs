@@ -1,8 +1,7 @@
-//! A volume for an acceptance point: made, mounted, killed, mounted again, checked, asked.
+//! A volume for an acceptance point: its commands and its daemon.
 //!
-//! Nothing of it stays: dropping it kills the daemon that it started (by its process id, never by a
-//! name), detaches the mount and removes the file. What a failed point leaves to look at is kept by
-//! [`Volume::keep_if_failed`] alone.
+//! Nothing of it stays: dropping it kills the daemon that it started (by its process id, never by a name), detaches
+//! the mount and removes the file. Only [`Volume::keep_if_failed`] keeps files of a failed point.
 
 use std::cell::{Cell, RefCell};
 use std::io::{BufRead, BufReader, Write};
@@ -22,34 +21,34 @@ use support::shell::Line;
 use support::workspace;
 use tempfile::TempDir;
 
-/// What a mount may take, after a crash too.
+/// Time limit for a mount, also after a crash.
 pub(crate) const MOUNT_NS_MAX: u64 = 1_000_000_000;
 
-/// How long a killed process may take to be gone.
+/// Time limit for the end of a killed process.
 const END_NS_MAX: u64 = 10_000_000_000;
 
-/// How often to look whether it is.
+/// The interval of checks for that.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// The daemon's log, beside the volume, and how many of its last lines a failure shows.
 const LOG: &str = "log";
 const LOG_LINES: usize = 80;
 
-/// Where the daemon's control sockets are; its path must be short.
+/// The folder of the daemon's control sockets. Its path must be short.
 pub(crate) const RUN_DIR: &str = "POLDER_RUN_DIR";
 
-/// A copy of the volume's file as it was when its daemon had been struck.
+/// A copy of the volume's file as it was when its daemon was killed.
 const STRUCK: &str = "struck";
 
-/// One volume in a folder of its own.
+/// A volume in a folder of its own.
 pub(crate) struct Volume {
     polder: PathBuf,
-    /// What mounts it, and what that finds in its environment.
+    /// The program that mounts it, and its environment.
     daemon: PathBuf,
     daemon_env: Vec<(&'static str, String)>,
     folder: TempDir,
     run_dir: TempDir,
-    /// Where it is mounted.
+    /// The mount point.
     dir: PathBuf,
     mount_args: Vec<String>,
     clock: SystemClock,
@@ -60,12 +59,12 @@ pub(crate) struct Volume {
 }
 
 impl Volume {
-    /// Builds the command and makes a volume with it; `mkfs` and `mount` are arguments of those.
+    /// Builds the command and creates a volume with it. `mkfs` and `mount` are arguments of these subcommands.
     pub(crate) fn make(mkfs: &[&str], mount: &[&str]) -> Result<Self> {
         Volume::make_for(None, mkfs, mount)
     }
 
-    /// The same, to be mounted on a folder of the caller's (none: on one that only we can reach).
+    /// The same, to be mounted on a folder of the caller (`None`: on one that only this user can reach).
     pub(crate) fn make_for(dir: Option<&Path>, mkfs: &[&str], mount: &[&str]) -> Result<Self> {
         needs::require(&needs::MOUNT)?;
         let polder = workspace::build_polder()?;
@@ -91,13 +90,13 @@ impl Volume {
         Ok(volume)
     }
 
-    /// Has another program mount it from now on, with more in its environment.
+    /// Makes another program mount it from now on, with more variables in its environment.
     pub(crate) fn serve_by(&mut self, daemon: &Path, env: Vec<(&'static str, String)>) {
         self.daemon = daemon.to_owned();
         self.daemon_env = env;
     }
 
-    /// The file that holds the volume.
+    /// The file that contains the volume.
     pub(crate) fn file(&self) -> PathBuf {
         self.folder.path().join("volume")
     }
@@ -107,7 +106,7 @@ impl Volume {
         &self.polder
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub(crate) fn dir(&self) -> PathBuf {
         self.dir.clone()
     }
@@ -127,7 +126,7 @@ impl Volume {
         self.mount_ns_max.get()
     }
 
-    /// Mounts; returns how long the command took.
+    /// Mounts. Returns how long the command took.
     pub(crate) fn mount(&self) -> Result<u64> {
         self.mount_with(&[])
     }
@@ -151,14 +150,14 @@ impl Volume {
         Ok(took_ns)
     }
 
-    /// Mounts after a crash, which may take no longer than [`MOUNT_NS_MAX`].
+    /// Mounts after a crash, which must take at most [`MOUNT_NS_MAX`].
     pub(crate) fn mount_in_time(&self) -> Result<u64> {
         let took_ns = self.mount()?;
         self.ensure_mounted_in_time()?;
         Ok(took_ns)
     }
 
-    /// No mount has taken longer than that.
+    /// Checks that no mount has taken longer than that.
     pub(crate) fn ensure_mounted_in_time(&self) -> Result<()> {
         let took_ns = self.mount_ns_max();
         ensure!(took_ns < MOUNT_NS_MAX, "the mount after a crash took {} ms", took_ns / 1_000_000);
@@ -170,7 +169,7 @@ impl Volume {
         kill(self.pid()?, Signal::SIGKILL).context("the daemon had ended before it was killed")
     }
 
-    /// Waits until the process that was struck, or told to end, is gone with its hold on the volume.
+    /// Waits until the killed or terminated process is gone, with its lock on the volume.
     pub(crate) fn await_end(&self) -> Result<()> {
         self.await_gone()?;
         self.pid.set(None);
@@ -178,7 +177,7 @@ impl Volume {
         Ok(())
     }
 
-    /// The same, and it counts as mounted still.
+    /// The same, but the volume still counts as mounted.
     pub(crate) fn await_gone(&self) -> Result<()> {
         let pid = self.pid()?;
         let began_ns = self.clock.monotonic_ns();
@@ -189,14 +188,15 @@ impl Volume {
         Ok(())
     }
 
-    /// Copies the volume's file as it is, to be kept when what follows fails. The copy is a new file each time: what
-    /// is truncated and written again the host brings to its disk at once, and the work waits for that.
+    /// Copies the volume's file as it is, to be kept if a later step fails. The copy is a new file each time. If an
+    /// old file was truncated and rewritten, the host would write it to its disk at once, and the work would wait for
+    /// that.
     pub(crate) fn copy_struck(&self) -> Result<()> {
         let copy = self.folder.path().join(STRUCK);
         Line::new("cp --sparse=always --reflink=auto --remove-destination").arg(self.file()).arg(copy).run()
     }
 
-    /// `kill -9`, and the dead mount taken away.
+    /// `kill -9`, and removes the dead mount.
     pub(crate) fn kill(&self) -> Result<()> {
         self.strike()?;
         self.await_end()?;
@@ -206,11 +206,11 @@ impl Volume {
     pub(crate) fn unmount(&self) -> Result<()> {
         umount_line(&self.polder, &self.dir()).env(RUN_DIR, &self.run_dir()).run()?;
         ensure!(!is_mounted(&self.dir())?, "`polder umount` ended well, but the mount is still there");
-        // It has let go of the volume; that its process is gone too may take a moment.
+        // It has released the volume, but its process may need a moment to end.
         self.await_end()
     }
 
-    /// Takes the mount of a dead daemon away.
+    /// Removes the mount of a dead daemon.
     pub(crate) fn detach(&self) -> Result<()> {
         if is_mounted(&self.dir())? {
             Line::new("fusermount3 -u -z").arg(self.dir()).run()?;
@@ -218,7 +218,7 @@ impl Volume {
         Ok(())
     }
 
-    /// The volume, not mounted, must be clean.
+    /// Checks that the volume, not mounted, is clean.
     pub(crate) fn check(&self) -> Result<()> {
         self.command("check").arg(self.file()).output()?;
         Ok(())
@@ -230,8 +230,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Arguments of the simulator for a run in a directory of the mount, with all files verified by the
-    /// daemon before they are deleted.
+    /// Arguments of the simulator for a run in a directory of the mount. The daemon verifies all files before they
+    /// are deleted.
     pub(super) fn verified_in(&self, directory: &Path) -> Vec<String> {
         let polder = self.polder.display();
         let verify =
@@ -239,12 +239,12 @@ impl Volume {
         ["--directory", &directory.to_string_lossy(), "--verify", &verify].map(str::to_owned).to_vec()
     }
 
-    /// What `polder info` says.
+    /// The output of `polder info`.
     pub(crate) fn info(&self) -> Result<Value> {
         self.ask_command("info")
     }
 
-    /// What `polder stats` says, at once: over a connection that stays.
+    /// The output of `polder stats`, quickly: over a permanent connection.
     pub(crate) fn stats(&self) -> Result<Value> {
         let mut control = self.control.borrow_mut();
         let stream = match &mut *control {
@@ -274,7 +274,7 @@ impl Volume {
         serde_json::from_str(&text).with_context(|| format!("`polder {what} --json` printed no JSON"))
     }
 
-    /// One line that says what it is.
+    /// A one-line description.
     pub(crate) fn geometry(&self) -> Result<String> {
         let info = self.info()?;
         let number = |key: &str| info[key].as_u64().with_context(|| format!("`polder info` names no {key}"));
@@ -292,7 +292,7 @@ impl Volume {
         ))
     }
 
-    /// Hands a result on; with a failure, keeps the file of the volume and says where.
+    /// Passes a result on. If it is a failure, keeps the file of the volume and prints its path.
     pub(crate) fn keep_if_failed<T>(&self, name: &str, result: Result<T>) -> Result<T> {
         if result.is_err() {
             self.keep(name);
@@ -300,7 +300,7 @@ impl Volume {
         result
     }
 
-    /// Hands a result on; with a failure, shows the log, and lets the volume go.
+    /// Passes a result on. If it is a failure, shows the log, and does not keep the volume.
     pub(super) fn tell_if_failed<T>(&self, result: Result<T>) -> Result<T> {
         if result.is_err() {
             self.show_log();
@@ -325,7 +325,7 @@ impl Volume {
         }
     }
 
-    /// All that its daemons have logged.
+    /// The whole log of its daemons.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join(LOG)).unwrap_or_default()
     }
@@ -349,7 +349,7 @@ impl Volume {
 impl Drop for Volume {
     fn drop(&mut self) {
         if self.pid.get().is_some() {
-            // A daemon that has ended by itself cannot be killed, and its mount must go all the same.
+            // A daemon that has ended by itself cannot be killed, but its mount must be removed all the same.
             let _ = self.strike();
             if let Err(error) = self.await_end() {
                 println!("a daemon is left behind: {error:#}");
@@ -361,8 +361,7 @@ impl Drop for Volume {
     }
 }
 
-/// Whether nothing of a process runs any more: what its parent has not yet asked about holds no
-/// file, once its last thread has ended.
+/// Whether no part of a process runs any more. A zombie has no open files once its last thread has ended.
 pub(crate) fn is_gone(pid: Pid) -> bool {
     let process = PathBuf::from(format!("/proc/{pid}"));
     let Ok(stat) = std::fs::read_to_string(process.join("stat")) else { return true };

@@ -1,20 +1,21 @@
-//! What a file may contain after a crash.
+//! The allowed contents of a file after a crash.
 //!
-//! Each block holds, as a whole, what it held after one of the writes to it, no earlier than the last
-//! `fsync` of the file that was acknowledged; the size covers what that covered, and never more than
-//! was written. Contents describe themselves: each 64 bytes name the writer, the file, the version of
+//! Each block has, as a whole, the contents after one of the writes to it, no earlier than the last acknowledged
+//! `fsync` of the file. The size is at least the synced size, and at most the written size. Contents are
+//! self-describing: each 64 bytes name the writer, the file, the version of the write and their place, and have a
+//! checksum, so that a wrong block shows its origin.
 //! the write and their place, and carry a sum, so that a block that is wrong says where it is from.
 
 use anyhow::{Context, Result, ensure};
 
-/// What is written as a whole.
+/// The atomic unit of writes.
 pub(super) const BLOCK: usize = 4096;
 const LINE: usize = 64;
 
-/// The beginning of each line.
+/// The first bytes of each line.
 const MAGIC: [u8; 8] = *b"killtest";
 
-/// Who wrote something, into what, and which of the writes it was.
+/// The origin of a write: its writer, its file and its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Origin {
     pub(super) seed: u64,
@@ -23,24 +24,24 @@ pub(super) struct Origin {
     pub(super) version: u64,
 }
 
-/// One write.
+/// A write.
 #[derive(Clone, Debug)]
 pub(super) struct Write {
     pub(super) offset: usize,
     pub(super) bytes: Vec<u8>,
 }
 
-/// What is known of the contents of one file.
+/// The knowledge about the contents of one file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Contents {
-    /// As it was when it was last made durable.
+    /// The contents when the file was last made durable.
     synced: Vec<u8>,
-    /// What came after that, acknowledged or not, in order.
+    /// Later writes, acknowledged or not, in order.
     pending: Vec<Write>,
 }
 
 impl Origin {
-    /// What this version has at `offset`.
+    /// The bytes of this version at `offset`.
     pub(super) fn bytes(self, offset: usize, length: usize) -> Vec<u8> {
         let first = offset / LINE;
         let last = (offset + length).div_ceil(LINE);
@@ -63,7 +64,7 @@ impl Origin {
     }
 }
 
-/// FNV-1a: enough to tell what was written from what was not.
+/// FNV-1a: sufficient to detect bytes that were never written.
 fn sum(bytes: &[u8]) -> u64 {
     bytes
         .iter()
@@ -71,29 +72,29 @@ fn sum(bytes: &[u8]) -> u64 {
 }
 
 impl Contents {
-    /// A file as it was found.
+    /// The contents of a found file.
     pub(super) fn found(bytes: Vec<u8>) -> Self {
         Contents { synced: bytes, pending: Vec::new() }
     }
 
-    /// A write is tried; it may have been done from now on.
+    /// Notes an attempted write. It may be found from now on.
     pub(super) fn write(&mut self, write: Write) {
         self.pending.push(write);
     }
 
-    /// All that was tried has been acknowledged and made durable.
+    /// Notes that all writes have been acknowledged and made durable.
     pub(super) fn sync(&mut self) {
         for write in self.pending.drain(..) {
             write.apply(&mut self.synced);
         }
     }
 
-    /// The size if all was done.
+    /// The size after all writes.
     pub(super) fn size(&self) -> usize {
         self.pending.iter().map(Write::end).fold(self.synced.len(), usize::max)
     }
 
-    /// Whether a file may be like this after a crash.
+    /// Checks that a file may have these contents after a crash.
     pub(super) fn judge(&self, found: &[u8]) -> Result<()> {
         let (least, most) = (self.synced.len(), self.size());
         ensure!(
@@ -151,7 +152,7 @@ impl Write {
     }
 }
 
-/// What a block says of itself, line by line, runs of the same put together.
+/// The origins in a block, line by line. Equal lines are counted together.
 fn describe(block: &[u8]) -> String {
     let mut runs: Vec<(String, usize)> = Vec::new();
     for line in block.chunks(LINE).map(describe_line) {

@@ -1,21 +1,20 @@
-//! Which names a directory may have after a crash.
+//! The names that a directory may have after a crash.
 //!
-//! Names are a prefix of what was done, over the whole volume: some moment, with everything before it
-//! and nothing after it, and no earlier than the last `fsync` that was acknowledged, whoever asked for
-//! it and for whatever file. Each writer knows the order of what it did; what two writers did is
-//! ordered only where one had ended before the other began. Inode numbers tell files apart.
+//! Names are a prefix of the operations, over the whole volume: the state at some moment, no earlier than the last
+//! acknowledged `fsync` of any thread and any file. The operations of one writer are ordered. Operations of two
+//! writers are only ordered if one had ended before the other began. Inode numbers identify files.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
 
-/// The number of an inode; unknown where the call that made it was not answered.
+/// The number of an inode. Unknown if the call that created it was not answered.
 pub(super) type Inode = Option<u64>;
 
-/// A directory: names and what they lead to.
+/// A directory: names and their inodes.
 pub(super) type Listing = BTreeMap<String, Inode>;
 
-/// What one call does to a directory.
+/// The change of a directory by one call.
 #[derive(Clone, Debug)]
 pub(super) enum Change {
     Create { name: String, inode: Inode },
@@ -23,28 +22,28 @@ pub(super) enum Change {
     Rename { from: String, to: String },
 }
 
-/// One change and when it was done.
+/// A change and its time.
 #[derive(Clone, Debug)]
 pub(super) struct Done {
     pub(super) change: Change,
     pub(super) began: u64,
-    /// Nothing if it was never answered.
+    /// `None` if it was never answered.
     pub(super) ended: Option<u64>,
 }
 
-/// What was done to one directory since it was last known.
+/// The changes of one directory since its last known state.
 #[derive(Debug, Default)]
 pub(super) struct History {
     pub(super) base: Listing,
     pub(super) done: Vec<Done>,
 }
 
-/// How much of a history a found directory shows.
+/// How much of a history a found directory contains.
 #[derive(Debug)]
 pub(super) struct Fit {
-    /// The beginning of the last change that is surely there.
+    /// The start of the last change that is certainly found.
     last_there_began: Option<u64>,
-    /// The end of the first change that is surely missing.
+    /// The end of the first change that is certainly missing.
     first_missing_ended: Option<u64>,
 }
 
@@ -67,7 +66,7 @@ impl Change {
 }
 
 impl History {
-    /// How the found directory fits, when all that had ended before `durable` must be there.
+    /// Matches the found directory with the history. All changes that had ended before `durable` must be found.
     pub(super) fn fit(&self, found: &Listing, durable: u64) -> Result<Fit> {
         let must =
             self.done.iter().take_while(|done| done.ended.is_some_and(|ended| ended < durable)).count();
@@ -86,7 +85,7 @@ impl History {
         Ok(Fit { last_there_began: there, first_missing_ended: missing })
     }
 
-    /// After how many of the changes the directory was like this.
+    /// The numbers of changes after which the directory had these names.
     fn matching(&self, found: &Listing) -> Vec<usize> {
         let mut listing = self.base.clone();
         let mut lengths = Vec::new();
@@ -101,7 +100,7 @@ impl History {
         lengths
     }
 
-    /// What differs from the state that had to be there at least.
+    /// The difference to the oldest allowed state.
     fn difference(&self, found: &Listing, length: usize) -> String {
         let mut wanted = self.base.clone();
         self.done.iter().take(length).for_each(|done| done.change.apply(&mut wanted));
@@ -125,7 +124,7 @@ fn is_same(listing: &Listing, found: &Listing) -> bool {
         })
 }
 
-/// Over all writers: nothing is there that began after something missing had ended.
+/// Over all writers: no found change began after a missing change had ended.
 pub(super) fn judge_prefix(fits: &[Fit]) -> Result<()> {
     let last_there = fits.iter().filter_map(|fit| fit.last_there_began).max();
     let first_missing = fits.iter().filter_map(|fit| fit.first_missing_ended).min();

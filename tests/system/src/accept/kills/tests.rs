@@ -1,4 +1,4 @@
-//! What must be found, planted: a comparison that finds nothing would be worth nothing.
+//! Planted errors that must be found: a comparison that finds nothing would be worthless.
 
 use super::contents::{BLOCK, Contents, Origin, Write};
 use super::names::{Change, Done, History, Listing, judge_prefix};
@@ -12,7 +12,7 @@ fn write(version: u64, offset: usize, length: usize) -> Write {
     Write { offset, bytes: bytes(version, offset, length) }
 }
 
-/// Two blocks of version 0, synced; then version 1 of the second, not synced.
+/// Two blocks of version 0, synced. Then version 1 of the second, not synced.
 fn contents() -> Contents {
     let mut contents = Contents::default();
     contents.write(write(0, 0, 2 * BLOCK));
@@ -69,7 +69,7 @@ fn create(name: &str, inode: u64, began: u64) -> Done {
     Done { change, began, ended: Some(began + 1) }
 }
 
-/// Makes `a`, then `b`, then renames `b` over `a`; the last was not answered.
+/// Creates `a`, then `b`, then renames `b` over `a`. The last call was not answered.
 fn history() -> History {
     let rename = Change::Rename { from: "b".to_owned(), to: "a".to_owned() };
     let done = vec![create("a", 1, 10), create("b", 2, 20), Done { change: rename, began: 30, ended: None }];

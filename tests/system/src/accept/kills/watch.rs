@@ -1,8 +1,8 @@
-//! When to kill: at a moment, or at the first sign after it that something is at work.
+//! The moment of a kill: at a given time, or at the first sign of an activity after it.
 //!
-//! The daemon counts the bytes that it writes by their cause. A cause whose count grew between two
-//! looks, a few milliseconds apart, the second of which is the last thing before the kill, was at work.
-//! Looks that lie further apart say nothing and count as no sign.
+//! The daemon counts the bytes that it writes by their cause. A cause was active if its count grew between two
+//! samples, a few milliseconds apart, and the second sample is the last thing before the kill. Samples that are
+//! further apart prove nothing and count as no sign.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use serde_json::Value;
 
 use crate::accept::volume::{Volume, number};
 
-/// The pause between two looks.
+/// The pause between two samples.
 const PAUSE: Duration = Duration::from_millis(3);
 
-/// Two looks that lie further apart than this say nothing.
+/// Two samples that are further apart than this prove nothing.
 const APART_NS_MAX: u64 = 50_000_000;
 
-/// What can be at work at the moment of a kill.
+/// An activity at the moment of a kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sign {
     Collection,
@@ -29,7 +29,7 @@ pub(super) enum Sign {
 const SIGNS: [Sign; 2] = [Sign::Collection, Sign::Checkpoint];
 
 impl Sign {
-    /// What each kill waits for: a third for nothing, a third for each.
+    /// The sign that a kill waits for: a third of the kills for none, a third for each.
     pub(super) fn for_kill(kill: u64) -> Option<Sign> {
         match kill % 3 {
             0 => None,
@@ -46,7 +46,7 @@ impl Sign {
     }
 }
 
-/// One look at the counters.
+/// A sample of the counters.
 struct Look {
     began_ns: u64,
     ended_ns: u64,
@@ -62,7 +62,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// For a kill at `at`, or for a sign after it, but `latest_ms` at the latest.
+    /// For a kill at `at`, or for a sign after it, but at `latest_ms` at the latest.
     pub(super) fn new(at: Duration, latest_ms: u64, aim: Option<Sign>) -> Self {
         let latest_ns = latest_ms * 1_000_000;
         Watch { at, latest_ns, aim, clock: SystemClock::new(), seen: Vec::new() }
@@ -85,7 +85,7 @@ impl Watch {
         }
     }
 
-    /// Whether something was at work between the last two looks.
+    /// Whether there was activity between the last two samples.
     pub(super) fn saw(&self, sign: Sign) -> bool {
         self.seen.contains(&sign)
     }
@@ -97,7 +97,7 @@ impl Watch {
     }
 }
 
-/// Whether a counter grew between two looks that lie close together.
+/// Whether a counter grew between two samples that are close together.
 fn was_at_work(before: &Look, after: &Look, sign: Sign) -> bool {
     let count = |look: &Look| number(&look.stats, sign.counter());
     let has_grown = match (count(before), count(after)) {

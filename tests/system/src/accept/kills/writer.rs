@@ -1,9 +1,8 @@
-//! A writer: does things in its directory until the mount dies, and knows what may be there then.
+//! A writer: changes its directory until the mount dies, and knows which states are allowed then.
 //!
-//! It owns its directory alone, so the order of what happens there is the order of what it did. A call
-//! that is answered is acknowledged; the one that was under way at the kill may or may not have been
-//! done. Writing goes through the kernel's cache, so only `fsync` promises contents; names are promised
-//! by any later `fsync` of anybody.
+//! The directory belongs to this writer alone, so its operations are ordered. An answered call is acknowledged. The
+//! call that was in progress at the kill may or may not have been performed. Writes go through the kernel's cache, so
+//! only `fsync` promises contents. Names are promised by any later `fsync` of any thread.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -20,19 +19,19 @@ use super::names::{Change, Done, Fit, History, Listing};
 
 /// Bytes of each of the files that fill the volume and are overwritten in place.
 const BULK_BYTES: usize = 1 << 20;
-/// How many small files a writer has, at least and at most.
+/// The minimum and maximum number of small files of a writer.
 const SMALL_FILES: std::ops::Range<usize> = 10..40;
-/// The most that a small file is made with or grows by at once.
+/// Limit for the first size of a small file, and for each append to it.
 const SMALL_BYTES: usize = 6000;
-/// The most that a small file grows to.
+/// Limit for the size of a small file.
 const SMALL_BYTES_MAX: usize = 24 << 10;
-/// The most that is overwritten at once.
+/// Limit for the blocks of one overwrite.
 const RUN_BLOCKS_MAX: usize = 8;
 
-/// The kinds of operations that make something durable.
+/// The operations that make something durable.
 const SYNCS: [&str; 2] = ["fsync", "fdatasync"];
 
-/// What was acknowledged, by kind.
+/// Acknowledged operations, by kind.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) by_kind: BTreeMap<&'static str, u64>,
@@ -45,12 +44,12 @@ impl Tally {
         }
     }
 
-    /// Answers that promise that what was done is there after any crash.
+    /// Answers that promise that the operation survives any crash.
     pub(super) fn synced(&self) -> u64 {
         self.by_kind.iter().filter(|(kind, _)| SYNCS.contains(kind)).map(|(_, count)| count).sum()
     }
 
-    /// Answers that promise that it was done, and in which order.
+    /// Answers that promise that the operation was performed, and its order.
     pub(super) fn buffered(&self) -> u64 {
         self.by_kind.values().sum::<u64>() - self.synced()
     }
@@ -60,7 +59,7 @@ impl Tally {
     }
 }
 
-/// A file's own number in its writer; never used again.
+/// A file's own number in its writer. Never reused.
 type FileNumber = u64;
 
 pub(super) struct Writer {
@@ -70,14 +69,14 @@ pub(super) struct Writer {
     random: fastrand::Rng,
     next_file: FileNumber,
     next_version: u64,
-    /// What is named so by everything that was done.
+    /// The names after all operations.
     names: BTreeMap<String, FileNumber>,
     files: BTreeMap<FileNumber, Contents>,
     by_inode: BTreeMap<u64, FileNumber>,
     history: History,
-    /// The file whose inode is not known, because the mount died when it was made.
+    /// The file with an unknown inode, because the mount died during its creation.
     unanswered: Option<FileNumber>,
-    /// When the last `fsync` that was acknowledged began.
+    /// When the last acknowledged `fsync` began.
     synced_order: u64,
     tally: Tally,
     /// The directory as the last comparison found it.
@@ -134,7 +133,7 @@ impl Writer {
         std::mem::take(&mut self.tally)
     }
 
-    /// Works until the mount dies; an error before that is one of the file system.
+    /// Works until the mount dies. An earlier error is an error of the file system.
     pub(super) fn work(mut self, shared: &Shared) -> Result<Self> {
         loop {
             if let Err(error) = self.step(shared) {
@@ -195,7 +194,7 @@ impl Writer {
         self.sync_sometimes(shared, number, &file, 60)
     }
 
-    /// As programs replace a file: write a new one, sync it, rename it over the old one.
+    /// Replaces a file like programs do: writes a new file, syncs it, and renames it over the old one.
     fn replace(&mut self, shared: &Shared, small: &[String]) -> io::Result<()> {
         let target = small[self.random.usize(..small.len())].clone();
         let from = format!("new-{}", self.next_file);
@@ -261,7 +260,7 @@ impl Writer {
             }
             Change::Rename { from, to } => {
                 std::fs::rename(self.dir.join(from), self.dir.join(to))?;
-                let number = self.names.remove(from).expect("only what has a name is renamed");
+                let number = self.names.remove(from).expect("only files with a name are renamed");
                 self.names.insert(to.clone(), number);
             }
             Change::Create { .. } => unreachable!("files are made by `create`"),
@@ -307,21 +306,21 @@ impl Writer {
         Ok(())
     }
 
-    /// Compares the names that are there with those that may be; `durable` is when the last `fsync` of
-    /// anybody began.
+    /// Compares the existing names with the allowed ones. `durable` is the time at which the last `fsync` of any
+    /// thread began.
     pub(super) fn compare_names(&mut self, durable: u64) -> Result<Fit> {
         self.found = list(&self.dir)?;
         self.history.fit(&self.found, durable).with_context(|| format!("in {}", self.directory_name()))
     }
 
-    /// Compares the contents of all that is there, and goes on from what it found.
+    /// Compares the contents of all files, and continues from them.
     pub(super) fn compare_contents(&mut self) -> Result<u64> {
         let mut files = BTreeMap::new();
         let mut bytes = 0;
         for (name, inode) in &self.found {
             let inode = inode.expect("what is listed has an inode");
             let Some(number) = self.by_inode.get(&inode).copied().or(self.unanswered) else {
-                bail!("{}/{name} has inode {inode}, which nobody made", self.directory_name());
+                bail!("{}/{name} has inode {inode}, which no writer created", self.directory_name());
             };
             let found = std::fs::read(self.dir.join(name))
                 .with_context(|| format!("{}/{name} cannot be read", self.directory_name()))?;
@@ -344,7 +343,7 @@ impl Writer {
         self.synced_order = 0;
     }
 
-    /// What was done so far is there, with nothing under way.
+    /// Notes that the state is durable, with no operation in progress.
     fn settle(&mut self) -> Result<()> {
         File::open(&self.dir)?.sync_all().context("the directory cannot be synced")?;
         self.compare_names(u64::MAX)?;

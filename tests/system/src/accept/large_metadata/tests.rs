@@ -16,7 +16,7 @@ fn contents_differ_by_file_and_seed() {
 #[test]
 fn both_forms_make_more_than_the_cache_holds() {
     for scale in [QUICK, FULL] {
-        // Each half.
+        // In each half.
         assert!(scale.files / 2 * FILE_BYTES as u64 > 2 * scale.cache_bytes);
         assert!(scale.files.is_multiple_of(FILES_PER_DIRECTORY));
     }

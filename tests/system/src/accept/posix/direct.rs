@@ -1,9 +1,8 @@
-//! Direct and cached access to one file, with zeroed and punched ranges and searches for holes: what
-//! `fsx` does not do. Everything follows from the seed and is compared with a plain vector.
+//! Direct and cached access to one file, with zeroed and punched ranges and searches for holes, which `fsx` does not
+//! do. Everything follows from the seed and is compared with a plain vector.
 //!
-//! The kernel keeps what was written through its cache apart from what was written past it only as far
-//! as the file system plays its part: dirty pages must be written back before direct access, and pages
-//! dropped after it.
+//! Cached and direct writes stay consistent only if the file system plays its part: dirty pages must be written back
+//! before direct access, and pages dropped after it.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -17,15 +16,15 @@ use crate::accept::Run;
 use crate::accept::volume::{Volume, number};
 use holes::Holes;
 
-/// The same knowledge as of the library's exerciser.
+/// The model of the library's exerciser.
 #[expect(dead_code, reason = "no mount takes ranges out of a file or puts them in")]
 #[path = "../../../../../crates/fs/tests/all/holes.rs"]
 mod holes;
 
-/// Direct access is in units of this.
+/// The unit of direct access.
 const UNIT: usize = 4096;
 const LENGTH_MAX: usize = 64 << 10;
-/// So small that a few thousand operations make garbage collection move data.
+/// So small that GC moves data after a few thousand operations.
 pub(super) const SMALL: Shape = Shape {
     name: "small",
     mkfs: &["--size", "48M", "--zone-size", "1M"],
@@ -36,7 +35,7 @@ pub(super) const SMALL: Shape = Shape {
     used: 35,
 };
 
-/// Its geometry.
+/// Returns the geometry.
 pub(super) fn run(shape: &Shape, run: &Run) -> Result<String> {
     let volume = Volume::make(shape.mkfs, shape.mount)?;
     let name = format!("direct-{}", shape.name.replace([' ', ','], "-"));
@@ -94,19 +93,19 @@ const ACTIONS: [(&str, Action); 14] = [
     ("openings", Subject::open_again),
 ];
 
-/// One file, twice open, and what should be in it.
+/// One file, open twice, and its expected contents.
 struct Subject {
     path: PathBuf,
     files: Files,
     model: Vec<u8>,
     holes: Holes,
-    /// Part of a page may be data and the rest of it a hole.
+    /// A part of a page may be data and the rest of it a hole.
     has_small_blocks: bool,
-    /// Blocks that were holes for certain when holes were searched for.
+    /// Blocks that were certainly holes when holes were searched for.
     holes_seen: u64,
     size_max: usize,
     random: fastrand::Rng,
-    /// Room for direct access, aligned from `aligned` on.
+    /// The buffer for direct access, aligned from `aligned` on.
     buffer: Vec<u8>,
     aligned: usize,
     done: Vec<(&'static str, u64)>,
@@ -158,7 +157,7 @@ impl Subject {
         self.done.iter().map(|(name, done)| format!("{done} {name}")).collect::<Vec<_>>().join(", ")
     }
 
-    /// Somewhere below `end`, in multiples of `unit`.
+    /// A random range below `end`, in multiples of `unit`.
     fn range(&mut self, end: usize, unit: usize) -> (usize, usize) {
         let (end, length_max) = (end / unit, LENGTH_MAX / unit);
         if end == 0 {
@@ -168,7 +167,7 @@ impl Subject {
         (at * unit, self.random.usize(1..=length_max.min(end - at)) * unit)
     }
 
-    /// Random bytes in the aligned buffer; where they are.
+    /// Fills the aligned buffer with random bytes. Returns their range.
     fn fill(&mut self, length: usize) -> std::ops::Range<usize> {
         let range = self.aligned..self.aligned + length;
         self.random.fill(&mut self.buffer[range.clone()]);
@@ -182,7 +181,7 @@ impl Subject {
         self.wrote(at, end);
     }
 
-    /// Somebody wrote there. Of a page that was written in part, the rest may be a hole where blocks are smaller.
+    /// Notes a write. The rest of a partly written page may be a hole if blocks are smaller.
     fn wrote(&mut self, at: usize, end: usize) {
         self.holes.write(at as u64, (end - at) as u64);
         for edge in [at, end].into_iter().filter(|edge| self.has_small_blocks && !edge.is_multiple_of(UNIT)) {
@@ -301,8 +300,8 @@ impl Subject {
         Ok(())
     }
 
-    /// What is called a hole holds nothing but zeros, whatever the kernel has not written back yet, and what is
-    /// one for certain is called one.
+    /// A reported hole must contain only zeros, whatever the kernel has not written back yet. A certain hole must be
+    /// reported.
     fn search(&mut self) -> Result<()> {
         let (at, _) = self.range(self.model.len(), 1);
         if self.model.is_empty() {

@@ -1,7 +1,7 @@
 //! `fsx` on mounts of many geometries.
 //!
-//! A volume is filled with a file that nobody changes until little space is left, so that the file that
-//! `fsx` changes shares it with its own garbage: zones must be emptied, and data moved, over and over.
+//! A volume is filled with an unchanging file until little space is left, so that the file of `fsx` shares this space
+//! with its own garbage. Then live blocks must be moved and zones freed over and over.
 
 use std::fs::File;
 use std::io::Write;
@@ -21,15 +21,15 @@ pub(super) struct Shape {
     pub(super) mount: &'static [&'static str],
     /// Bytes of a block.
     pub(super) block: usize,
-    /// In the quick form, and in the whole.
+    /// In the quick form, and in the long form.
     pub(super) operations: [u64; 2],
-    /// Percent of the space that the unchanging file takes, and that the changing one has.
+    /// Percent of the space for the unchanging file, and for the changing one.
     pub(super) filled: u64,
     pub(super) used: u64,
 }
 
 impl Shape {
-    /// None: it is left out.
+    /// `None`: the shape is left out.
     pub(super) fn operations(&self, quick: bool) -> u64 {
         self.operations[usize::from(!quick)]
     }
@@ -85,14 +85,14 @@ pub(super) const SHAPES: [Shape; 7] = [
     Shape { name: "cache of 8 MiB", mount: &["--cache", "8M"], operations: [0, 100_000], ..ORDINARY },
 ];
 
-/// Operations of one run: `fsx` 0.3.2 never takes down what it maps to read, and Linux allows a process
-/// some 65,000 mappings.
+/// Operations of one run. `fsx` 0.3.2 never unmaps its read mappings, and Linux allows a process some 65,000
+/// mappings.
 const ROUND: u64 = 100_000;
 /// Lines of its log that a failure shows.
 const SHOWN: usize = 60;
 
-/// Every kind of operation there is, none with weight 0. None of no bytes: `posix_fallocate` refuses that everywhere,
-/// and `fsx` takes it for a failure.
+/// Every kind of operation, none with weight 0. Operations have at least one byte, because `posix_fallocate` refuses
+/// zero bytes everywhere, and `fsx` takes that for a failure.
 const WEIGHTS: &str = "
 [opsize]
 min = 1
@@ -115,7 +115,7 @@ posix_fadvise = 1
 copy_file_range = 4
 ";
 
-/// What a run has shown.
+/// The results of a run.
 pub(super) struct Done {
     pub(super) geometry: String,
     pub(super) moved_bytes: u64,
@@ -162,7 +162,7 @@ fn exercise(volume: &Volume, shape: &Shape, run: &Run) -> Result<Done> {
         size >> 20
     );
     ensure!(moved_bytes > 0, "garbage collection had nothing to move: the volume is too large for this");
-    // What `fsx` has compared may have been in the kernel's memory: the same must come from the volume.
+    // `fsx` may have compared bytes of the kernel's cache. The volume must return the same bytes.
     let file = volume.dir().join("file");
     let before = std::fs::read(&file)?;
     volume.unmount()?;
@@ -173,7 +173,7 @@ fn exercise(volume: &Volume, shape: &Shape, run: &Run) -> Result<Done> {
     Ok(Done { geometry, moved_bytes })
 }
 
-/// Runs `fsx` and shows the end of what it says if it fails.
+/// Runs `fsx`, and shows the end of its output if it fails.
 fn succeed(line: &Line) -> Result<()> {
     println!("{line}");
     let (succeeded, said) = line.verdict()?;
@@ -185,7 +185,7 @@ fn succeed(line: &Line) -> Result<()> {
     Ok(())
 }
 
-/// Writes a file of so many bytes that nobody changes.
+/// Writes an unchanging file of this many bytes.
 pub(super) fn fill(volume: &Volume, bytes: u64) -> Result<()> {
     let mut file = File::create_new(volume.dir().join("unchanging"))?;
     let piece = vec![0x5a; 1 << 20];

@@ -1,4 +1,4 @@
-//! Handles of files: what an NFS server keeps for its clients, over mounts and without names.
+//! File handles: an NFS server keeps them for its clients, over mounts and without names.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::accept::volume::Volume;
 
 const PROGRAM: &str = include_str!("handles.c");
-/// How the program tells of a handle whose file is gone.
+/// The program's message for a handle of a deleted file.
 const STALE: &str = "open_by_handle_at: errno 116";
 const FILES: u64 = 20;
 
@@ -79,13 +79,13 @@ impl<'a> Handles<'a> {
         Line::program(self.program()).arg("save").arg(path).arg(self.stored(number)).run()
     }
 
-    /// Makes the kernel forget all names and inodes that nobody uses.
+    /// Makes the kernel forget all names and inodes that are not in use.
     fn forget(&self) -> Result<()> {
         Line::new("sync").run()?;
         std::fs::write("/proc/sys/vm/drop_caches", "2").context("the kernel keeps its cache of names")
     }
 
-    /// The files are found from number `from` on; those before are gone for good.
+    /// The files from number `from` on are found. Those before are gone permanently.
     fn all_found(&self, from: u64) -> Result<()> {
         for number in 0..FILES {
             let line = Line::program(self.program()).arg("show").arg(self.volume.dir());

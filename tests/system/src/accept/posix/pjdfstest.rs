@@ -1,7 +1,7 @@
-//! `pjdfstest` on a mount and on an ext4 beside it.
+//! `pjdfstest` on a mount and on an ext4 for comparison.
 //!
-//! It switches off by itself what it finds it cannot test, so a pass is worth what was not skipped:
-//! every test that ext4 passes and Polder does not must be among [`EXCLUDES`].
+//! It disables tests that it cannot run, so a pass is only worth the tests that were not skipped. Every test that
+//! passes on ext4 and not on Polder must be in [`EXCLUDES`].
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,16 +14,16 @@ use support::workspace;
 use crate::accept::ext4::Ext4;
 use crate::accept::volume::Volume;
 
-/// What passes on ext4 and is skipped on Polder, each with its reason.
+/// Tests that pass on ext4 and are skipped on Polder, each with its reason.
 const EXCLUDES: [(&str, &str); 1] = [(
     "link::link_count_max",
     "the C library tells the most links by the type of file system and does not know FUSE's, so the test \
      cannot know when to stop",
 )];
 
-/// Features are named that every file system here has; the thirteen tests that mount again read-only are left out:
-/// all of them fail on every file system, ext4 too, because the suite still has a file open for writing then, and
-/// the kernel says that the mount is busy.
+/// The listed features exist on every file system here. The thirteen tests that remount read-only are left out. They
+/// fail on every file system, also on ext4, because the suite still has a file open for writing then, and the kernel
+/// reports that the mount is busy.
 const CONFIGURATION: &str = r#"
 [features]
 posix_fallocate = {}
@@ -41,10 +41,10 @@ entries = [["nobody", "nogroup"], ["games", "games"]]
 "#;
 
 const EXT4_BYTES: u64 = 256 << 20;
-/// As many pass on ext4 at least, or the suite has switched off more than it should.
+/// At least this many must pass on ext4. Otherwise the suite has disabled more than it should.
 const PASSED_MIN: usize = 380;
 
-/// What was passed.
+/// The tests that passed.
 pub(super) struct Passed {
     pub(super) geometry: String,
     pub(super) tests: u64,
@@ -83,7 +83,7 @@ fn compare(volume: &Volume) -> Result<Passed> {
     Ok(Passed { geometry, tests: ours.passed.len() as u64, tests_of_ext4: theirs.passed.len() as u64 })
 }
 
-/// Nothing failed on Polder, and nothing that ext4 passes is missing without a reason.
+/// Checks that nothing failed on Polder, and that every test that passes on ext4 passes on Polder or is excluded.
 fn judge(ours: &Verdicts, theirs: &Verdicts) -> Result<()> {
     ensure!(ours.failed.is_empty(), "failed on Polder: {}", ours.failed.join(", "));
     let missing = theirs.passed.iter().filter(|test| !ours.passed.contains(test));
@@ -97,7 +97,7 @@ fn judge(ours: &Verdicts, theirs: &Verdicts) -> Result<()> {
     Ok(())
 }
 
-/// What became of each test.
+/// The result of each test.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Verdicts {
     passed: Vec<String>,
@@ -129,8 +129,8 @@ impl Verdicts {
         Ok(verdicts)
     }
 
-    /// Reads `chmod::errno::enoent  ok`, with the reason of a skipped one on the next line, and makes sure
-    /// that as many were read as the summary counts.
+    /// Parses `chmod::errno::enoent  ok`, with the reason of a skipped test on the next line, and compares the number
+    /// of tests with the summary.
     fn read(said: &str) -> Result<Verdicts> {
         let mut verdicts = Verdicts::default();
         let mut lines = said.lines().peekable();

@@ -1,7 +1,7 @@
-//! `rsync -aHAXS` of a tree of everything there is, onto the mount and back.
+//! `rsync -aHAXS` of a tree with everything, onto the mount and back.
 //!
-//! rsync itself must see no difference in either direction, by checksum, and our own comparison none either:
-//! before and after the volume was unmounted, checked and mounted again.
+//! rsync must see no difference in either direction, by checksum, and neither must our own comparison: before and
+//! after the volume was unmounted, checked and mounted again.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::accept::Run;
 use crate::accept::volume::Volume;
 
 const SECONDS_MAX: u64 = 300;
-/// What may lie in blocks of sparse files whose pieces have fewer than 20 KB each.
+/// Limit for the blocks of sparse files, whose pieces have fewer than 20 KB each.
 const SPARSE_BLOCKS_MAX: u64 = 2 * 5 * (20_000 + 2 * 65_536) / 512;
 
 pub(super) fn run(run: &Run, place: &Path) -> Result<(String, Counts)> {
@@ -48,12 +48,12 @@ fn copy(volume: &Volume, run: &Run, place: &Path) -> Result<(String, Counts)> {
     Ok((geometry, counts))
 }
 
-/// Copies all there is to know of a tree.
+/// Copies a tree with all its properties.
 pub(super) fn rsync(from: &Path, to: &Path) -> Result<()> {
     at_most(SECONDS_MAX, "rsync -aHAXS").arg(inside(from)).arg(to).run()
 }
 
-/// Nothing differs: for rsync, both ways, and for us.
+/// Checks that nothing differs: for rsync, both ways, and for our comparison.
 fn same(one: &Path, other: &Path, wanted: &Snapshot) -> Result<u64> {
     for (from, to) in [(one, other), (other, one)] {
         let line = at_most(SECONDS_MAX, "rsync -aHAXSc --dry-run --itemize-changes --delete");
@@ -65,7 +65,7 @@ fn same(one: &Path, other: &Path, wanted: &Snapshot) -> Result<u64> {
     Ok(found.len())
 }
 
-/// rsync copies what is inside of a folder whose name ends so.
+/// rsync copies the contents of a folder whose name ends with a slash.
 fn inside(folder: &Path) -> String {
     format!("{}/", folder.display())
 }

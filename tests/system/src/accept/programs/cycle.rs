@@ -8,30 +8,31 @@ use rt::thread::Stop;
 use crate::accept::programs::running::await_that;
 use crate::accept::volume::Volume;
 
-/// A program at work on a mount. What it acknowledged is remembered outside of the volume.
+/// A program that works on a mount. Its acknowledged transactions are remembered outside of the volume.
 pub(crate) trait Application {
-    /// Begins to work.
+    /// Starts to work.
     fn start(&mut self) -> Result<()>;
 
-    /// Whether it has acknowledged enough for a crash. One that has ended is ready; `finish` says why it has.
+    /// Whether it has acknowledged enough for a crash. A program that has ended is ready; `finish` reports why it
+    /// ended.
     fn is_ready(&mut self) -> Result<bool>;
 
-    /// What it has acknowledged since `start`, for when that is not enough.
+    /// Its acknowledged transactions since `start`, for an error message.
     fn progress(&mut self) -> String;
 
-    /// The mount is about to go: from now on errors are no surprise, and what is acknowledged need not be true,
-    /// because programs take some errors of a dead mount for success.
+    /// The mount is about to fail. From now on errors are expected, and acknowledgements do not count, because
+    /// programs take some errors of a dead mount for success.
     fn brace(&mut self) -> Result<()>;
 
-    /// The mount is gone, or going: waits until nothing of it runs, and returns how many transactions were
-    /// acknowledged since `start`.
+    /// The mount has failed or is failing. Waits until no part of the program runs. Returns the number of
+    /// transactions acknowledged since `start`.
     fn finish(&mut self) -> Result<u64>;
 
-    /// Judges what is there after the next mount, and goes on from that; returns how many transactions it has found.
+    /// Checks the state after the next mount, and continues from it. Returns the number of transactions found.
     fn verify(&mut self) -> Result<u64>;
 }
 
-/// Works until the daemon crashes; returns how many transactions were acknowledged.
+/// Works until the daemon crashes. Returns the number of acknowledged transactions.
 pub(crate) fn work(
     volume: &Volume,
     application: &mut dyn Application,
@@ -56,13 +57,13 @@ pub(crate) fn work(
     Ok(acknowledged)
 }
 
-/// Removes what a daemon that crashed has left of its mount.
+/// Removes the dead mount of a crashed daemon.
 pub(crate) fn retrieve(volume: &Volume) -> Result<()> {
     volume.await_end()?;
     volume.detach()
 }
 
-/// Checks the volume, mounts it, and has its application judge what is there.
+/// Checks the volume, mounts it, and lets its application check the state.
 pub(crate) fn recover(volume: &Volume, application: &mut dyn Application) -> Result<u64> {
     volume.check()?;
     volume.mount()?;

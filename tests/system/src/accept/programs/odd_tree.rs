@@ -1,9 +1,10 @@
-//! A tree of everything that a POSIX file system can hold, and what a tree is made of, to compare.
+//! A tree of everything that a POSIX file system can contain, and a snapshot of a tree for comparison.
 //!
-//! Kinds: files (empty, small enough for an inode's record, larger than an extent, sparse), directories,
-//! symbolic links (to nothing, and longer than a record would like), pipes, sockets, devices. Hard links
-//! within and between directories, of pipes and symbolic links too. Names that shells and terminals do not
-//! like. Owners, set-id bits, times before 1970 and to the nanosecond, extended attributes of every
+//! Kinds: files (empty, small enough for inline data, larger than an extent, sparse), directories, symbolic links
+//! (dangling, and longer than usual for a record), pipes, sockets, devices. Hard links within and between
+//! directories, also of pipes and symbolic links. Names that shells and terminals do not like. Owners, set-id bits,
+//! times before 1970 and to the nanosecond, extended attributes of every namespace that root may write, access lists
+//! and default ones.
 //! namespace that root may write, access lists and default ones.
 
 use std::collections::BTreeMap;
@@ -20,11 +21,11 @@ use rustix::fs::{
 };
 use support::shell::Line;
 
-/// The size that sparse files have, and how much of each is written.
+/// The size of sparse files, and how much of each is written.
 const SPARSE_BYTES: u64 = 16 << 20;
 const SPARSE_PIECES: u64 = 5;
 
-/// Makes the tree; `files` says how many ordinary files it has.
+/// Creates the tree; `files` is the number of ordinary files.
 pub(super) fn make(root: &Path, files: u64, random: &mut fastrand::Rng) -> Result<()> {
     fs::create_dir(root).with_context(|| format!("cannot make {}", root.display()))?;
     let made = make_files(root, files, random)?;
@@ -36,7 +37,7 @@ pub(super) fn make(root: &Path, files: u64, random: &mut fastrand::Rng) -> Resul
         decorate(path, random).with_context(|| format!("cannot decorate {}", path.display()))?;
     }
     make_lists(root, &made)?;
-    // Last, because making anything in a directory changes its time.
+    // Last, because creating anything in a directory changes its time.
     set_times(root, random)
 }
 
@@ -71,7 +72,7 @@ fn random_bytes(length: usize, random: &mut fastrand::Rng) -> Vec<u8> {
     bytes
 }
 
-/// Every byte that a name can have, and names as long as they can be.
+/// Every byte that a name can have, and names of the maximum length.
 fn make_names(root: &Path) -> Result<Vec<PathBuf>> {
     let below = root.join("names");
     fs::create_dir(&below)?;
@@ -105,7 +106,7 @@ fn make_links(root: &Path, made: &[PathBuf]) -> Result<()> {
     hard_link_itself(&below.join("gone"), &below.join("gone-too"))
 }
 
-/// Of a symbolic link or a pipe itself, which is not followed.
+/// A hard link to a symbolic link or a pipe itself, which is not followed.
 fn hard_link_itself(from: &Path, to: &Path) -> Result<()> {
     Ok(linkat(CWD, from, CWD, to, AtFlags::empty())?)
 }
@@ -156,7 +157,7 @@ fn make_sparse(root: &Path, random: &mut fastrand::Rng) -> Result<()> {
     Ok(())
 }
 
-/// An owner, and attributes of what can have them.
+/// Sets an owner, and attributes where they are allowed.
 fn decorate(path: &Path, random: &mut fastrand::Rng) -> Result<()> {
     if random.u8(..3) == 0 {
         let (user, group) = (random.u32(..70_000), random.u32(..70_000));
@@ -184,12 +185,12 @@ fn make_lists(root: &Path, made: &[PathBuf]) -> Result<()> {
     let below = root.join("lists");
     fs::create_dir(&below)?;
     set("setfacl --modify user:77:--x,default:user:78:rwx,default:group::r-x", &[&below])?;
-    // What is made below has lists from the default one where the file system hands them down.
+    // Entries created below inherit the default list if the file system supports that.
     fs::create_dir(below.join("inner"))?;
     Ok(fs::write(below.join("inner/file"), "x")?)
 }
 
-/// Times of everything, deepest first.
+/// Sets the times of everything, deepest first.
 fn set_times(path: &Path, random: &mut fastrand::Rng) -> Result<()> {
     let metadata = fs::symlink_metadata(path)?;
     if metadata.is_dir() {
@@ -206,19 +207,19 @@ fn set_times(path: &Path, random: &mut fastrand::Rng) -> Result<()> {
         .with_context(|| format!("cannot set the time of {}", path.display()))
 }
 
-/// What one path is.
+/// The properties of one path.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     mode: u32,
     owner: (u32, u32),
-    /// Of a directory, which counts links as its file system likes, nothing.
+    /// 0 for directories, because file systems count their links differently.
     links: u64,
     device: u64,
     length: u64,
     modified: (i64, i64),
     sum: u64,
     attributes: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// The first path, in their order, of the same inode.
+    /// The first path, in order, of the same inode.
     same_as: PathBuf,
 }
 
@@ -252,7 +253,7 @@ impl Snapshot {
         self.entries.len() as u64
     }
 
-    /// The same paths, each the same.
+    /// Checks that both have the same paths with the same properties.
     pub(super) fn judge(&self, found: &Snapshot) -> Result<()> {
         for (path, entry) in &self.entries {
             let there = found.entries.get(path).with_context(|| format!("{path:?} is missing"))?;
@@ -294,7 +295,7 @@ impl Entry {
     }
 }
 
-/// Sum and length of what can be read.
+/// Checksum and length of the readable contents.
 fn contents(path: &Path, metadata: &Metadata) -> Result<(u64, u64)> {
     if metadata.is_symlink() {
         let target = fs::read_link(path)?;
@@ -321,7 +322,7 @@ fn attributes(path: &Path) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     Ok(found)
 }
 
-/// A sum of 64 bits that depends on every bit and its place.
+/// A checksum of 64 bits that depends on every bit and its place.
 pub(super) fn sum(bytes: &[u8]) -> u64 {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     bytes.chunks(8).fold(bytes.len() as u64, |sum, chunk| {

@@ -1,11 +1,11 @@
 //! PostgreSQL with pgbench, while the server and Polder's daemon are killed again and again.
 //!
-//! pgbench moves amounts and notes each in a history, in one transaction, and says at its end how many were
-//! acknowledged: outside of the volume. After each kill (of the server, or of the daemon under it and the
-//! server after it) the volume is mounted again, the server recovers, and it must hold: the sums of all
-//! accounts, tellers and branches and of the history are one; each account, teller and branch is the sum of
-//! its own history; no transaction that was acknowledged is missing, and of each client there is at most
-//! one more. `pg_amcheck` compares heaps with indexes, `pg_checksums` every page after a clean stop.
+//! pgbench moves amounts and records each move in a history, in one transaction. At its end it reports, outside of
+//! the volume, how many transactions were acknowledged. After each kill (of the server, or of the daemon and then the
+//! server) the volume is mounted again and the server recovers. Then the sums of all accounts, tellers, branches and
+//! of the history must be equal. Each account, teller and branch must be the sum of its own history. No acknowledged
+//! transaction may be missing, and each client may have at most one more. `pg_amcheck` compares heaps with indexes,
+//! `pg_checksums` verifies every page after a clean stop.
 
 mod server;
 
@@ -34,21 +34,21 @@ struct Scale {
     kills: u64,
     /// The latest moment of a kill, after the first transactions.
     latest_ms: u64,
-    /// After how many kills the server is stopped for `pg_checksums`.
+    /// The server is stopped for `pg_checksums` after this many kills.
     checksums_each: u64,
 }
 
 const QUICK: Scale = Scale { volume: "512M", pgbench: 1, kills: 2, latest_ms: 500, checksums_each: 2 };
 const FULL: Scale = Scale { volume: "4G", pgbench: 50, kills: 12, latest_ms: 8_000, checksums_each: 4 };
 
-/// Who is killed.
+/// The process to kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Victim {
     Server,
     Daemon,
 }
 
-/// What all rounds came to.
+/// The sums of all rounds.
 #[derive(Default)]
 struct Sum {
     acknowledged: u64,
@@ -61,7 +61,7 @@ struct Sum {
 
 pub(super) fn run(run: &Run, _place: &Path) -> Result<(String, Counts)> {
     let scale = if run.quick { QUICK } else { FULL };
-    // The server's user must reach it.
+    // The server's user must be able to reach it.
     let place =
         tempfile::Builder::new().prefix("accept-").tempdir().context("cannot make a temporary folder")?;
     std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o755))?;
@@ -110,23 +110,23 @@ fn round(volume: &Volume, pgbench: &mut Pgbench, victim: Victim, at: Duration, s
     Ok(())
 }
 
-/// A server, and clients who move amounts.
+/// A server, and clients that move amounts.
 pub(crate) struct Pgbench {
     server: Server,
     scale: u64,
-    /// Where the clients print.
+    /// The output file of the clients.
     output: PathBuf,
     data: PathBuf,
     clients: Option<Running>,
-    /// Whether the clients had ended before they were to.
+    /// Whether the clients ended before the kill.
     ended_early: bool,
-    /// All transactions that were acknowledged, and how often clients were sent away amid one.
+    /// The number of all acknowledged transactions, and how often clients were disconnected in the middle of one.
     acknowledged: u64,
     interruptions: u64,
 }
 
 impl Pgbench {
-    /// Makes a cluster and fills it; `settings` are more of the server's.
+    /// Creates a cluster and fills it; `settings` are added to the server's.
     pub(crate) fn make(scale: u64, dir: &Path, place: &Path, settings: &[&'static str]) -> Result<Self> {
         let data = dir.join("data");
         let server = Server::make(place, data.clone(), settings)?;
@@ -144,7 +144,7 @@ impl Pgbench {
         })
     }
 
-    /// The same as with a mount that goes, but the server is killed and nothing else.
+    /// The same round, but only the server is killed, and the mount stays.
     fn lose_its_server(&mut self, at: Duration) -> Result<()> {
         self.start()?;
         let begun = await_that("the first transactions of pgbench", || self.is_ready());
@@ -156,7 +156,7 @@ impl Pgbench {
         begun.and(counted).map(drop)
     }
 
-    /// Waits for the clients, who have lost their server, and has them say what was acknowledged.
+    /// Waits for the clients, which have lost their server, and reads how many transactions were acknowledged.
     fn count_acknowledged(&mut self) -> Result<u64> {
         let mut clients = self.clients.take().context("pgbench was not started")?;
         clients.await_end()?;
@@ -192,7 +192,7 @@ impl Application for Pgbench {
         Ok(())
     }
 
-    /// The server goes with its data: what it does without them is none of our concern.
+    /// The server is killed with its data. Its state without them does not matter.
     fn finish(&mut self) -> Result<u64> {
         let struck = self.server.strike();
         self.server.await_end(true)?;
@@ -210,7 +210,7 @@ impl Application for Pgbench {
 }
 
 impl Pgbench {
-    /// The sums, and no transaction missing; how many there are.
+    /// Checks the sums, and that no transaction is missing. Returns the number of transactions.
     fn judge(&self, acknowledged: u64, unanswered_max: u64) -> Result<u64> {
         let sums = self.server.ask(
             "SELECT sum(abalance) FROM pgbench_accounts UNION ALL SELECT sum(tbalance) FROM pgbench_tellers \
@@ -246,7 +246,7 @@ impl Pgbench {
         said.concat().parse().with_context(|| format!("{said:?} is no number"))
     }
 
-    /// Every page of a server that was stopped; how many there are.
+    /// Verifies every page of a stopped server. Returns the number of pages.
     fn verify_pages(&self) -> Result<u64> {
         self.server.stop()?;
         let line = self.server.line("pg_checksums").arg("--check").arg("-D").arg(&self.data);
@@ -258,7 +258,7 @@ impl Pgbench {
     }
 }
 
-/// Whether pgbench has told of a second in which something was done.
+/// Whether pgbench has reported a second with transactions.
 fn has_progress(said: &str) -> bool {
     said.lines().filter(|line| line.starts_with("progress: ")).any(|line| !line.contains(" 0.0 tps"))
 }

@@ -1,12 +1,11 @@
-//! RocksDB on a database of at least four times what the mount may cache, buffered and direct.
+//! RocksDB on a database of at least four times the mount's cache, buffered and direct.
 //!
-//! `db_bench` fills a database in random order, writes over it, and reads while it writes; every block
-//! that is read is compared with its checksum. Then the daemon is killed under more overwriting, the volume is
-//! mounted again, and RocksDB must open and recover the database. At the end each file is the same before
-//! and after the volume was unmounted, and `ldb`, `sst_dump` and `db_bench` verify all of it.
+//! `db_bench` fills a database in random order, overwrites it, and reads while it writes. Every block that is read is
+//! compared with its checksum. Then the daemon is killed during more overwrites, the volume is mounted again, and
+//! RocksDB must open and recover the database. At the end each file is the same before and after a remount, and
+//! `ldb`, `sst_dump` and `db_bench` verify everything.
 //!
-//! The mount's cache is made small (`--cache`) rather than the database large: what matters is which of
-//! them is larger.
+//! The mount's cache is small (`--cache`), instead of a large database. Only their ratio matters.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -25,12 +24,12 @@ use crate::accept::volume::{Volume, number};
 const SECONDS_MAX: u64 = 900;
 /// Bytes of each value.
 const VALUE_BYTES: u64 = 1_000;
-/// How many times the cache a database has at least.
+/// The least size of a database, as a multiple of the cache.
 const TIMES_CACHE: u64 = 4;
-/// What must have reached the daemon of the work under which it is killed.
+/// Bytes of the current work that must have reached the daemon before it is killed.
 const BEFORE_KILL_BYTES: u64 = 4 << 20;
 
-/// Small tables and levels, so that compactions go on all the time, and a log that is written out evenly.
+/// Small tables and levels, so that compactions run all the time, and a log that is written evenly.
 const SETTINGS: &str = "--compression_type=none --write_buffer_size=4194304 --target_file_size_base=4194304 \
     --max_bytes_for_level_base=16777216 --verify_checksum=true --bytes_per_sync=524288 \
     --wal_bytes_per_sync=524288 --cache_size=2097152";
@@ -47,7 +46,7 @@ struct Scale {
 const QUICK: Scale = Scale { volume: "512M", cache: "4M", cache_bytes: 4 << 20, keys: 40_000, reads: 2_000 };
 const FULL: Scale = Scale { volume: "3G", cache: "64M", cache_bytes: 64 << 20, keys: 500_000, reads: 20_000 };
 
-/// How RocksDB reaches files.
+/// How RocksDB accesses files.
 struct Access {
     name: &'static str,
     flags: &'static str,
@@ -112,7 +111,7 @@ impl Bench<'_> {
             .arg(format!("--benchmarks={benchmarks}"))
     }
 
-    /// Fills, overwrites, reads while writing; returns the size of the database.
+    /// Fills, overwrites, and reads while writing. Returns the size of the database.
     fn work(&self) -> Result<u64> {
         for (words, threads) in [("fillrandom,overwrite", 1), ("readwhilewriting", 2)] {
             let line = self.line(words).arg(format!("--threads={threads}"));
@@ -135,7 +134,7 @@ impl Bench<'_> {
         Ok(bytes)
     }
 
-    /// RocksDB tells errors of its threads only there.
+    /// RocksDB reports errors of its threads only in its log.
     fn logged_no_error(&self) -> Result<()> {
         let log = std::fs::read_to_string(self.database().join("LOG"))?;
         let told = ["[ERROR]", "Corruption", "IO error", "background error"];
@@ -166,9 +165,9 @@ impl Bench<'_> {
         self.volume.mount_in_time().map(drop)
     }
 
-    /// Verifies all of the database, before and after unmounting; returns how many keys and files it has.
+    /// Verifies the whole database, before and after a remount. Returns the numbers of keys and files.
     fn verify(&self) -> Result<(u64, u64)> {
-        // Opening it recovers what the kill has left.
+        // Opening the database runs its recovery.
         self.line("verifychecksum").arg("--use_existing_db=true").output()?;
         let (keys, files) = (self.count_keys()?, Snapshot::of(&self.database())?);
         self.volume.unmount()?;
@@ -190,7 +189,7 @@ impl Bench<'_> {
         Ok((keys, files.len()))
     }
 
-    /// `Keys in range: 25312`; most of what was filled in random order.
+    /// `Keys in range: 25312`. Must be most of the keys that were filled in random order.
     fn count_keys(&self) -> Result<u64> {
         let line = at_most(SECONDS_MAX, "ldb dump --count_only");
         let said = line.arg(format!("--db={}", self.database().display())).output()?;
@@ -202,7 +201,7 @@ impl Bench<'_> {
     }
 }
 
-/// What `db_bench` has found of what it looked for: `(1266 of 2000 found)`.
+/// The hits and reads of `db_bench`: `(1266 of 2000 found)`.
 fn found_of(said: &str) -> Option<(u64, u64)> {
     let (before, _) = said.split_once(" found)")?;
     let (hits, reads) = before.rsplit_once('(')?.1.split_once(" of ")?;

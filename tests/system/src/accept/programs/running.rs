@@ -1,4 +1,4 @@
-//! Programs that run beside us: started, told to end or killed by their pid, and never left behind.
+//! Background programs of a test: started, signalled or killed by their pid, and never left behind.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
@@ -11,12 +11,12 @@ use rt::thread::Stop;
 use rt::{Clock, SystemClock};
 use support::shell::Line;
 
-/// How often to look whether something has come about.
+/// The interval of checks.
 const LOOK: Duration = Duration::from_millis(5);
-/// How long something may take to come about, on a machine that is busy with other things too.
+/// Time limit for a condition, also on a busy machine.
 const END_NS_MAX: u64 = 120_000_000_000;
 
-/// Looks until `is_so`; an error that says what was waited for when that takes too long.
+/// Waits until `is_so`. Returns an error with the condition if that takes too long.
 pub(crate) fn await_that(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
     let clock = SystemClock::new();
     let began_ns = clock.monotonic_ns();
@@ -29,7 +29,7 @@ pub(crate) fn await_that(what: &str, mut is_so: impl FnMut() -> Result<bool>) ->
     Ok(())
 }
 
-/// One program; killed when it is dropped before it has ended.
+/// A program. Killed when it is dropped before its end.
 pub(crate) struct Running {
     line: String,
     child: Child,
@@ -37,7 +37,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts a program; `output` is where it prints, errors too.
+    /// Starts a program. `output` is the file of its output and errors.
     pub(crate) fn start(line: &Line, input: Stdio, output: &Path) -> Result<Self> {
         let file =
             std::fs::File::create(output).with_context(|| format!("cannot make {}", output.display()))?;
@@ -45,7 +45,7 @@ impl Running {
         Running::with(line, input, file.into(), errors.into())
     }
 
-    /// The same with each of the three as wanted.
+    /// The same with a choice for each of the three streams.
     pub(crate) fn with(line: &Line, input: Stdio, output: Stdio, errors: Stdio) -> Result<Self> {
         let child = line.start(input, output, errors)?;
         Ok(Running { line: line.to_string(), child, ended: None })
@@ -59,7 +59,7 @@ impl Running {
         Pid::from_raw(self.child.id() as i32)
     }
 
-    /// Whether it has ended, and how.
+    /// Its exit status, if it has ended.
     pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().with_context(|| format!("cannot watch `{}`", self.line))?;
@@ -74,7 +74,7 @@ impl Running {
         Ok(self.ended.expect("it was waited for"))
     }
 
-    /// Sends a signal; to one that has ended none is sent.
+    /// Sends a signal if it has not ended.
     pub(crate) fn signal(&mut self, signal: Signal) -> Result<()> {
         if self.ended()?.is_none() {
             kill(self.pid(), signal).with_context(|| format!("cannot signal `{}`", self.line))?;
@@ -110,14 +110,14 @@ pub(crate) fn children(pid: Pid) -> Result<Vec<Pid>> {
     Ok(found)
 }
 
-/// None for a process that is gone.
+/// `None` if the process is gone.
 fn parent(pid: i32) -> Option<i32> {
     let stat = std::fs::read_to_string(PathBuf::from(format!("/proc/{pid}/stat"))).ok()?;
-    // After the name, which may hold anything: state and parent.
+    // State and parent come after the name, which may contain anything.
     stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }
 
-/// A program that must not run for longer than this; what hangs is a failure.
+/// A program with a time limit. A hang is a failure.
 pub(crate) fn at_most(seconds: u64, words: &str) -> Line {
     Line::new(&format!("timeout --kill-after=5 {seconds} {words}"))
 }

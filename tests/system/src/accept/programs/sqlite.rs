@@ -1,10 +1,10 @@
 //! SQLite with a write-ahead log and with a rollback journal, while the daemon is killed again and again.
 //!
-//! Two databases on one volume, one for each kind. Clients move amounts between accounts and note in the
-//! same transaction what they moved; what was acknowledged they remember in this process. A reader beside
-//! them must always see the same sum of all accounts. After each kill the volume is mounted again, and each
-//! database must be whole (`PRAGMA integrity_check`), hold every transaction that was acknowledged and of
-//! each client at most the one more that was under way, with what it noted, and balances that follow.
+//! There are two databases on one volume, one for each kind. Clients move amounts between accounts and record each
+//! move in the same transaction. This process remembers what was acknowledged. A reader must always see the same sum
+//! of all accounts. After each kill the volume is mounted again. Each database must be intact (`PRAGMA
+//! integrity_check`), and must contain every acknowledged transaction and, for each client, at most the one that was
+//! in progress, with its record, and the balances that follow.
 //!
 //! `synchronous` is the lowest level at which SQLite promises this on any file system: FULL with a log, which
 //! is synced at each commit, and EXTRA with a journal, because there a commit is the removal of a name.
@@ -33,19 +33,19 @@ const SECONDS_MAX: u64 = 300;
 /// Transactions that must have been acknowledged before each kill, of each database.
 const BEFORE_KILL_MIN: u64 = 10;
 
-/// How long a client waits for others: SQLite lets them in by chance, and one may be unlucky for long.
+/// How long a client waits for others. SQLite admits them at random, and one may be unlucky for long.
 const BUSY_MS: u64 = 500_000;
 
-/// Between two sums, so that a reader leaves a processor and the database to those who write.
+/// The pause between two sums, so that a reader leaves a processor and the database to the writers.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// What the clients of one kind set before they begin.
+/// The settings of the clients of one kind.
 pub(crate) struct Kind {
     name: &'static str,
     settings: &'static str,
 }
 
-/// What is acknowledged is durable.
+/// Acknowledged transactions are durable.
 pub(crate) const CAREFUL: [Kind; 2] = [
     Kind {
         name: "wal",
@@ -54,7 +54,7 @@ pub(crate) const CAREFUL: [Kind; 2] = [
     Kind { name: "delete", settings: "PRAGMA journal_mode = DELETE; PRAGMA synchronous = EXTRA;" },
 ];
 
-/// Nothing is ever synced. No log: with a reader at all times it would grow until the volume is full.
+/// Nothing is ever synced. No log, because a permanent reader would let it grow until the volume is full.
 pub(crate) const CARELESS: [Kind; 1] =
     [Kind { name: "delete", settings: "PRAGMA journal_mode = DELETE; PRAGMA synchronous = OFF;" }];
 
@@ -88,7 +88,7 @@ fn prove(volume: &Volume, run: &Run, place: &Path) -> Result<(String, Counts)> {
     Ok((geometry, counts))
 }
 
-/// Works until a kill, mounts again and checks; returns how many transactions are there.
+/// Works until a kill, mounts again and checks. Returns the number of transactions.
 fn round(volume: &Volume, databases: &mut Databases, at: Duration) -> Result<u64> {
     cycle::work(volume, databases, at, Volume::strike)?;
     let found = cycle::recover(volume, databases)?;
@@ -99,9 +99,9 @@ fn round(volume: &Volume, databases: &mut Databases, at: Duration) -> Result<u64
 /// A database of each kind.
 pub(crate) struct Databases {
     all: Vec<Database>,
-    /// The clients of each, while they work.
+    /// The clients of each database, while they run.
     work: Vec<Work>,
-    /// Set when the mount is about to go: errors are expected from then on.
+    /// Set when the mount is about to fail. Errors are expected from then on.
     killing: Arc<AtomicBool>,
     random: fastrand::Rng,
 }
@@ -155,18 +155,18 @@ impl Application for Databases {
     }
 }
 
-/// One database and what its clients know.
+/// One database, and the knowledge of its clients.
 struct Database {
     kind: &'static Kind,
     file: PathBuf,
-    /// Where clients print errors.
+    /// The folder for errors of the clients.
     place: PathBuf,
-    /// The number of each client's last transaction that was acknowledged, in all rounds.
+    /// The number of each client's last acknowledged transaction, in all rounds.
     last: [u64; CLIENTS as usize],
     sums: u64,
 }
 
-/// The clients of one database at work.
+/// The running clients of one database.
 struct Work {
     clients: Vec<JoinHandle<Result<u64>>>,
     reader: JoinHandle<Result<u64>>,
@@ -202,7 +202,7 @@ impl Database {
         self.last.iter().sum()
     }
 
-    /// Lines that SQLite answers when nobody else works.
+    /// Runs SQL while no client works. Returns the lines of the answer.
     fn ask(&self, sql: &str) -> Result<Vec<String>> {
         let line = at_most(SECONDS_MAX, "sqlite3 -bail").arg(&self.file).arg(sql);
         Ok(line.output()?.lines().map(str::to_owned).collect())
@@ -222,7 +222,8 @@ impl Database {
         Ok(Work { clients, reader, done })
     }
 
-    /// Waits for the clients, which the kill has ended; how many transactions it has acknowledged since they began.
+    /// Waits for the clients, which the kill has ended. Returns the number of transactions acknowledged since they
+    /// began.
     fn finish(&mut self, work: Work) -> Result<u64> {
         let before = self.acknowledged();
         for (client, thread) in work.clients.into_iter().enumerate() {
@@ -232,7 +233,7 @@ impl Database {
         Ok(self.acknowledged() - before)
     }
 
-    /// Judges the database after a crash, and goes on from what is there.
+    /// Checks the database after a crash, and continues from its state.
     fn check(&mut self) -> Result<u64> {
         let said = self.ask(&format!(
             "PRAGMA integrity_check;
@@ -260,7 +261,7 @@ impl Database {
     }
 }
 
-/// How many transactions of a client are there, without a gap.
+/// The number of transactions of a client. They must have no gap.
 fn count_of(file: &Path, client: u64) -> Result<u64> {
     let sql = format!("SELECT count(*), ifnull(max(number), 0) FROM moved WHERE client = {client};");
     let said = at_most(SECONDS_MAX, "sqlite3 -bail").arg(file).arg(sql).output()?;
@@ -269,15 +270,15 @@ fn count_of(file: &Path, client: u64) -> Result<u64> {
     Ok(count.parse()?)
 }
 
-/// What a transaction notes beside its numbers: some hundred characters, in terms of two of SQL.
+/// The payload of a transaction: some hundred characters, as an SQL expression of two others.
 fn payload(client: &str, number: &str) -> String {
     format!("replace(hex(zeroblob(40)), '00', printf('%d-%d.', {client}, ({number} * 7919) % 10007))")
 }
 
-/// The command of SQLite, which reads and prints line by line.
+/// The SQLite command, which reads and prints line by line.
 struct Session {
     running: Running,
-    /// The file that it prints errors to.
+    /// The file of its error messages.
     errors: PathBuf,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -303,7 +304,7 @@ impl Session {
         Ok(session)
     }
 
-    /// The next line of the answer; none when the program has ended.
+    /// The next line of the answer. `None` if the program has ended.
     fn ask(&mut self, sql: &str) -> Result<Option<String>> {
         if self.input.write_all(sql.as_bytes()).is_err() {
             return Ok(None);
@@ -317,7 +318,7 @@ impl Session {
         Ok(line.ends_with('\n').then(|| line.trim().to_owned()))
     }
 
-    /// The program has ended; it may only when the daemon is being killed.
+    /// The program has ended. It may only do so while the daemon is being killed.
     fn close(mut self, killing: &AtomicBool) -> Result<()> {
         let said = || std::fs::read_to_string(&self.errors).unwrap_or_default();
         ensure!(killing.load(Ordering::SeqCst), "sqlite3 ended before the kill: {}", said());
@@ -326,7 +327,7 @@ impl Session {
     }
 }
 
-/// Moves amounts, one transaction after the other.
+/// A client that moves amounts, one transaction after the other.
 struct Mover {
     client: u64,
     last: u64,
@@ -334,14 +335,14 @@ struct Mover {
 }
 
 impl Mover {
-    /// Works until the kill; returns the number of the last transaction that was acknowledged. What syncs
-    /// notices the death of the mount, and what does not must end too.
+    /// Works until the kill. Returns the number of the last acknowledged transaction. A client that syncs notices the
+    /// death of the mount, but a client that does not sync must end too.
     fn work(mut self, mut session: Session, killing: &AtomicBool, done: &AtomicU64) -> Result<u64> {
         while !killing.load(Ordering::SeqCst) {
             let number = self.last + 1;
             match session.ask(&self.transaction(number))? {
-                // What is said after the kill counts as under way. SQLite takes a commit for done when it
-                // cannot open the directory that it wants to sync, as on a mount that has just died.
+                // Answers after the kill count as in progress. SQLite takes a commit for done if it cannot open the
+                // directory that it wants to sync, as on a mount that has just died.
                 Some(_) if killing.load(Ordering::SeqCst) => break,
                 Some(said) if said == number.to_string() => self.last = number,
                 Some(said) => bail!("sqlite3 says {said} after transaction {number}"),
@@ -367,8 +368,8 @@ impl Mover {
     }
 }
 
-/// Reads the sum of all accounts until the kill; returns how often. It need not notice the kill: what it
-/// reads may all lie in its memory and the kernel's.
+/// Reads the sum of all accounts until the kill. Returns how often. It need not notice the kill, because all pages
+/// may be in its own or the kernel's cache.
 fn read_sums(mut session: Session, killing: &AtomicBool) -> Result<u64> {
     let mut sums = 0;
     while !killing.load(Ordering::SeqCst) {

@@ -1,8 +1,8 @@
-//! The stressors of `stress-ng` for file systems, one after the other, on Polder and on an ext4 beside it.
+//! The stressors of `stress-ng` for file systems, one after the other, on Polder and on an ext4 for comparison.
 //!
-//! A stressor that does not pass on Polder must not pass on ext4 either, and must find there all that it finds on
-//! Polder, but for those of [`LEFT_OUT`]. What was
-//! left out on either, by stress-ng itself or because it could not run there, is told with its reason.
+//! A stressor that does not pass on Polder must not pass on ext4 either, and must report there everything that it
+//! reports on Polder, except for those of [`LEFT_OUT`]. A stressor that was left out on either, by stress-ng itself
+//! or because it could not run there, is reported with the reason.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,15 +19,15 @@ use crate::accept::volume::Volume;
 
 const VOLUME: &str = "1G";
 const EXT4_BYTES: u64 = 1 << 30;
-/// What the quick form takes.
+/// The stressors of the quick form.
 const FEW: [&str; 5] = ["copy-file", "fallocate", "locka", "rename", "xattr"];
 const WORKERS: &str = "2";
-/// What passes on ext4 and does not run on a mount, and why.
+/// Stressors that pass on ext4 and do not run on a mount, and why.
 const LEFT_OUT: [(&str, &str); 1] =
     [("fiemap", "the kernel does not pass FS_IOC_FIEMAP on to a FUSE server")];
-/// How long a stressor takes, and may take to end after that.
+/// How long a stressor runs, and its time limit.
 const SECONDS: [(&str, u64); 2] = [("1s", 60), ("4s", 120)];
-/// What stress-ng ends with when it could not try.
+/// The exit status of stress-ng if it could not try.
 const NO_RESOURCE: i32 = 3;
 const NOT_IMPLEMENTED: i32 = 4;
 
@@ -78,23 +78,23 @@ fn all() -> Result<Vec<String>> {
     Ok(names.split_whitespace().map(str::to_owned).collect())
 }
 
-/// What became of a stressor.
+/// The result of a stressor.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     Passed,
     /// With its reason.
     LeftOut(String),
-    /// With what it said.
+    /// With its output.
     Failed(String),
 }
 
-/// Whether a stressor shows that something is missing on Polder.
+/// Whether a stressor shows a defect of Polder.
 fn is_worse(name: &str, ours: &Outcome, theirs: &Outcome) -> bool {
     match (ours, theirs) {
         (Outcome::Passed, _) => false,
         (Outcome::Failed(ours), Outcome::Failed(theirs)) => {
             let (ours, theirs) = (complaints(ours), complaints(theirs));
-            // Who complains of nothing has not ended, or not as it should.
+            // A stressor without a complaint has not ended, or not properly.
             ours.is_empty() && !theirs.is_empty() || !ours.is_subset(&theirs)
         }
         (Outcome::Failed(_), _) => true,
@@ -103,7 +103,7 @@ fn is_worse(name: &str, ours: &Outcome, theirs: &Outcome) -> bool {
     }
 }
 
-/// What it complains of, without numbers: `stress-ng: fail:  [77] link: …`.
+/// Its complaints, without numbers: `stress-ng: fail:  [77] link: …`.
 fn complaints(said: &str) -> BTreeSet<String> {
     let told = said.lines().filter_map(|line| line.split_once("fail:")).map(|(_, what)| what);
     let what = told.map(|what| what.rsplit("] ").next().unwrap_or(what));
@@ -121,7 +121,7 @@ fn stress(name: &str, dir: &Path, quick: bool) -> Result<Outcome> {
     Ok(judge(status, &said))
 }
 
-/// From the exit status and what was said.
+/// The result that follows from the exit status and the output.
 fn judge(status: Option<i32>, said: &str) -> Outcome {
     let line_with = |words: &[&str]| {
         let line = said.lines().find(|line| words.iter().any(|word| line.contains(word)));
@@ -132,7 +132,7 @@ fn judge(status: Option<i32>, said: &str) -> Outcome {
     match (status, left_out) {
         (Some(0), None) => Outcome::Passed,
         (Some(0 | NO_RESOURCE | NOT_IMPLEMENTED), Some(why)) => Outcome::LeftOut(why),
-        // It ran nothing at all, and says that this was because it is dangerous.
+        // It ran nothing, and reports that this was because it is dangerous.
         (Some(1), Some(why)) if why.starts_with("disabled") => Outcome::LeftOut(why),
         _ => Outcome::Failed(format!("status {status:?}\n{said}")),
     }

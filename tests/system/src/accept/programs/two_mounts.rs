@@ -1,8 +1,8 @@
-//! Two volumes of different geometry, mounted and worked on at the same time.
+//! Two volumes with different geometry, mounted and used at the same time.
 //!
-//! On each, one thread copies trees: from outside, and from its own volume to the other one; another makes,
-//! overwrites, renames and removes files and remembers what they hold. Then both are unmounted, checked, mounted
-//! again in the other order, and everything on both is compared with what was remembered.
+//! On each volume, one thread copies trees, from outside and from its own volume to the other one. Another thread
+//! creates, overwrites, renames and removes files and remembers their contents. Then both are unmounted, checked, and
+//! mounted again in the other order, and everything on both is compared.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,7 +21,7 @@ const SHAPES: [&[&str]; 2] = [
     &["--size", "1G"],
     &["--size", "1G", "--block-size", "512", "--zone-size", "12M", "--max-open", "6", "--max-active", "6"],
 ];
-/// Files that one churning thread has at most.
+/// Limit for the files of one churning thread.
 const FILES_MAX: u64 = 200;
 const FILE_BYTES_MAX: usize = 200_000;
 
@@ -59,7 +59,7 @@ fn prove(volumes: &[Volume; 2], run: &Run, place: &Path) -> Result<(String, Coun
     Ok((geometry, counts))
 }
 
-/// What a churning thread has left: the sum of each file's contents.
+/// The files of a churning thread, with a checksum of each.
 type Held = BTreeMap<String, u64>;
 
 /// Both threads of both volumes, at once.
@@ -94,7 +94,7 @@ fn copy(number: usize, source: &Path, own: &Path, other: &Path, rounds: u64) -> 
     Ok(())
 }
 
-/// The name, on both volumes, of what came from tree `number`.
+/// The name, on both volumes, of a copy of tree `number`.
 fn copied(number: usize, round: u64) -> String {
     format!("copy-{number}-{round}")
 }
@@ -127,7 +127,7 @@ fn churn(dir: &Path, steps: u64, mut random: fastrand::Rng) -> Result<Held> {
     Ok(held)
 }
 
-/// Everything on one volume; how many entries that was.
+/// Compares everything on one volume. Returns the number of entries.
 fn compare(root: &Path, trees: &[(Snapshot, PathBuf)], rounds: u64, held: &Held) -> Result<u64> {
     let mut compared = held.len() as u64;
     for (number, (wanted, _)) in trees.iter().enumerate() {

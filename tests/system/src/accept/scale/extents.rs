@@ -1,4 +1,4 @@
-//! A file of very many extents, through a mount and through the library.
+//! A file with very many extents, through a mount and through the library.
 
 use anyhow::Result;
 
@@ -6,7 +6,7 @@ use super::{Report, Run};
 use crate::accept::simulator::{Counted, simulator};
 use crate::accept::volume::Volume;
 
-/// What the simulator counts, under the names of the report.
+/// Counts of the simulator, under the names of the report.
 const COUNTS: [&str; 2] = ["extents written", "extents compared"];
 
 pub(super) fn run(run: &Run) -> Result<Report> {

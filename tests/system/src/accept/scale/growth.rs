@@ -1,9 +1,9 @@
 //! Four times as much of anything costs about four times as much: making it in a mount, and every command on it.
 //!
-//! Each kind of thing is made in a volume of its own, N of it and 4 N, and everything is done to both. What is compared is
-//! the time of processors that the command and the daemon take; of mounts and unmounts, which end with a process, the
-//! time that passes. What is quadratic costs sixteen times as much. The same for the library, and for what a mount leaves
-//! to the kernel, is in `crates/fs/tests/all/growth`.
+//! Each kind of thing is created in a volume of its own, N and 4 N of it, and every command runs on both. The
+//! processor time of command and daemon is compared. For mounts and unmounts, which end with a process, the elapsed
+//! time is compared. A quadratic algorithm costs sixteen times as much. The same for the library, and for work that a
+//! mount leaves to the kernel, is in `crates/fs/tests/all/growth`.
 //!
 //! The quick form has fewer kinds.
 
@@ -25,19 +25,19 @@ use support::shell::Line;
 use super::{Report, Run};
 use crate::accept::volume::Volume;
 
-/// What is in proportion costs 4 times as much; what was in a cache and is not any more, a little more than that.
+/// Linear costs are 4 times as much. If the data no longer fits into a cache, a little more.
 const RATIO_MAX: f64 = 8.0;
-/// What takes less with 4 N says nothing.
+/// A shorter time with 4 N proves nothing.
 const TIME_NS_MIN: u64 = 100_000_000;
-/// What costs too much is measured again: the least counts.
+/// An excessive time is measured again. The minimum counts.
 const ROUNDS_MAX: usize = 6;
 const BLOCK: u64 = 4096;
 
-/// Something of which there can be many.
+/// A kind of thing of which there can be many.
 struct Kind {
     name: &'static str,
     number: u64,
-    /// Makes so many; what it returns stays open until the daemon is killed.
+    /// Creates this many. The returned files stay open until the daemon is killed.
     make: fn(&Path, u64) -> Result<Vec<File>>,
     is_quick: bool,
 }
@@ -56,7 +56,7 @@ const KINDS: [Kind; 11] = [
     Kind { name: "orphans", number: 200, make: orphans, is_quick: false },
 ];
 
-/// Time by what was done, in order.
+/// The time of each command, in order.
 type Costs = Vec<(String, u64)>;
 
 pub(crate) fn run(run: &Run) -> Result<Report> {
@@ -76,7 +76,7 @@ pub(crate) fn run(run: &Run) -> Result<Report> {
     Ok(Report { geometry, counts: vec![("rows of N against 4 N", rows)] })
 }
 
-/// The least that each thing has cost with N and with 4 N.
+/// The minimum time of each command with N and with 4 N.
 #[derive(Default)]
 struct Compared(BTreeMap<(usize, String), [Option<u64>; 2]>);
 
@@ -122,7 +122,7 @@ fn ratio(small: u64, large: u64) -> f64 {
     large as f64 / small.max(1) as f64
 }
 
-/// Makes so many, and does everything to them.
+/// Creates this many, and runs every command on them.
 fn measure(kind: &Kind, number: u64) -> Result<Costs> {
     let volume = Volume::make(&["--size", "512M"], &[])?;
     let mut costs = Costs::new();
@@ -140,12 +140,12 @@ fn measure(kind: &Kind, number: u64) -> Result<Costs> {
     Ok(costs)
 }
 
-/// Ends with the daemon killed.
+/// Ends with the killing of the daemon.
 fn mounted(kind: &Kind, number: u64, volume: &Volume, costs: &mut Costs) -> Result<()> {
     let (daemon, dir) = (Some(volume.pid()?), volume.dir());
     let before = spent(daemon)?;
     let open = (kind.make)(&dir, number)?;
-    // What was made in a moment is not yet written.
+    // Recently created files are not written yet.
     volume.command("sync").arg(&dir).run()?;
     costs.push(("make (daemon)".to_owned(), spent(daemon)? - before));
     let mut time = |what: &str, line: Line| cost(what, &line, daemon, costs);
@@ -175,17 +175,17 @@ fn unmounted(volume: &Volume, costs: &mut Costs) -> Result<()> {
     time("salvage", volume.command("salvage").arg(&file).arg(folder.path().join("saved")))?;
     time("defrag", volume.command("defrag").arg(&file).arg("/"))?;
     time("gc", volume.command("gc").arg(&file))?;
-    // What lies deeper than a path can be long is removed by a program that goes down step by step.
+    // Files deeper than the longest path are removed by a program that descends step by step.
     Line::new("rm -rf").arg(folder.path().join("copied")).arg(folder.path().join("saved")).run()
 }
 
-/// Where files are made in memory: what a disk's file system takes for them is not in proportion, and not asked here.
+/// A folder in memory, because the time of a disk's file system is not in proportion and does not matter here.
 fn memory() -> Result<PathBuf> {
     let memory = PathBuf::from("/dev/shm");
     if memory.is_dir() { Ok(memory) } else { support::workspace::target_dir() }
 }
 
-/// Notes what a command takes of processors, together with the daemon that it asks.
+/// Notes the processor time of a command and of the daemon.
 fn cost(what: &str, line: &Line, daemon: Option<Pid>, costs: &mut Costs) -> Result<()> {
     let before = spent(daemon)?;
     line.output_bytes()?;
@@ -193,14 +193,14 @@ fn cost(what: &str, line: &Line, daemon: Option<Pid>, costs: &mut Costs) -> Resu
     Ok(())
 }
 
-/// Time of processors that commands which have ended, and the daemon, have taken so far.
+/// Processor time of all ended commands and of the daemon so far.
 fn spent(daemon: Option<Pid>) -> Result<u64> {
     let children = getrusage(UsageWho::RUSAGE_CHILDREN)?;
     let commands = (children.user_time() + children.system_time()).num_nanoseconds() as u64;
     Ok(commands + daemon.map_or(Ok(0), spent_by)?)
 }
 
-/// The same of one process.
+/// Processor time of one process.
 fn spent_by(process: Pid) -> Result<u64> {
     let clock = clock_getcpuclockid(process).context("the system does not tell what a process has taken")?;
     Ok(TimeSpec::num_nanoseconds(&clock_gettime(clock)?) as u64)
@@ -224,7 +224,7 @@ fn names(dir: &Path, number: u64) -> Result<Vec<File>> {
     Ok(Vec::new())
 }
 
-/// Made and entered one by one: the last is deeper than any path can be long.
+/// Created and entered one by one. The last level is deeper than any path can be long.
 fn levels(dir: &Path, number: u64) -> Result<Vec<File>> {
     let open = |within: &OwnedFd, name: &str| openat(within, name, OFlags::DIRECTORY, Mode::empty());
     let mut at = openat(CWD, dir, OFlags::DIRECTORY, Mode::empty())?;
@@ -254,7 +254,7 @@ fn linked_inodes(dir: &Path, number: u64) -> Result<Vec<File>> {
     Ok(Vec::new())
 }
 
-/// A file whose blocks are written in an order in which none follows another.
+/// A file whose blocks are written in an order without neighbours.
 fn extents(dir: &Path, number: u64) -> Result<Vec<File>> {
     let file = OpenOptions::new().write(true).create_new(true).open(dir.join("file"))?;
     for n in (0..number).rev() {
@@ -294,7 +294,7 @@ fn inodes_with_attributes(dir: &Path, number: u64) -> Result<Vec<File>> {
     Ok(Vec::new())
 }
 
-/// Copies of one file, which share its blocks, and of which each has changed one.
+/// Copies of one file, which share its blocks. Each has changed one of them.
 fn clones(dir: &Path, number: u64) -> Result<Vec<File>> {
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(dir.join("file"))?;
     file.write_all_at(&[7; 8 * BLOCK as usize], 0)?;
@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_quadratic_and_takes_long_is_too_much() {
+    fn long_quadratic_times_are_too_much() {
         let mut compared = Compared::default();
         for (place, (what, small, large)) in
             [("linear", 100, 500), ("quadratic", 100, 1600), ("too short to tell", 1, 16)]

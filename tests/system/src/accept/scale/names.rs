@@ -1,9 +1,9 @@
 //! Rates of names in small and in large trees.
 //!
-//! What must hold is a ratio of Polder to itself: whatever is done at a million files goes at no less than half
-//! the rate of the same at ten thousand, through the library and through a mount, with the cache that a mount
-//! has by itself. Each turn on the large tree is followed by one on the small. How other file systems do is
-//! printed beside it, each as a multiple of XFS with a small tree in the same run.
+//! The criterion is a ratio of Polder to itself: every operation on a million files must have at least half the rate
+//! of the same operation on ten thousand, through the library and through a mount, with the default cache of a mount.
+//! Each turn on the large tree is followed by one on the small tree. The rates of other file systems are printed as
+//! well, each as a multiple of XFS with a small tree in the same run.
 
 use std::path::Path;
 
@@ -19,21 +19,21 @@ use crate::measured::Measured;
 use crate::peer::{Kind, Peer};
 
 const SMALL: u64 = 10_000;
-/// What is judged; a second look-up of the same names is only shown.
+/// The checked operations. A second lookup of the same names is only printed.
 const JUDGED: [&str; 4] = ["create", "lookup", "readdir", "unlink"];
 const SHOWN: [&str; 5] = ["create", "lookup", "lookup again", "readdir", "unlink"];
 
-/// How large the short and the long form are.
+/// The size of the short and the long form.
 struct Scale {
     large: u64,
     rounds: u64,
     /// Directories of the trees.
     shapes: &'static [u64],
     volume: &'static str,
-    /// Bytes of an ext4 or XFS with a large tree; none in the short form.
+    /// Bytes of an ext4 or XFS with a large tree. `None` in the short form.
     peer_bytes: Option<u64>,
-    /// What has to hold at the large size: half the rate at the small. Three turns on a machine that does other
-    /// things cannot tell so much, so the short form looks for half of that.
+    /// The least ratio of the rates at both sizes: half. Three turns on a busy machine cannot show that, so the short
+    /// form requires half of it.
     ratio_min: f64,
 }
 
@@ -75,7 +75,7 @@ pub(super) fn run(run: &Run) -> Result<Report> {
     Ok(Report { geometry: format!("names: {geometry}"), counts })
 }
 
-/// What goes at less than half the rate.
+/// The operations with less than half the rate.
 fn judge(measured: &Measured, place: &str, scale: &Scale, directories: u64) -> Result<Vec<String>> {
     let mut slow = Vec::new();
     for operation in JUDGED {
@@ -118,7 +118,7 @@ fn show(measured: &Measured, place: &str, scale: &Scale, directories: u64, is_la
     Ok(())
 }
 
-/// Library and mount with both sizes, and a small XFS to relate them to.
+/// Library and mount with both sizes, and a small XFS for reference.
 fn measure_polder(scale: &Scale, directories: u64, geometry: &mut String) -> Result<Measured> {
     let volume = || Volume::make(&["--size", scale.volume], &[]);
     let library = [volume()?, volume()?];
@@ -183,7 +183,7 @@ fn plan(line: Line, kind: &str, name: &str, path: &Path, files: u64) -> Line {
     line.arg(kind).arg(format!("{name}={}@{files}", path.display()))
 }
 
-/// Hands on what the driver prints beside what it measures.
+/// Prints the driver's output, except the measurements.
 fn drive(line: &Line, measured: &mut Measured) -> Result<()> {
     println!("{line}");
     line.run_watched(|line| measured.read(line))

@@ -1,4 +1,4 @@
-//! The largest file there can be, 8 EiB − 1, with a byte at each end.
+//! The largest possible file, 8 EiB − 1, with a byte at each end.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -10,9 +10,9 @@ use rustix::fs::{SeekFrom, seek};
 use super::{Report, Run};
 use crate::accept::volume::Volume;
 
-/// The largest offset that POSIX has.
+/// The largest offset of POSIX.
 const LARGEST: u64 = i64::MAX as u64;
-/// What a file of two blocks may take on the volume.
+/// Limit for the space of a file with a few blocks.
 const TAKEN_BYTES_MAX: u64 = 128 << 10;
 const BLOCK: u64 = 4096;
 
@@ -64,7 +64,7 @@ fn compare(path: &Path) -> Result<u64> {
     ensure!((3..=TAKEN_BYTES_MAX).contains(&taken), "a file of three bytes takes {taken}");
     for (offset, byte) in marks() {
         let from = offset.saturating_sub(1);
-        // Not more than there can be: a range that ends behind the largest offset is refused as such.
+        // Not beyond the maximum, because a range that ends after the largest offset is refused.
         let length = (LARGEST - from).min(3);
         let mut found = vec![0xee; length as usize];
         file.read_exact_at(&mut found, from)?;
@@ -82,7 +82,7 @@ fn compare(path: &Path) -> Result<u64> {
     Ok(marks().map(|(offset, _)| (LARGEST - offset.saturating_sub(1)).min(3)).iter().sum())
 }
 
-/// Shorter by the last byte, to the half, and to its length again.
+/// Truncates by the last byte, to the half, and back to its length.
 fn cut(path: &Path) -> Result<()> {
     let file = OpenOptions::new().write(true).open(path)?;
     for size in [LARGEST - 1, LARGEST / 2, LARGEST] {
@@ -99,7 +99,7 @@ fn compare_cut(path: &Path) -> Result<u64> {
         file.read_exact_at(&mut byte, offset)?;
         ensure!(byte[0] == expected, "{byte:?} was read at {offset} after cutting");
     }
-    // The block that the file ended in for a while stays, with zeros behind that end.
+    // The block with the earlier end of the file stays, with zeros after that end.
     let behind = LARGEST / 2 + 1;
     assert!(behind.is_multiple_of(BLOCK), "half of the largest file ends one byte before the end of a block");
     ensure!(seek(&file, SeekFrom::Data(behind)).is_err(), "what was cut off is there");

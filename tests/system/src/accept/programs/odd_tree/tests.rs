@@ -1,9 +1,9 @@
 use super::*;
 use support::workspace;
 
-/// A tree, a copy of it as `rsync` would make it, and a difference that must be seen.
+/// A tree, an `rsync` copy of it, and a difference that must be detected.
 fn sees(what: &str, change: impl Fn(&Path) -> Result<()>) {
-    // Not every system lets its folder for temporary files have attributes.
+    // Some systems do not allow attributes in their folder for temporary files.
     let folder = tempfile::tempdir_in(workspace::target_dir().unwrap()).unwrap();
     let (one, other) = (folder.path().join("one"), folder.path().join("other"));
     for root in [&one, &other] {

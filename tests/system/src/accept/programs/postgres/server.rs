@@ -1,8 +1,8 @@
-//! A PostgreSQL server of our own: its data on the mount, reached by a Unix socket only, run by the user
-//! that its package makes.
+//! A PostgreSQL server of our own: its data on the mount, reached only by a Unix socket, run by the user that its
+//! package creates.
 //!
-//! Processes of the server outlive the one that was started when that is killed, for a moment, and no new
-//! server starts while one of them is there: all of them are waited for, by their pids.
+//! When the main process is killed, other processes of the server survive for a moment, and no new server starts
+//! while one of them exists. So the tests wait for all of them, by their pids.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -17,16 +17,16 @@ use support::shell::Line;
 use crate::accept::programs::running::{at_most, await_that, children};
 use crate::accept::volume::is_gone;
 
-/// The user that the package makes.
+/// The user that the package creates.
 const USER: &str = "postgres";
 const SECONDS_MAX: u64 = 500;
-/// How long starting may take, recovery and all, and stopping.
+/// Time limit for starting, including recovery, and for stopping.
 const CONTROL_SECONDS: &str = "300";
 /// How many lines of the server's log a failure shows.
 const LOG_LINES: usize = 40;
 
-/// Small buffers and short intervals, so that much of what is done reaches the file system, and checkpoints
-/// and old segments of the log come and go while we watch.
+/// Small buffers and short intervals, so that most of the work reaches the file system, and checkpoints and log
+/// segments come and go during the test.
 const SETTINGS: [&str; 7] = [
     "listen_addresses=",
     "shared_buffers=32MB",
@@ -39,19 +39,19 @@ const SETTINGS: [&str; 7] = [
 
 pub(super) struct Server {
     programs: PathBuf,
-    /// Reached by everybody; holds the folder that has sockets and log.
+    /// Accessible to all users; contains the folder for sockets and the log.
     place: PathBuf,
     data: PathBuf,
-    /// Beside [`SETTINGS`].
+    /// In addition to [`SETTINGS`].
     settings: Vec<&'static str>,
-    /// The process that `pg_ctl` has started.
+    /// The process started by `pg_ctl`.
     running: RefCell<Option<Pid>>,
-    /// Processes of a server that is gone.
+    /// Processes of a dead server.
     left: RefCell<Vec<Pid>>,
 }
 
 impl Server {
-    /// Makes a cluster in a new folder on the mount.
+    /// Creates a cluster in a new folder on the mount.
     pub(super) fn make(place: &Path, data: PathBuf, settings: &[&'static str]) -> Result<Self> {
         let server = Server {
             programs: needs::postgres_programs()?,
@@ -77,24 +77,25 @@ impl Server {
         self.sockets().join("server-log")
     }
 
-    /// One of PostgreSQL's programs, as its user, for no longer than it may take.
+    /// One of PostgreSQL's programs, as its user, with a time limit.
     pub(super) fn line(&self, name: &str) -> Line {
         let line = at_most(SECONDS_MAX, "setpriv --init-groups --reuid").args([USER, "--regid", USER]);
         line.arg(self.programs.join(name)).in_dir(&self.place)
     }
 
-    /// One that talks to the server.
+    /// A program that connects to the server.
     pub(super) fn client(&self, name: &str) -> Line {
         let sockets = self.sockets().to_string_lossy().into_owned();
         self.line(name).env("PGHOST", &sockets).env("PGUSER", USER).env("PGDATABASE", "postgres")
     }
 
-    /// Starts the server and waits until it has recovered what there is to recover.
+    /// Starts the server and waits for the end of its recovery.
     pub(super) fn start(&self) -> Result<()> {
         let sockets = format!("unix_socket_directories={}", self.sockets().display());
         let settings = SETTINGS.iter().chain(&self.settings).copied().chain([sockets.as_str()]);
         let settings: Vec<String> = settings.map(|setting| format!("-c {setting}")).collect();
-        // What `pg_ctl` starts is ours when that has ended: a killed server that nobody waits for looks as if it ran.
+        // When `pg_ctl` has ended, its children become ours. A killed server that no process waits for would look as
+        // if it ran.
         nix::sys::prctl::set_child_subreaper(true).context("this program cannot adopt processes")?;
         let started = self.control("start").arg("-l").arg(self.log()).arg("-o").arg(settings.join(" "));
         started.output().inspect_err(|_| self.show_log())?;
@@ -105,7 +106,7 @@ impl Server {
         Ok(())
     }
 
-    /// `pg_ctl`, which waits until what it was told has been done.
+    /// `pg_ctl`, which waits until its command is done.
     fn control(&self, what: &str) -> Line {
         let line = self.line("pg_ctl").args([what, "-w", "-t", CONTROL_SECONDS]).arg("-D");
         line.arg(&self.data)
@@ -122,14 +123,14 @@ impl Server {
         lines.iter().skip(lines.len().saturating_sub(LOG_LINES)).for_each(|line| println!("  {line}"));
     }
 
-    /// What a query answers: one value a line.
+    /// The answer to a query: one value in each line.
     pub(super) fn ask(&self, sql: &str) -> Result<Vec<String>> {
         let line = self.client("psql").args(["--no-psqlrc", "--tuples-only", "--no-align"]);
         let said = line.arg("--set=ON_ERROR_STOP=1").arg("--command").arg(sql).output()?;
         Ok(said.lines().map(str::to_owned).collect())
     }
 
-    /// Stops the server as its users do: clients are sent away, and everything is written.
+    /// Stops the server like its users: clients are disconnected, and everything is written.
     pub(super) fn stop(&self) -> Result<()> {
         let pid = self.pid()?;
         self.control("stop").args(["-m", "fast"]).output().inspect_err(|_| self.show_log())?;
@@ -143,19 +144,19 @@ impl Server {
             Err(error) if !is_gone(pid) => Err(error).context("PostgreSQL cannot be signalled"),
             _ => Ok(()),
         };
-        // Stopped it starts no process that would be missed here.
+        // A stopped server starts no process that would be missed here.
         signal(Signal::SIGSTOP)?;
         self.left.borrow_mut().extend(children(pid)?);
         signal(Signal::SIGKILL)
     }
 
-    /// Waits until nothing is left of a server that was struck; its processes notice that and end. With
-    /// `all` they are killed as well: those that wait for a dead mount notice nothing.
+    /// Waits until no process of a killed server is left. Its processes notice that and end. With `all` they are
+    /// killed as well, because processes that wait for a dead mount notice nothing.
     pub(super) fn await_end(&self, all: bool) -> Result<()> {
         self.left.borrow_mut().extend(self.running.take());
         let left = self.left.take();
         for &pid in left.iter().filter(|&&pid| all && !is_gone(pid)) {
-            // It may have gone in this moment.
+            // It may have ended at this moment.
             let _ = kill(pid, Signal::SIGKILL);
         }
         await_that("the end of all processes of PostgreSQL", || Ok(left.iter().all(|&pid| has_ended(pid))))
@@ -173,7 +174,7 @@ impl Drop for Server {
     }
 }
 
-/// Whether it is gone, and taken off the table of processes if it was ours.
+/// Whether it has ended, and was reaped if it was ours.
 fn has_ended(pid: Pid) -> bool {
     is_gone(pid) && !matches!(waitpid(pid, Some(WaitPidFlag::WNOHANG)), Ok(WaitStatus::StillAlive))
 }

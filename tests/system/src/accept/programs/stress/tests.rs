@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn what_was_left_out_has_a_reason_and_nothing_else_is() {
+fn a_stressor_left_out_has_a_reason_and_no_other_is() {
     let fiemap = "stress-ng: info:  [7] fiemap: FS_IOC_FIEMAP not supported, skipping stressor\n\
                   stress-ng: info:  [6] successful run completed in 1.03s";
     let reason = "fiemap: FS_IOC_FIEMAP not supported, skipping stressor".to_owned();
@@ -19,7 +19,7 @@ fn a_failure_is_one_whatever_else_was_said() {
     for status in [Some(1), Some(2), Some(124), None] {
         assert!(matches!(judge(status, said), Outcome::Failed(_)), "{status:?}");
     }
-    assert!(matches!(judge(Some(3), "nobody says why"), Outcome::Failed(_)));
+    assert!(matches!(judge(Some(3), "no reason"), Outcome::Failed(_)));
 }
 
 #[test]
