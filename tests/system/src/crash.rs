@@ -1,21 +1,22 @@
 //! `cargo system crash`: application crash tests. Databases, git and saved files on a mount whose daemon crashes again and again.
 //!
 //! SQLite with both of its journals, PostgreSQL, RocksDB, LMDB, git and a program that saves files (`crash/saves.rs`)
-//! work on a volume each, by its own program and as its users would. What each acknowledged is remembered outside of the
-//! volume. After at least one acknowledged transaction, at a random moment, the daemon crashes (`crash/mode.rs`). The
-//! volume must then be clean and mount, the application's own checker must find nothing, and everything acknowledged
-//! must be there. One crash in four is followed by another right after the next mount (`crash/section.rs`).
+//! work on a volume each, through their own programs like their users. Acknowledged transactions are remembered
+//! outside of the volume. After at least one acknowledged transaction, at a random moment, the daemon crashes
+//! (`crash/mode.rs`). The volume must then be clean and mount, the application's own checker must find nothing, and
+//! everything acknowledged must exist. One crash in four is followed by another right after the next mount
+//! (`crash/section.rs`).
 //!
 //! Beside each application a thread writes files and never syncs (`crash/litter.rs`).
 //!
-//! Two modes. *kill*: SIGKILL, on the daemon that people run; the file keeps what was written to it. *cut*: a daemon that
-//! was built for it holds unsynced data in memory, and ends with only a part of that in the file.
+//! There are two modes. *kill*: SIGKILL of the normal daemon; the file keeps everything written to it. *cut*: a
+//! special build of the daemon holds unsynced data in memory, and ends with only a part of it in the file.
 //!
 //! Each mode must find a loss where there must be one: of an application that does not sync, and on a device that
-//! reports a sync and has not done it. A canary that passes is a failure.
+//! reports a sync without doing it. A canary that passes is a failure.
 //!
-//! The moment cannot be repeated: the seed says how long to wait and what is lost, and not what the processors do
-//! meanwhile. So a failure keeps what the daemon left in the file.
+//! The moment cannot be repeated: the seed determines the delay and the losses, but not the progress of the
+//! processors. So a failure keeps the file as the daemon left it.
 
 mod git;
 mod litter;
@@ -101,7 +102,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     show(&counts, clock.monotonic_ns() / 1_000_000_000)
 }
 
-/// Builds a daemon whose power can be cut, in a folder of its own: the other one is what people run.
+/// Builds a daemon whose power can be cut, in a folder of its own, to keep it apart from the normal one.
 fn build_daemon() -> Result<std::path::PathBuf> {
     let target = workspace::target_dir()?.join("crash");
     let line = Line::new("cargo build --release --locked --package polder --bin polder --features knife");
@@ -153,7 +154,7 @@ fn repeat(args: &Args, section: &Section) -> Line {
     if args.quick { line.arg("--quick") } else { line }
 }
 
-/// Prints the counts; without a count nothing was shown.
+/// Prints the counts. A zero count proves nothing.
 fn show(counts: &[Counts], seconds: u64) -> Result<()> {
     println!(
         "\n{:<11} {:<5} {:>6} {:>7} {:>13} {:>10} {:>9} {:>9} {:>9}",
@@ -179,7 +180,7 @@ fn show(counts: &[Counts], seconds: u64) -> Result<()> {
     Ok(())
 }
 
-/// Of a few cuts each may have kept everything.
+/// A few cuts may by chance keep everything.
 const CUTS_THAT_LOSE: u64 = 10;
 
 fn judge_losses(counts: &[Counts]) -> Result<()> {

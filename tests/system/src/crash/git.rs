@@ -1,9 +1,9 @@
 //! git: commit after commit, with a repack or a tag now and then.
 //!
-//! git syncs every file that it writes when it is told to (`core.fsync`), and never the name that it gives to a
-//! branch's newest commit at last. So a commit counts as acknowledged when the repository's folder was synced after
-//! it. After a crash `git fsck` must find nothing, and every commit that was acknowledged be in the branch's history,
-//! in its order, with at most one more; what locks a crash has left is removed, as git tells its users to do.
+//! git syncs every file that it writes if `core.fsync` says so, but never the final rename that gives a branch its
+//! newest commit. So a commit counts as acknowledged once the repository's folder was synced after it. After a crash
+//! `git fsck` must find nothing. Every acknowledged commit must be in the branch's history, in order, with at most
+//! one more. Locks that a crash has left are removed, as git tells its users to do.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use crate::accept::real_input::git;
 const BEFORE_CRASH_MIN: u64 = 2;
 /// Files of the tree.
 const FILES: u64 = 40;
-/// Every so many commits a tag is set, and everything is packed anew.
+/// After this many commits a tag is set, and everything is repacked.
 const TAG_EACH: u64 = 5;
 const PACK_EACH: u64 = 12;
 
@@ -29,15 +29,15 @@ pub(super) struct Git {
     repository: PathBuf,
     careless: bool,
     random: fastrand::Rng,
-    /// The names of the commits that are there, the oldest first.
+    /// The names of the existing commits, the oldest first.
     commits: Vec<String>,
     work: Option<Work>,
 }
 
-/// A client at work.
+/// A running client.
 struct Work {
     client: JoinHandle<Result<Vec<String>>>,
-    /// Set when the mount is about to go.
+    /// Set when the mount is about to fail.
     ending: Arc<AtomicBool>,
     /// Commits acknowledged by this client.
     done: Arc<AtomicU64>,
@@ -54,7 +54,7 @@ impl Git {
         Ok(Git { repository, careless: site.careless, random: site.random, commits: Vec::new(), work: None })
     }
 
-    /// Goes on from what is there, whatever was under way.
+    /// Cleans up after a crash, whatever was in progress.
     fn tidy_up(&self) -> Result<()> {
         remove_locks(&self.repository.join(".git"))?;
         git(&self.repository, &["reset", "--quiet", "--hard"])?;
@@ -78,7 +78,7 @@ impl Application for Git {
     }
 
     fn is_ready(&mut self) -> Result<bool> {
-        let work = self.work.as_ref().context("nobody commits")?;
+        let work = self.work.as_ref().context("no client is running")?;
         Ok(work.client.is_finished() || work.done.load(Ordering::SeqCst) >= BEFORE_CRASH_MIN)
     }
 
@@ -88,12 +88,12 @@ impl Application for Git {
     }
 
     fn brace(&mut self) -> Result<()> {
-        self.work.as_ref().context("nobody commits")?.ending.store(true, Ordering::SeqCst);
+        self.work.as_ref().context("no client is running")?.ending.store(true, Ordering::SeqCst);
         Ok(())
     }
 
     fn finish(&mut self) -> Result<u64> {
-        let work = self.work.take().context("nobody commits")?;
+        let work = self.work.take().context("no client is running")?;
         let commits = work.client.join().map_err(|_| anyhow!("the client panicked"))??;
         let acknowledged = commits.len() as u64;
         self.commits.extend(commits);
@@ -111,7 +111,7 @@ impl Application for Git {
     }
 }
 
-/// Everything acknowledged is there, in its order, and at most one more.
+/// Checks that everything acknowledged exists, in order, and at most one more commit.
 fn judge(acknowledged: &[String], found: &[String]) -> Result<()> {
     let lost = acknowledged.iter().zip(0..).find(|(commit, place)| found.get(*place) != Some(commit));
     if let Some((commit, place)) = lost {
@@ -122,11 +122,11 @@ fn judge(acknowledged: &[String], found: &[String]) -> Result<()> {
         );
     }
     let more = found.len() - acknowledged.len();
-    ensure!(more <= 1, "{more} commits are there that nobody has heard of");
+    ensure!(more <= 1, "{more} commits exist that were not acknowledged");
     Ok(())
 }
 
-/// One who commits.
+/// A thread that commits.
 struct Client {
     repository: PathBuf,
     careless: bool,
@@ -136,12 +136,12 @@ struct Client {
 }
 
 impl Client {
-    /// Works until the crash; returns the names of the commits that were acknowledged.
+    /// Commits until the crash. Returns the names of the acknowledged commits.
     fn work(mut self, ending: &AtomicBool, done: &AtomicU64) -> Result<Vec<String>> {
         let mut commits = Vec::new();
         loop {
             let commit = self.commit();
-            // What comes back after that may be the word of a dead mount.
+            // An answer after that may come from a dead mount.
             if ending.load(Ordering::SeqCst) {
                 return Ok(commits);
             }
@@ -179,10 +179,10 @@ fn sync(repository: &Path) -> Result<()> {
     File::open(&folder)?.sync_all().with_context(|| format!("{} cannot be synced", folder.display()))
 }
 
-/// Of what a process of git leaves when it is gone, what keeps others away beside its locks.
+/// Files of a dead git process, besides its locks, that keep other processes away.
 const LEFT: [&str; 2] = ["gc.pid", "packed-refs.new"];
 
-/// Removes what processes that are gone have left to keep others away.
+/// Removes the files of dead processes that keep other processes away.
 fn remove_locks(folder: &Path) -> Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;

@@ -1,4 +1,4 @@
-//! Files that a thread writes beside an application and never syncs.
+//! Unsynced files that a thread writes beside an application.
 //!
 //! An application that syncs all the time leaves hardly anything for a cut of the power to take, and little for the
 //! volume to do. This thread writes, renames and deletes. When it closes a file, the daemon gets the file's pages,
@@ -15,10 +15,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 use rt::thread::{JoinHandle, Stop};
 
-/// How many files there are, and how long one is at most: a small part of the smallest volume.
+/// The number of files, and the limit for their size: a small part of the smallest volume.
 const FILES: u64 = 24;
 const BYTES_MAX: usize = 256 << 10;
-/// Between two files, for the application to be heard.
+/// The pause between two files, so that the application gets its turn.
 const PAUSE: Duration = Duration::from_millis(2);
 
 pub(super) struct Litter {
@@ -27,10 +27,11 @@ pub(super) struct Litter {
     signs: Arc<Signs>,
 }
 
-/// What the writer looks at between two changes.
+/// The state that the writer checks between two changes.
 #[derive(Default)]
 struct Signs {
-    /// The mount is about to go: errors are expected. The writer goes on until then, so that it is at work when the daemon crashes.
+    /// The mount is about to fail, so errors are expected. The writer continues until then, so that it works when the
+    /// daemon crashes.
     bracing: AtomicBool,
     ending: AtomicBool,
 }
@@ -76,13 +77,13 @@ impl Drop for Litter {
     fn drop(&mut self) {
         self.end();
         if let Some(writer) = self.writer.take() {
-            // Why nobody has asked what became of it is what is told.
+            // The result was not requested because another failure is already being reported.
             let _ = writer.join();
         }
     }
 }
 
-/// Writes a file over, moves one to another's name, or deletes one.
+/// Overwrites a file, renames one over another, or deletes one.
 fn change(dir: &Path, random: &mut fastrand::Rng) -> Result<()> {
     let (number, other) = (random.u64(..FILES), random.u64(..FILES));
     let (file, other) = (dir.join(number.to_string()), dir.join(other.to_string()));
@@ -97,7 +98,7 @@ fn change(dir: &Path, random: &mut fastrand::Rng) -> Result<()> {
     }
 }
 
-/// One word over and over, in which it can be told that it is one.
+/// A word repeated over and over, which can be recognised.
 fn contents(seed: u64, bytes: usize) -> Vec<u8> {
     let word = seed | u64::from_be_bytes(*b"@@@@@@@@");
     let words = std::iter::repeat_n(word.to_le_bytes(), bytes / 8 + 1);
@@ -106,7 +107,7 @@ fn contents(seed: u64, bytes: usize) -> Vec<u8> {
     contents
 }
 
-/// Reads everything; how many files there are.
+/// Reads everything. Returns the number of files.
 pub(super) fn verify(dir: &Path) -> Result<u64> {
     let mut files = 0;
     for entry in fs::read_dir(dir)? {
@@ -118,13 +119,14 @@ pub(super) fn verify(dir: &Path) -> Result<u64> {
     Ok(files)
 }
 
-/// Each block holds one word of ours over and over; or nothing, where a file has grown and its data was not durable.
+/// Each block must contain one of these words over and over, or zeros where a file has grown and its data was not
+/// durable.
 fn judge(found: &[u8]) -> Result<()> {
     for (block, bytes) in found.chunks(4096).enumerate() {
         let word = &bytes[..bytes.len().min(8)];
         let is_ours = word.iter().all(|byte| byte & b'@' == b'@') || word.iter().all(|&byte| byte == 0);
         let is_even = bytes.chunks(8).all(|next| next == &word[..next.len()]);
-        ensure!(is_ours && is_even, "block {block} holds what nobody has written there: {word:?}");
+        ensure!(is_ours && is_even, "block {block} contains a word that was never written there: {word:?}");
     }
     Ok(())
 }
@@ -134,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_has_written_is_found() {
+    fn foreign_bytes_are_found() {
         let mut found = contents(12345, 10_000);
         assert!(judge(&found).is_ok());
         found[4096..8192].copy_from_slice(&contents(99, 4096));

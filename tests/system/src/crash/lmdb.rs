@@ -1,7 +1,8 @@
-//! LMDB, which writes by calls and, in a second database, through shared mapped memory.
+//! LMDB, which writes through system calls and, in a second database, through shared mapped memory.
 //!
-//! A program beside us commits transaction after transaction (`lmdb_writer.py`). What is there after a crash follows from the
-//! number of the last transaction: LMDB's own tool walks all of it, and it must be that to the letter.
+//! A separate program commits one transaction after the other (`lmdb_writer.py`). The contents after a crash follow
+//! from the number of the last transaction. LMDB's own tool dumps the whole database, and the dump must have exactly
+//! these contents.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -35,9 +36,9 @@ struct Database {
     path: PathBuf,
     output: PathBuf,
     writer: Option<Writer>,
-    /// The last transaction that is there, before the writer begins.
+    /// The last existing transaction, before the writer begins.
     last: u64,
-    /// What the last one may be now.
+    /// The range of the last transaction that may exist now.
     expected: RangeInclusive<u64>,
 }
 
@@ -97,16 +98,16 @@ impl Database {
     }
 
     fn writer(&mut self) -> Result<&mut Writer> {
-        self.writer.as_mut().context("nobody writes")
+        self.writer.as_mut().context("the writer is not running")
     }
 
     fn finish(&mut self) -> Result<u64> {
-        let writer = self.writer.take().context("nobody writes")?;
+        let writer = self.writer.take().context("the writer is not running")?;
         self.expected = writer.finish()?;
         Ok(self.expected.start() - self.last)
     }
 
-    /// LMDB's tools open it, which recovers what there is to recover, and walk all of it.
+    /// LMDB's tools open the database, which runs its recovery, and walk all of it.
     fn verify(&mut self) -> Result<u64> {
         at_most(SECONDS_MAX, "mdb_stat -e -f -a").arg(&self.path).output()?;
         let dump = at_most(SECONDS_MAX, "mdb_dump -p").arg(&self.path).output()?;
@@ -128,7 +129,7 @@ impl Database {
     }
 }
 
-/// What a database holds after this transaction.
+/// The contents of a database after this transaction.
 fn wanted(last: u64) -> BTreeMap<String, String> {
     let records =
         (last.saturating_sub(RECORDS) + 1..=last).map(|number| (format!("record{number:010}"), number));
@@ -145,7 +146,7 @@ fn value(number: u64) -> String {
     value
 }
 
-/// What `mdb_dump -p` prints: after a header, keys and values in turns, each behind a space.
+/// Parses the output of `mdb_dump -p`: after a header, keys and values in turns, each after a space.
 fn entries(dump: &str) -> Result<BTreeMap<String, String>> {
     let mut lines = dump.lines().skip_while(|line| *line != "HEADER=END").skip(1);
     let mut entries = BTreeMap::new();
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_follows_from_the_last_transaction() {
+    fn the_contents_follow_from_the_last_transaction() {
         let early = wanted(2);
         assert_eq!(
             early.keys().collect::<Vec<_>>(),

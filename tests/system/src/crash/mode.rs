@@ -9,7 +9,7 @@ use rustix::fs::{CWD, FileType, Mode as Permissions, mknodat};
 
 use crate::accept::volume::Volume;
 
-/// What becomes of what was written and not synced.
+/// The fate of written and unsynced data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     /// It stays.
@@ -27,17 +27,17 @@ impl Mode {
     }
 }
 
-/// What a cut has done to the blocks that were not synced.
+/// The blocks that were not synced before a cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Lost {
     pub(super) kept: u64,
     pub(super) lost: u64,
 }
 
-/// What makes a volume's daemon crash.
+/// The trigger of a daemon's crashes.
 pub(super) enum Trigger {
     Kill,
-    /// A word on a pipe. This end of the pipe stays open, so that no daemon finds it closed.
+    /// A line on a pipe. This end of the pipe stays open, so that no daemon finds it closed.
     Cut {
         pipe: File,
         path: PathBuf,
@@ -53,12 +53,12 @@ impl Trigger {
         let path = place.join("power");
         mknodat(CWD, &path, FileType::Fifo, Permissions::RUSR | Permissions::WUSR, 0)
             .with_context(|| format!("cannot make the pipe {}", path.display()))?;
-        // For both, because a pipe that is opened for writing waits for its reader.
+        // Open for both, because opening a pipe only for writing waits for its reader.
         let pipe = File::options().read(true).write(true).open(&path)?;
         Ok(Trigger::Cut { pipe, path })
     }
 
-    /// What a daemon finds in its environment (`crates/zone/src/engine/write_cache.rs`).
+    /// The daemon's environment (`crates/zone/src/engine/write_cache.rs`).
     pub(super) fn env(&self, lies: bool) -> Vec<(&'static str, String)> {
         let Trigger::Cut { path, .. } = self else { return Vec::new() };
         let mut env = vec![("POLDER_KNIFE_PIPE", path.to_string_lossy().into_owned())];
@@ -68,7 +68,7 @@ impl Trigger {
         env
     }
 
-    /// Makes the daemon crash; returns what a cut has lost, once the daemon has ended.
+    /// Makes the daemon crash. Returns the losses of a cut, once the daemon has ended.
     pub(super) fn crash(&self, volume: &Volume, seed: u64) -> Result<Lost> {
         match self {
             Trigger::Kill => volume.strike().map(|()| Lost::default()),
@@ -82,7 +82,7 @@ impl Trigger {
     }
 }
 
-/// What a daemon says at its end: `polder: cut 7, at once: 12 blocks kept, 30 blocks lost`.
+/// Parses the last words of a daemon: `polder: cut 7, at once: 12 blocks kept, 30 blocks lost`.
 fn lost(log: &str, seed: u64) -> Option<Lost> {
     let report = log.lines().rev().find_map(|line| line.strip_prefix("polder: cut "))?;
     let (of, counts) = report.split_once(": ")?;

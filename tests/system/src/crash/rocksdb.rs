@@ -1,8 +1,8 @@
 //! RocksDB: `db_bench` fills a new database in the order of its keys and syncs each of them.
 //!
-//! It says how many keys it has put. Keys and values follow from their number, so what is there after a crash must be
-//! the beginning of what a database holds that was filled elsewhere and in peace. The database of the round before
-//! is looked at as well.
+//! It reports how many keys it has put. Keys and values follow from their number, so the database after a crash must
+//! be a prefix of a database that was filled elsewhere without a crash. The database of the previous round is
+//! compared as well.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -17,17 +17,17 @@ use crate::accept::programs::cycle::Application;
 use crate::accept::programs::running::at_most;
 
 const SECONDS_MAX: u64 = 300;
-/// More than are put until the latest crash.
+/// More keys than are put until the latest crash.
 const KEYS: u64 = 20_000;
-/// Of the database, before each crash.
+/// Keys in the database before each crash.
 const BEFORE_CRASH_MIN: u64 = 10;
-/// How many databases stay.
+/// The number of databases to keep.
 const KEPT: usize = 2;
 
-/// Slow enough that no crash comes after the last key, however fast the machine is or how little is synced.
+/// Slow enough that every crash comes before the last key, even on a fast machine without syncs.
 const RATE: &str = "--benchmark_write_rate_limit=2000000";
 
-/// Tables so small that they are written, and merged, all the time.
+/// Tables so small that they are written and merged all the time.
 const SETTINGS: &str = "--benchmarks=fillseq --compression_type=none --value_size=400 --seed=1 \
     --write_buffer_size=131072 --target_file_size_base=131072 --max_bytes_for_level_base=524288 \
     --stats_interval=1 --stats_per_interval=0";
@@ -36,17 +36,17 @@ pub(super) struct RocksDb {
     dir: PathBuf,
     output: PathBuf,
     careless: bool,
-    /// What a database holds in the end: a line for each key and its value.
+    /// The contents of a complete database: one line for each key and its value.
     whole: Vec<String>,
     made: u64,
     writer: Option<Writer>,
-    /// The newest last.
+    /// The newest is last.
     databases: VecDeque<Database>,
 }
 
 struct Database {
     path: PathBuf,
-    /// How many keys may be there.
+    /// The range of the number of keys.
     expected: RangeInclusive<u64>,
 }
 
@@ -115,10 +115,10 @@ impl Application for RocksDb {
 }
 
 impl Database {
-    /// What RocksDB's tools find wrong, and what is there.
+    /// Runs RocksDB's checks, and compares the contents.
     fn verify(&mut self, whole: &[String]) -> Result<u64> {
         let db = format!("--db={}", self.path.display());
-        // Opening it recovers what the crash has left.
+        // Opening the database runs its recovery.
         let open =
             at_most(SECONDS_MAX, "db_bench --use_existing_db=true --benchmarks=verifychecksum --num=1");
         open.arg(&db).output()?;
@@ -130,12 +130,12 @@ impl Database {
         let count = found.len() as u64;
         ensure!(
             self.expected.contains(&count),
-            "so many keys must be there: {:?}, and {count} are",
+            "the number of keys must be in {:?}, but {count} exist",
             self.expected
         );
         let wrong = found.iter().zip(whole).find(|(found, wanted)| found != wanted);
-        ensure!(wrong.is_none(), "a key or value is not what was put: {wrong:?}");
-        // It was recovered, and nobody writes to it any more.
+        ensure!(wrong.is_none(), "a key or value differs from the one that was put: {wrong:?}");
+        // It was recovered, and is not written any more.
         self.expected = count..=count;
         Ok(count)
     }
@@ -161,7 +161,7 @@ fn put(line: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_was_put_is_counted() {
+    fn put_keys_are_counted() {
         let line = "2026/11/23-18:29:17  ... thread 0: (1,50) ops and (2242.8,2242.8) ops/second in (0.02,0.02) seconds";
         assert_eq!(super::put(line), Some(50));
         assert_eq!(super::put("put error: IO error: While appending to file"), None);

@@ -1,9 +1,9 @@
 //! Files that are saved again and again, in the ways in which editors, git, Go programs and package managers do it.
 //!
-//! Each way gives a name new contents by a rename, an exchange or a link. Some ways sync the new contents first, some
-//! close the file first, and some do neither: then the contents are in the kernel's cache when the name is given. After
-//! each few saves the folder is synced, which makes the saves before it count as acknowledged. After a crash each file
-//! must hold one whole version, at least the last acknowledged one, and never nothing.
+//! Each way replaces the contents of a name by a rename, an exchange or a link. Some ways sync the new contents
+//! first, some close the file first, and some do neither: then the contents are in the kernel's cache when the name
+//! changes. After every few saves the folder is synced, and then the saves before it count as acknowledged. After a
+//! crash each file must contain one complete version, at least the last acknowledged one. It must never be empty.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -20,16 +20,16 @@ use crate::accept::programs::cycle::Application;
 
 /// Files that are saved.
 const FILES: u64 = 12;
-/// The contents of a version are at most as long.
+/// Limit for the length of a version.
 const BYTES_MAX: usize = 200 << 10;
 /// Saves before the folder is synced.
 const SYNC_EACH: u64 = 6;
 /// Syncs before each crash.
 const BEFORE_CRASH_MIN: u64 = 2;
-/// What holds the old contents of a file in vim's way, while the new ones are written under the file's name.
+/// The suffix of the old contents of a file in vim's way, while the new ones are written under the file's name.
 const BACKUP: &str = "~";
-/// What holds the old contents of a file while its name is free. Under the file's name there is a whole version, or
-/// nothing.
+/// The suffix of the old contents of a file while its name is free. Under the file's name there is a complete
+/// version, or nothing.
 const KEPT: &str = ".kept";
 const NEW: &str = ".new";
 
@@ -41,7 +41,7 @@ pub(super) struct Saves {
     work: Option<Work>,
 }
 
-/// The versions of a file: numbers that rise by one with each save. 0: there is no file.
+/// The versions of a file: numbers that rise by one with each save. 0 means that there is no file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Versions {
     acknowledged: u64,
@@ -50,7 +50,7 @@ struct Versions {
 
 struct Work {
     client: JoinHandle<Result<(Vec<Versions>, u64)>>,
-    /// Set when the mount is about to go.
+    /// Set when the mount is about to fail.
     ending: Arc<AtomicBool>,
     /// Syncs of the folder so far.
     syncs: Arc<AtomicU64>,
@@ -154,12 +154,12 @@ struct Client {
 }
 
 impl Client {
-    /// Works until the crash; returns the versions, and how many saves were acknowledged.
+    /// Works until the crash. Returns the versions, and the number of acknowledged saves.
     fn work(mut self, ending: &AtomicBool, syncs: &AtomicU64) -> Result<(Vec<Versions>, u64)> {
         let mut acknowledged = 0;
         loop {
             let saved = self.save_some();
-            // What comes back after that may be the word of a dead mount.
+            // An answer after that may come from a dead mount.
             if ending.load(Ordering::SeqCst) {
                 return Ok((self.files, acknowledged));
             }
@@ -173,7 +173,7 @@ impl Client {
         }
     }
 
-    /// Saves some files and syncs their folder; which they are.
+    /// Saves some files and syncs their folder. Returns the files.
     fn save_some(&mut self) -> Result<Vec<u64>> {
         let mut saved = Vec::new();
         for _ in 0..SYNC_EACH {
@@ -270,8 +270,8 @@ fn contents(version: u64, length: usize) -> Vec<u8> {
     contents
 }
 
-/// The version that a file holds, or what stands for it where a save was cut short; 0 where there is none. Only
-/// beside its backup may a file be torn.
+/// The version of a file, or of its backup if a save was interrupted; 0 if there is none. A file may only be torn if
+/// it has a backup.
 fn version_of(path: &Path) -> Result<u64> {
     let (backup, kept) = (beside(path, BACKUP), beside(path, KEPT));
     let old = match read(&backup).context("the backup")? {

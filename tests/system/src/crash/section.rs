@@ -20,7 +20,7 @@ use crate::accept::programs::postgres::Pgbench;
 use crate::accept::programs::sqlite::{CAREFUL, CARELESS, Databases};
 use crate::accept::volume::Volume;
 
-/// Where an application works, and how.
+/// Where an application works, and whether it syncs.
 pub(super) struct Site<'a> {
     /// On the mount.
     pub(super) dir: &'a Path,
@@ -31,7 +31,7 @@ pub(super) struct Site<'a> {
     pub(super) random: fastrand::Rng,
 }
 
-/// An application that can be put to work.
+/// An application that the tests can run.
 pub(super) struct Entry {
     pub(super) name: &'static str,
     /// Its share of the crashes.
@@ -41,7 +41,7 @@ pub(super) struct Entry {
     make: fn(Site<'_>) -> Result<Box<dyn Application>>,
 }
 
-/// Volumes so small that garbage is collected and checkpoints are taken all the time, where the application fits.
+/// Volumes so small that GC runs and checkpoints are taken all the time, if the application fits.
 pub(super) const APPLICATIONS: [Entry; 6] = [
     Entry { name: "sqlite", share: 6, volume: &["--size", "96M", "--zone-size", "1M"], make: sqlite },
     Entry {
@@ -139,12 +139,12 @@ impl fmt::Display for Counts {
     }
 }
 
-/// A volume with an application on it, and what makes its daemon crash. Dropped in this order.
+/// A volume with an application on it, and the trigger of its daemon's crashes. Dropped in this order.
 struct Scene {
     application: Box<dyn Application>,
     volume: Volume,
     trigger: Trigger,
-    /// Where the files are that are never synced.
+    /// The folder of the files that are never synced.
     litter: PathBuf,
     _place: TempDir,
 }
@@ -168,10 +168,10 @@ impl Section {
         fastrand::Rng::with_seed(seed)
     }
 
-    /// Makes volume and application; a canary's is one with which something must be lost.
+    /// Creates volume and application. With those of a canary, something must be lost.
     fn scene(&self, daemon: Option<&Path>, is_canary: bool, random: fastrand::Rng) -> Result<Scene> {
         let place = tempfile::Builder::new().prefix("crash-").tempdir().context("cannot make a folder")?;
-        // The user of a database's server must reach its data.
+        // The user of a database server must reach its data.
         std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o755))?;
         let dir = place.path().join("mnt");
         let mut volume = Volume::make_for(Some(&dir), self.entry.volume, &[])?;
@@ -223,7 +223,7 @@ impl Section {
         Ok(())
     }
 
-    /// Lets the application work until a crash; returns how many transactions it has acknowledged.
+    /// Lets the application work until a crash. Returns the number of acknowledged transactions.
     fn crash(&self, scene: &mut Scene, random: &mut fastrand::Rng, counts: &mut Counts) -> Result<u64> {
         let latest_ms = if self.quick { QUICK_LATEST_MS } else { LATEST_MS };
         let (at, seed) = (Duration::from_millis(random.u64(..latest_ms)), random.u64(..));
@@ -244,7 +244,7 @@ impl Section {
         Ok(acknowledged)
     }
 
-    /// Looks for a loss where there must be one.
+    /// Crashes until a loss is found. There must be one.
     fn show_canary(&self, daemon: Option<&Path>) -> Result<()> {
         let mut random = self.random();
         let mut scene = self.scene(daemon, true, random.fork())?;

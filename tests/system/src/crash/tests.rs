@@ -53,7 +53,7 @@ fn an_application_that_is_not_there_is_refused() {
     assert!(chosen(Some("oracle")).is_err());
 }
 
-/// Suites run each application by itself, and together as often as one command would.
+/// Suites run each application alone, with the same total number of crashes as one command.
 #[test]
 fn an_application_alone_has_its_share_of_all_crashes() {
     for (name, kills, quick_kills) in shares() {

@@ -1,4 +1,4 @@
-//! A program that says the number of each transaction once it is acknowledged, into a file outside of the volume.
+//! A program that reports the number of each acknowledged transaction, into a file outside of the volume.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -11,13 +11,13 @@ use support::shell::Line;
 
 use crate::accept::programs::running::Running;
 
-/// How much of what it says is read: its last lines.
+/// How much of the file is read: its last lines.
 const TAIL_BYTES: u64 = 4096;
 
 pub(super) struct Writer {
     running: Running,
     output: PathBuf,
-    /// The number in one line of what it says.
+    /// Parses the number in one line.
     number: fn(&str) -> Option<u64>,
     /// The last number before the crash.
     braced: Option<u64>,
@@ -29,18 +29,18 @@ impl Writer {
         Ok(Writer { running, output: output.to_owned(), number, braced: None })
     }
 
-    /// Whether it has come to this number, or has ended.
+    /// Whether it has reached this number, or has ended.
     pub(super) fn has_reached(&mut self, number: u64) -> Result<bool> {
         Ok(self.running.ended()?.is_some() || self.said()? >= Some(number))
     }
 
-    /// What it has said at last.
+    /// Its last line.
     pub(super) fn progress(&self) -> String {
         let tail = self.tail().unwrap_or_default();
         format!("it says: {}", tail.lines().last().unwrap_or_default())
     }
 
-    /// Notes what is acknowledged for certain.
+    /// Notes the transactions that are certainly acknowledged.
     pub(super) fn brace(&mut self) -> Result<()> {
         let has_ended = self.running.ended()?.is_some();
         self.braced = self.said()?;
@@ -48,8 +48,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Ends it; which transactions may be the last that is there. Of what was under way when the mount went nobody
-    /// knows, and who does not sync does not even notice that it went.
+    /// Ends it. Returns the range of the last transaction that may exist. The fate of a transaction in progress is
+    /// unknown when the mount dies, and a program that does not sync does not even notice.
     pub(super) fn finish(mut self) -> Result<RangeInclusive<u64>> {
         self.running.kill()?;
         let certain = self.braced.with_context(|| self.tail().unwrap_or_default());
@@ -60,7 +60,7 @@ impl Writer {
 
     fn said(&self) -> Result<Option<u64>> {
         let tail = self.tail()?;
-        // The last line may be only begun.
+        // The last line may be incomplete.
         let whole = tail.rsplit_once('\n').map_or("", |(whole, _)| whole);
         Ok(whole.lines().rev().find_map(self.number))
     }
