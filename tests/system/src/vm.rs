@@ -1,11 +1,10 @@
 //! `cargo system vm`: runs Polder on zoned devices, in a guest that has them.
 //!
-//! The guest is a packaged kernel on an emulated machine, with nothing in it but a shell, Polder and what
-//! tests it: no network, no disk but the zoned ones. It says what it does on its console; the last line is the
-//! verdict. Whatever the kernel logs as an error is a failure too.
+//! The guest is a packaged kernel on an emulated machine. It contains only a shell, Polder and its tests: no network,
+//! and no disks except the test devices. It reports on its console; the last line is the verdict. A message that the
+//! kernel logs as an error is a failure too.
 //!
-//! What is seen there is behaviour, never time. Figures of a suite that has some become a table of
-//! `docs/performance.md`.
+//! The suites test behaviour, never time. Suites with figures write a table of `docs/performance.md`.
 
 mod counts;
 mod emulator;
@@ -30,26 +29,26 @@ use suite::{SUITES, Suite};
 /// `cargo system vm [SUITE...]`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to run, in this order (default: everything).
+    /// The suites to run, in this order (default: all).
     suites: Vec<String>,
-    /// Prints the names of the suites and ends.
+    /// Print the names of the suites.
     #[arg(long)]
     list: bool,
-    /// Gets the machine, its kernel and its shell, as set-up does, and ends.
+    /// Get the machine, its kernel and its shell, like set-up, and run nothing.
     #[arg(long, conflicts_with_all = ["list", "suites"])]
     prepare: bool,
     /// The short form of suites that have one.
     #[arg(long)]
     quick: bool,
-    /// The only kind of device that is used, of suites that go through several.
+    /// The only kind of device to use, for suites with several.
     #[arg(long, value_name = "KIND")]
     only: Option<String>,
-    /// The seed of what is random in suites that have such.
+    /// The seed of random choices.
     #[arg(long, default_value_t = 1)]
     seed: u32,
 }
 
-/// Boots a guest for each suite; the first failure ends it.
+/// Boots a guest for each suite. The first failure ends the run.
 pub(crate) fn run(args: &Args) -> Result<()> {
     if args.list {
         SUITES.iter().for_each(|suite| println!("{:<12} {}", suite.name, suite.about));
@@ -86,8 +85,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Gets what a guest needs of this machine, its kernel too; the folder where that is kept. Afterwards no suite
-/// needs the network but those with others' file systems, the first time.
+/// Gets the requirements of a guest, including its kernel. Returns the folder with them. Afterwards suites need no
+/// network, except those with other file systems, the first time.
 pub(crate) fn prepare() -> Result<PathBuf> {
     needs::require(&needs::GUEST)?;
     let home = workspace::target_dir()?.join("vm");
@@ -96,8 +95,8 @@ pub(crate) fn prepare() -> Result<PathBuf> {
     Ok(home)
 }
 
-/// Removes what commands that were killed have left, unless another is at work: disks and archives take hundreds of
-/// megabytes each. Nobody else removes anything as long as what is returned is there.
+/// Removes the files of killed commands, unless another command is running: disks and archives take hundreds of
+/// megabytes each. No other command removes anything while the returned file is open.
 fn sweep(home: &Path) -> Result<File> {
     let lock = File::create(home.join("lock"))?;
     if lock.try_lock().is_ok() {

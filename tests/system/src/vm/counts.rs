@@ -1,8 +1,8 @@
-//! What the emulated devices have counted: it is Polder's accounts that are to be compared with it.
+//! The counts of the emulated devices, to compare with Polder's own.
 //!
-//! The emulator's monitor tells how much was read from and written to the disk below each namespace. Its log
-//! tells of every command of NVMe, when it came and when it was completed: which kind they were, and how many
-//! appends were under way in one zone at once. Bytes of zones that are reset are no writes in either.
+//! The emulator's monitor reports how much was read from and written to the disk below each namespace. Its log
+//! contains every NVMe command with its start and completion: its kind, and thus how many appends were in progress in
+//! one zone at once. Neither counts the bytes of reset zones as writes.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-/// Bytes and commands that one disk has taken and given since the emulator was started.
+/// Bytes and commands of one disk since the emulator was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Traffic {
     written_bytes: u64,
@@ -21,11 +21,11 @@ pub(super) struct Traffic {
     reads: u64,
 }
 
-/// What the monitor's `info blockstats` says of a disk.
+/// Parses `info blockstats` of the monitor for a disk.
 pub(super) fn traffic(told: &str, disk: &str) -> Result<Traffic> {
     let begin = format!("{disk}: ");
     let line = told.lines().find_map(|line| line.strip_prefix(&begin));
-    let line = line.with_context(|| format!("the emulator tells nothing of {disk}"))?;
+    let line = line.with_context(|| format!("the emulator reports nothing about {disk}"))?;
     let number = |name| number(line, &format!("{name}="));
     Ok(Traffic {
         written_bytes: number("wr_bytes")?,
@@ -42,12 +42,12 @@ impl fmt::Display for Traffic {
     }
 }
 
-/// Commands of one namespace that succeeded, and how many there were of others.
+/// Commands of one namespace that succeeded, by kind, and the number of others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Done {
     appends: u64,
     append_bytes: u64,
-    /// The most appends that were under way in one zone at once.
+    /// The maximum of appends in progress in one zone at once.
     in_flight: u64,
     writes: u64,
     write_bytes: u64,
@@ -67,7 +67,7 @@ impl fmt::Display for Done {
     }
 }
 
-/// What a command does.
+/// The kind of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// To the zone that begins here.
@@ -77,7 +77,7 @@ enum Kind {
     Other,
 }
 
-/// A command under way.
+/// A command in progress.
 #[derive(Clone, Copy, Debug)]
 struct Command {
     namespace: u32,
@@ -85,16 +85,16 @@ struct Command {
     bytes: u64,
 }
 
-/// Of a command under way: its queue and its number in it.
+/// A command in progress is identified by its queue and its number in it.
 type Key = (u64, u64);
 
-/// All commands that the emulator has logged.
+/// All commands in the emulator's log.
 pub(super) struct Commands {
     log: PathBuf,
-    /// How far it was read.
+    /// The position up to which the log was read.
     at: u64,
     under_way: HashMap<Key, Command>,
-    /// The one that came last: lines that say what a command is follow the line that says whose it is.
+    /// The latest command. Lines that describe a command follow the line that identifies it.
     last: Key,
     done: HashMap<u32, Done>,
 }
@@ -105,7 +105,7 @@ impl Commands {
         Commands { log: log.to_owned(), at: 0, under_way, last: (0, 0), done }
     }
 
-    /// What was done in a namespace since this was asked last.
+    /// The commands of a namespace since the last call.
     pub(super) fn since(&mut self, namespace: u32) -> Result<Done> {
         let told = || format!("{} (does the suite have commands logged?)", self.log.display());
         let mut log = File::open(&self.log).with_context(told)?;
@@ -141,9 +141,9 @@ impl Commands {
         Ok(())
     }
 
-    /// What the last command is.
+    /// Notes the kind of the latest command.
     fn learn(&mut self, kind: Kind, bytes: u64) -> Result<()> {
-        let command = self.under_way.get_mut(&self.last).context("nobody sent this command")?;
+        let command = self.under_way.get_mut(&self.last).context("the log has no start of this command")?;
         let namespace = command.namespace;
         *command = Command { kind, bytes, namespace };
         if let Kind::Append(_) = kind {
@@ -156,11 +156,11 @@ impl Commands {
     }
 
     fn complete(&mut self, key: Key, status: u64) -> Result<()> {
-        // The queue of commands to the controller itself has the number 0, and is not looked at.
+        // The queue of admin commands has the number 0, and is ignored.
         if key.0 == 0 {
             return Ok(());
         }
-        let command = self.under_way.remove(&key).context("a command was completed that nobody sent")?;
+        let command = self.under_way.remove(&key).context("a command was completed that was not sent")?;
         let done = self.done.entry(command.namespace).or_default();
         let (count, bytes) = match command.kind {
             _ if status != 0 => {
@@ -178,7 +178,7 @@ impl Commands {
     }
 }
 
-/// The number behind a name, decimal or with `0x`.
+/// The number after a name, decimal or with `0x`.
 fn number(words: &str, name: &str) -> Result<u64> {
     let is_word = |at: &usize| *at == 0 || words.as_bytes()[at - 1] == b' ';
     let found = words.match_indices(name).map(|(at, _)| at).find(is_word);

@@ -1,4 +1,5 @@
-//! The emulator: the machine's own, or, for devices that it does not know, a newer one, unpacked and never installed.
+//! The emulator: the machine's own, or a newer one for devices that it does not support, unpacked and never
+//! installed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,28 +8,28 @@ use anyhow::Result;
 use support::packages::{Source, renew};
 use support::shell::Line;
 
-/// The machine's own.
+/// The machine's own emulator.
 const PROGRAM: &str = "qemu-system-x86_64";
 /// Newer packages for the release of the distribution whose own emulator is too old.
 const SUITE: &str = "bookworm-backports";
-/// Of these; what else they need comes with the machine's own.
+/// The packages. Their other dependencies come with the machine's own emulator.
 const PACKAGES: [&str; 4] = ["qemu-system-x86", "qemu-system-common", "qemu-system-data", "seabios"];
-/// Where the firmware lies in them.
+/// The folders of the firmware in them.
 const FIRMWARE: [&str; 2] = ["usr/share/qemu", "usr/share/seabios"];
 
 /// An emulator that can be started.
 pub(super) struct Emulator {
-    /// The root of unpacked packages; none where the machine's own is meant.
+    /// The root of the unpacked packages. `None` for the machine's own emulator.
     root: Option<PathBuf>,
 }
 
 impl Emulator {
-    /// The machine's own.
+    /// The machine's own emulator.
     pub(super) fn installed() -> Emulator {
         Emulator { root: None }
     }
 
-    /// One that has placement handles; fetched now where the machine's own has none.
+    /// One with placement handles. Fetched now if the machine's own has none.
     pub(super) fn with_handles(home: &Path) -> Result<Emulator> {
         let installed = Emulator::installed();
         if installed.has_handles()? {
@@ -48,7 +49,7 @@ impl Emulator {
         Ok(Line::program(self.program()).args(["-device", "nvme-subsys,help"]).output()?.contains("fdp"))
     }
 
-    /// The beginning of the command that starts it. A command that is killed cannot end its guest itself.
+    /// The start of its command line. A command that is killed cannot end its guest itself.
     pub(super) fn line(&self) -> Line {
         let line = Line::new("setpriv --pdeathsig KILL").arg(self.program());
         let firmware = self.root.iter().flat_map(|root| FIRMWARE.map(|folder| root.join(folder)));

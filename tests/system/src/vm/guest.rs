@@ -1,6 +1,6 @@
-//! The emulated machine: started, listened to, reset, ended.
+//! The emulated machine: start, console, reset, end.
 //!
-//! It talks on its console, which is its output here. Lines that begin with a mark are for us:
+//! Its console is its output. Lines that begin with a mark are for this program:
 //!
 //! ```text
 //! vm: begun                  from here on Polder is at work
@@ -12,11 +12,11 @@
 //! vm: ask WHAT NAMESPACE     what the emulated device has counted (`counts`); the answer goes to the guest's console
 //! ```
 //!
-//! States of zones live in the emulated devices, so a reset loses what is in the guest's memory and nothing
-//! else. Whatever happens, the machine ends with this command and its disks are removed.
+//! The zone states are in the emulated devices, so a reset loses only the guest's memory. In any case the machine
+//! ends with this command, and its disks are removed.
 //!
-//! A kernel that ends before Polder is at work tells of the emulator: with two processors, one may be in code that the
-//! other is changing just then. It is booted again.
+//! If a kernel panics before Polder runs, the emulator is at fault: with two processors, one may execute code that
+//! the other is changing. It is booted again.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -43,45 +43,45 @@ const HANDLES: &[&str] = &[
     "-device",
     "nvme,id=nvme,serial=polder,subsys=subsystem",
 ];
-/// Of the monitor.
+/// The prompt of the monitor.
 const PROMPT: &[u8] = b"(qemu) ";
-/// How folders begin that have the disks of a machine.
+/// The prefix of folders with the disks of a machine.
 pub(super) const RUN: &str = "run-";
 /// The emulator's log, in the folder of its disks.
 const LOG: &str = "log";
-/// So many boots may end before anything of Polder ran; more are no accident.
+/// Limit for boots that end before Polder runs. More are no accident.
 const LOST_BOOTS_MAX: u32 = 3;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// A machine that runs.
+/// A running machine.
 struct Guest {
     child: Child,
     lines: Receiver<String>,
-    /// Where answers go.
+    /// The input of the console, for answers.
     console: ChildStdin,
-    /// What the emulator's log tells of commands, where a suite has it written.
+    /// The commands in the emulator's log, if the suite has it enabled.
     commands: Commands,
-    /// Holds the disks and the monitor's socket.
+    /// Contains the disks and the monitor's socket.
     folder: tempfile::TempDir,
     clock: SystemClock,
     limit: Duration,
 }
 
-/// What of a suite is run.
+/// The part of a suite to run.
 pub(super) struct Run<'a> {
     pub(super) suite: &'a Suite,
     pub(super) emulator: &'a Emulator,
-    /// The short form, where the suite has one.
+    /// The short form, if the suite has one.
     pub(super) quick: bool,
-    /// The only kind of device, where the suite has several.
+    /// The only kind of device, if the suite has several.
     pub(super) only: Option<&'a str>,
     pub(super) seed: u32,
 }
 
-/// What came of a suite that has passed.
+/// The result of a suite that has passed.
 pub(super) struct Passed {
     pub(super) seconds: u64,
-    /// Row, column and words, as they came.
+    /// Row, column and words, in order of arrival.
     pub(super) figures: Vec<[String; 3]>,
 }
 
@@ -97,18 +97,18 @@ pub(super) fn run(home: &Path, kernel: &Kernel, image: &Path, run: &Run<'_>) -> 
     Ok(Passed { seconds, figures })
 }
 
-/// What the guest has said so far.
+/// The state that follows from the guest's lines so far.
 #[derive(Default)]
 struct Said {
     acknowledged: u64,
     resets: u32,
-    /// Polder is at work since the last boot.
+    /// Polder has run since the last boot.
     has_begun: bool,
     lost_boots: u32,
     figures: Vec<[String; 3]>,
 }
 
-/// What follows from a line.
+/// The reaction to a line.
 enum Next {
     GoOn,
     Reset,
@@ -116,17 +116,17 @@ enum Next {
     End,
 }
 
-/// What the guest wants to know of a namespace, by its number.
+/// A question of the guest about a namespace, by its number.
 enum Question {
-    /// How much was read and written since the emulator was started.
+    /// The bytes read and written since the emulator was started.
     Traffic(u32),
-    /// Which commands there were since that was asked last.
+    /// The commands since the last question.
     Commands(u32),
 }
 
 impl Said {
     fn hear(&mut self, line: &str) -> Result<Next> {
-        // The kernel says so again behind what it knows of the reason.
+        // The kernel prints this line again after the reason.
         if line.contains("Kernel panic") && !line.contains("end Kernel panic") {
             return self.boot_again(line);
         }
@@ -156,7 +156,7 @@ impl Said {
         Ok(Next::GoOn)
     }
 
-    /// The guest's kernel has ended.
+    /// The guest's kernel has panicked.
     fn boot_again(&mut self, line: &str) -> Result<Next> {
         ensure!(!self.has_begun, "the guest's kernel has ended: {line}");
         ensure!(self.lost_boots < LOST_BOOTS_MAX, "the guest's kernel ends whenever it is booted: {line}");
@@ -198,7 +198,7 @@ impl Guest {
         })
     }
 
-    /// To the verdict; the figures that were told.
+    /// Reads lines up to the verdict. Returns the figures.
     fn listen(&mut self) -> Result<Vec<[String; 3]>> {
         let mut said = Said::default();
         loop {
@@ -226,8 +226,8 @@ impl Guest {
         })
     }
 
-    /// Has the monitor do something; what it says. A reset takes the guest's power away and gives it back; the devices
-    /// keep theirs.
+    /// Executes a monitor command, and returns its output. A reset interrupts the guest's power. The devices keep
+    /// theirs.
     fn monitor(&self, command: &str) -> Result<String> {
         let mut monitor = UnixStream::connect(self.folder.path().join("monitor"))?;
         until_prompt(&mut monitor)?;
@@ -246,7 +246,7 @@ impl Guest {
     }
 }
 
-/// What the monitor says before it waits for a command.
+/// The output of the monitor up to its prompt.
 fn until_prompt(monitor: &mut UnixStream) -> Result<String> {
     let mut said = Vec::new();
     let mut byte = [0];
@@ -264,7 +264,7 @@ impl Drop for Guest {
     }
 }
 
-/// The lines of the console, as they come. The thread ends with the guest.
+/// The lines of the console, as they arrive. The thread ends with the guest.
 fn read_lines(console: ChildStdout) -> Result<Receiver<String>> {
     let (sender, lines) = channel();
     rt::thread::spawn("console", move || {
@@ -326,12 +326,12 @@ fn controller(devices: &Devices) -> Vec<String> {
     vec!["-device".to_owned(), format!("nvme,id=nvme,serial=polder,zoned.zasl={shift}")]
 }
 
-/// What is below the namespace of this place, as the emulator calls it.
+/// The emulator's name of the disk below a namespace.
 fn disk(index: u32) -> String {
     format!("disk{index}")
 }
 
-/// A namespace as the emulator wants it named.
+/// A namespace as an option of the emulator.
 fn device_of(namespace: &Namespace, index: u32) -> String {
     let common = format!(
         "nvme-ns,drive={},bus=nvme,nsid={},logical_block_size=4096,physical_block_size=4096",

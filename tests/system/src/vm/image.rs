@@ -1,4 +1,4 @@
-//! What is in the guest: one archive that the kernel unpacks into memory.
+//! The contents of the guest: one archive that the kernel unpacks into memory.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -15,28 +15,28 @@ use super::kernel::Kernel;
 use super::peers;
 use super::suite::{Program, Suite};
 
-/// How folders begin from which an archive is made.
+/// The prefix of folders from which an archive is made.
 pub(super) const TREE: &str = "image-";
-/// How the names of archives end.
+/// The suffix of archives.
 pub(super) const ARCHIVE: &str = ".cpio";
 /// The guest's first process.
 const INIT: &str = include_str!("init.sh");
-/// What suites have in common that go through kinds of devices.
+/// The common part of suites that go through kinds of devices.
 const KINDS: &str = include_str!("suites/kinds.sh");
-/// What suites have in common that ask the emulator.
+/// The common part of suites that query the emulator.
 const ASK: &str = include_str!("suites/ask.sh");
-/// What suites have in common that compare what a device says of its zones with what the volume says.
+/// The common part of suites that compare the device's report of its zones with the volume's.
 const REPORT: &str = include_str!("suites/report.sh");
-/// Whom the suites know.
+/// The users of the guest.
 const USERS: &str = "root:x:0:0::/:/bin/sh\ngames:x:5:60::/:/bin/false\nnobody:x:65534:65534::/:/bin/false\n";
 const GROUPS: &str = "root:x:0:\ngames:x:60:\nnogroup:x:65534:\n";
 
-/// Builds what a suite runs, and puts it into an archive with all that it needs. It is removed with what is returned:
-/// another command may make another meanwhile.
+/// Builds the programs of a suite, and packs them into an archive with everything that they need. The archive is
+/// removed with the returned path, because another command may create another one meanwhile.
 pub(super) fn build(home: &Path, kernel: &Kernel, suite: &Suite) -> Result<TempPath> {
     let folder = tempfile::Builder::new().prefix(TREE).tempdir_in(home)?;
     let tree = folder.path();
-    // It is the guest's root, which everybody may use there.
+    // It is the guest's root, which all users may enter.
     fs::set_permissions(tree, fs::Permissions::from_mode(0o755))?;
     for folder in ["bin", "dev", "etc", "proc", "sys", "tmp", "run", "mnt", "suites"] {
         fs::create_dir_all(tree.join(folder))?;
@@ -66,7 +66,7 @@ pub(super) fn build(home: &Path, kernel: &Kernel, suite: &Suite) -> Result<TempP
 }
 
 impl Program {
-    /// As the suites call it.
+    /// The name that suites use.
     fn name(self) -> &'static str {
         match self {
             Program::Polder | Program::PolderReleased => "polder",
@@ -80,7 +80,7 @@ impl Program {
         }
     }
 
-    /// Where it is; built now if need be.
+    /// The path of the program. Built now if necessary.
     fn build(self) -> Result<PathBuf> {
         match self {
             Program::Polder => built("polder", "polder"),
@@ -101,7 +101,7 @@ fn built(package: &str, program: &str) -> Result<PathBuf> {
     Ok(workspace::target_dir()?.join("debug").join(program))
 }
 
-/// A program with tests of a package.
+/// A test program of a package.
 fn tests(package: &str, which: &str) -> Result<PathBuf> {
     let line = Line::new("cargo test --locked --no-run --message-format json --package").arg(package);
     let said = line.args(which.split(' ')).output()?;
@@ -112,7 +112,7 @@ fn tests(package: &str, which: &str) -> Result<PathBuf> {
     programs.next_back().context("cargo names no program of the tests")
 }
 
-/// The files of the shared libraries that a program needs, its loader among them.
+/// The shared libraries that a program needs, including its loader.
 fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
     let said = Line::new("ldd").arg(program).output()?;
     let files = said.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect();

@@ -1,6 +1,6 @@
 //! The guest's kernel: a package of the distribution's backports, unpacked and never installed.
 //!
-//! What is kept is the kernel and the few modules that the guest loads.
+//! Only the kernel and the few modules that the guest loads are kept.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use support::shell::Line;
 /// The suite with the newest packaged kernel that runs stable user space.
 const SUITE: &str = "trixie-backports";
 
-/// What is kept of the modules: folders and files below `kernel`.
+/// The kept modules: folders and files below `kernel`.
 const MODULES: [&str; 18] = [
     "drivers/nvme/host",
     "drivers/nvme/common",
@@ -35,10 +35,11 @@ const MODULES: [&str; 18] = [
     "crypto",
 ];
 
-/// Of these what only suites need that make the kernel's own file systems.
+/// Those of them that only suites with the kernel's own file systems need.
 const FILE_SYSTEMS: [&str; 3] = ["fs/xfs", "fs/f2fs", "fs/btrfs"];
 
-/// What is in the folder of a kernel: itself, the root of a tree with its modules, and which modules were wanted.
+/// The folder of a kernel contains the kernel itself, the root of a tree with its modules, and the list of requested
+/// modules.
 const IMAGE: &str = "vmlinuz";
 const ROOT: &str = "root";
 const LIST: &str = "modules";
@@ -61,7 +62,7 @@ impl Kernel {
     }
 }
 
-/// The kernel; fetched now where it is not there yet.
+/// The kernel. Fetched now if it does not exist.
 pub(super) fn fetch(home: &Path) -> Result<Kernel> {
     let kept = home.join("kernel");
     if !is_kept(&kept) {
@@ -71,12 +72,12 @@ pub(super) fn fetch(home: &Path) -> Result<Kernel> {
     Ok(Kernel { image: kept.join(IMAGE), modules: kept.join(ROOT) })
 }
 
-/// Whether a kernel is there with all modules that are wanted now.
+/// Whether a kernel exists with all modules that are requested now.
 fn is_kept(kept: &Path) -> bool {
     fs::read_to_string(kept.join(LIST)).is_ok_and(|kept| kept == MODULES.join("\n"))
 }
 
-/// Takes what is kept out of unpacked packages.
+/// Takes the needed files out of unpacked packages.
 fn gather(unpacked: &Path, into: &Path, busybox: &Path) -> Result<()> {
     let version = only_entry(&unpacked.join("usr/lib/modules"))?;
     println!("The guest's kernel is {version}.");
@@ -100,7 +101,7 @@ fn unpack(work: &Path) -> Result<PathBuf> {
     source.unpack(&[&binary, &modules])
 }
 
-/// Copies a module, or all of a folder, unpacked; modules that are built in are not there.
+/// Copies a module, or all of a folder, unpacked. Built-in modules do not exist as files.
 fn keep(from: &Path, to: &Path, busybox: &Path) -> Result<()> {
     if from.is_dir() {
         for entry in fs::read_dir(from)? {

@@ -1,4 +1,4 @@
-//! What makes the kernel's own file systems for zones: packaged programs that are newer than this machine's, with the
+//! The tools for the kernel's own zoned file systems: packaged programs that are newer than this machine's, with the
 //! libraries that they were built for.
 
 use std::fs;
@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use support::packages::{Source, renew};
 
-/// The suite with the newest packages: no other has an `mkfs.xfs` that knows zones.
+/// The suite with the newest packages. Only it has an `mkfs.xfs` that supports zones.
 const SUITE: &str = "sid";
-/// The programs, and the packages that they are in.
+/// The programs, and their packages.
 const PROGRAMS: [(&str, &str); 3] =
     [("mkfs.xfs", "xfsprogs"), ("mkfs.f2fs", "f2fs-tools"), ("mkfs.btrfs", "btrfs-progs")];
-/// What these need.
+/// The libraries of these programs.
 const LIBRARIES: [&str; 9] = [
     "libc6",
     "libblkid1",
@@ -24,10 +24,10 @@ const LIBRARIES: [&str; 9] = [
     "zlib1g",
     "liblzo2-2",
 ];
-/// Where libraries lie in a package, and their loader among them.
+/// The folder of libraries in a package, including their loader.
 const FOLDER: &str = "usr/lib/x86_64-linux-gnu";
 
-/// A folder with the programs (`bin`) and the libraries (`lib`); fetched now where it is not there yet.
+/// A folder with the programs (`bin`) and the libraries (`lib`). Fetched now if it does not exist.
 pub(super) fn fetch(home: &Path) -> Result<PathBuf> {
     let kept = home.join("peers");
     if !kept.is_dir() {
@@ -39,7 +39,7 @@ pub(super) fn fetch(home: &Path) -> Result<PathBuf> {
     Ok(kept)
 }
 
-/// Takes what is kept out of unpacked packages.
+/// Takes the needed files out of unpacked packages.
 fn gather(unpacked: &Path, made: &Path) -> Result<()> {
     let (programs, libraries) = (made.join("bin"), made.join("lib"));
     fs::create_dir_all(&programs)?;
@@ -51,7 +51,7 @@ fn gather(unpacked: &Path, made: &Path) -> Result<()> {
     for entry in fs::read_dir(unpacked.join(FOLDER))? {
         let from = entry?.path();
         let is_library = from.file_name().is_some_and(|name| name.to_string_lossy().contains(".so"));
-        // Links are followed: programs ask for libraries by the names of links.
+        // Links are followed, because programs request libraries by the names of links.
         if is_library && from.is_file() {
             let name = from.file_name().context("a library has a name")?;
             fs::copy(&from, libraries.join(name))?;

@@ -1,26 +1,26 @@
-//! What can be run in the guest, and what the guest has for it.
+//! The suites of the guest, and the programs and devices that they need.
 
 use std::time::Duration;
 
-/// A suite: a script that runs in the guest, in each boot of it.
+/// A suite: a script that runs in the guest, in each boot.
 pub(super) struct Suite {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
     pub(super) script: &'static str,
     pub(super) devices: &'static Devices,
     pub(super) programs: &'static [Program],
-    /// Whether it makes the kernel's own file systems, too.
+    /// Whether it also creates the kernel's own file systems.
     pub(super) peers: bool,
-    /// How long all boots of it may take: several times what was seen on a machine that is busy.
+    /// Time limit for all boots: several times the longest observed time on a busy machine.
     pub(super) limit: Duration,
 }
 
-/// What a suite runs beside the shell.
+/// A program that a suite runs, besides the shell.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Program {
     /// With the assertions of a debug build.
     Polder,
-    /// As people have it, which the gate has built already.
+    /// The released form, which the gate has already built.
     PolderReleased,
     /// The public tests of the crate `zone`.
     ZoneTests,
@@ -30,33 +30,33 @@ pub(super) enum Program {
     Po2UnitTests,
     Pjdfstest,
     Fsx,
-    /// The simulator, for what it does to any mounted file system.
+    /// The simulator, for its workloads on any mounted file system.
     Simulator,
-    /// The system's own look at zones.
+    /// The system's own tool for zones.
     Blkzone,
 }
 
-/// The devices of the guest: the namespaces of its NVMe controller, and what its first process makes by itself.
+/// The devices of the guest: the namespaces of its NVMe controller, and those that its first process creates.
 pub(super) struct Devices {
-    /// As the first process knows the choice.
+    /// The name of this set in the first process.
     pub(super) name: &'static str,
     pub(super) namespaces: &'static [Namespace],
-    /// Whether writes to the namespaces may say which placement handle they go to.
+    /// Whether writes to the namespaces may name a placement handle.
     pub(super) handles: bool,
-    /// Whether the emulator logs every command, for a suite to ask which there were.
+    /// Whether the emulator logs every command, so that a suite can query them.
     pub(super) are_logged: bool,
-    /// The largest append is 4 KiB times two to this power, and so is the largest write of Polder's.
+    /// The largest append is 4 KiB times two to this power, and so is Polder's largest write.
     pub(super) append_shift: u32,
 }
 
 /// A namespace of NVMe; its blocks have 4 KiB.
 pub(super) struct Namespace {
     pub(super) size: &'static str,
-    /// None: it can be written anywhere.
+    /// `None`: a namespace without zones.
     pub(super) zones: Option<Zones>,
 }
 
-/// Bytes from zone to zone, what a zone takes, and how many may be open and active; 0: any number.
+/// Zone size, zone capacity, and the limits for open and active zones; 0: no limit.
 pub(super) struct Zones {
     pub(super) size: &'static str,
     pub(super) capacity: &'static str,
@@ -64,8 +64,8 @@ pub(super) struct Zones {
     pub(super) active: u32,
 }
 
-/// What people buy: zones that take less than they are apart, and zones that are no power of two. The first process
-/// adds zoned flash and a host-managed disk.
+/// Devices that can be bought: zones with a capacity below their size, and zones whose size is no power of two. The
+/// first process adds zoned flash and a host-managed disk.
 const BOUGHT: Devices = Devices {
     name: "bought",
     namespaces: &[
@@ -77,9 +77,9 @@ const BOUGHT: Devices = Devices {
     append_shift: 5,
 };
 
-/// One of each kind, as small as a volume may be used for long runs: whole zones of a power of two, zones that take
-/// less, zones that are no power of two, and a disk without zones. The first process adds zoned flash with four
-/// conventional zones and a shorter last one.
+/// One device of each kind, as small as volumes for long runs may be: zones whose size is a power of two, zones with
+/// a smaller capacity, zones whose size is no power of two, and a disk without zones. The first process adds zoned
+/// flash with four conventional zones and a shorter last one.
 const SMALL: Devices = Devices {
     name: "small",
     namespaces: &[
@@ -93,7 +93,7 @@ const SMALL: Devices = Devices {
     append_shift: 5,
 };
 
-/// One namespace, and nothing else to wait for.
+/// One namespace, for a quick boot.
 const ONE: Devices = Devices {
     name: "one",
     namespaces: &[Namespace {
@@ -105,7 +105,7 @@ const ONE: Devices = Devices {
     append_shift: 5,
 };
 
-/// Two for the generic device, the second of zones that are no power of two.
+/// Two namespaces for the generic device. The zones of the second are no power of two.
 const GENERIC: Devices = Devices {
     name: "generic",
     namespaces: &[
@@ -117,8 +117,8 @@ const GENERIC: Devices = Devices {
     append_shift: 5,
 };
 
-/// Zones of 128 MiB and of 96 MiB, as few as a volume may have. Linux gives a namespace of which it makes no block
-/// device 127.5 KiB for a command, whatever the device takes: here both take 64.
+/// Zones of 128 MiB and of 96 MiB, as few as a volume may have. If Linux creates no block device for a namespace, it
+/// limits commands to 127.5 KiB, whatever the device accepts. Here both accept 64 KiB.
 const LARGE: Devices = Devices {
     name: "large",
     namespaces: &[
@@ -130,7 +130,7 @@ const LARGE: Devices = Devices {
     append_shift: 4,
 };
 
-/// What may be active: as little as Polder can do with, what is usual, and no limit.
+/// Limits for active zones: the least that Polder needs, the usual number, and no limit.
 const LIMITED: Devices = Devices {
     name: "limited",
     namespaces: &[
@@ -143,8 +143,8 @@ const LIMITED: Devices = Devices {
     append_shift: 5,
 };
 
-/// Equal bytes for each of four file systems. Two of them need a part that can be written anywhere, and have so much
-/// less in zones.
+/// Equal bytes for each of four file systems. Two of them need a part without zones, and have that much less in
+/// zones.
 const PEERS_FEW: Devices = Devices {
     name: "peers",
     namespaces: &[
@@ -160,7 +160,7 @@ const PEERS_FEW: Devices = Devices {
     append_shift: 5,
 };
 
-/// The same in more and smaller zones, the smallest that all four can use.
+/// The same with more and smaller zones, the smallest that all four can use.
 const PEERS_MANY: Devices = Devices {
     name: "peers",
     namespaces: &[
@@ -184,7 +184,7 @@ const fn peer(size: &'static str, zone: Option<&'static str>) -> Namespace {
     Namespace { size, zones }
 }
 
-/// An SSD without zones that places by handles.
+/// An SSD without zones, with placement handles.
 const HANDLES: Devices = Devices {
     name: "handles",
     namespaces: &[Namespace { size: "256M", zones: None }],
@@ -287,7 +287,7 @@ pub(super) const SUITES: [Suite; 19] = [
     },
     Suite {
         name: "resets",
-        about: "somebody resets and finishes zones of a volume, mounted and not, through both its devices",
+        about: "another program resets and finishes zones of a volume, mounted and not, through both its devices",
         script: include_str!("suites/resets.sh"),
         devices: &ONE,
         programs: &[Program::Polder, Program::Blkzone],
@@ -341,7 +341,7 @@ pub(super) const SUITES: [Suite; 19] = [
     },
     Suite {
         name: "churn",
-        about: "a volume on each kind of device, at 90 %, is written over twice, killed, mounted and checked",
+        about: "a volume on each kind of device, at 90 %, is overwritten twice, killed, mounted and checked",
         script: include_str!("suites/churn.sh"),
         devices: &SMALL,
         programs: &[Program::Polder, Program::Simulator, Program::Blkzone],
@@ -350,7 +350,7 @@ pub(super) const SUITES: [Suite; 19] = [
     },
     Suite {
         name: "fsx",
-        about: "random operations on a file on each kind of device, beside a file that nobody changes",
+        about: "random operations on a file on each kind of device, beside a file that stays unchanged",
         script: include_str!("suites/fsx.sh"),
         devices: &SMALL,
         programs: &[Program::Polder, Program::Fsx],

@@ -1,6 +1,6 @@
-//! The table of a suite that tells figures.
+//! The table of a suite with figures.
 
-/// A table of figures, each with its row and column, in the order in which these came first.
+/// A table of figures, each with its row and column, in the order of their first appearance.
 pub(super) fn of(figures: &[[String; 3]]) -> String {
     let (mut rows, mut columns): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
     for [row, column, _] in figures {

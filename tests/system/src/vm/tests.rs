@@ -1,6 +1,6 @@
 use super::*;
 
-/// Each command that was killed left the disks of its machine and its archive behind, for ever.
+/// Each killed command left the disks of its machine and its archive behind permanently.
 #[test]
 fn what_killed_commands_have_left_is_removed_when_nobody_is_at_work() {
     let home = tempfile::tempdir().unwrap();
@@ -42,7 +42,8 @@ fn suites_with_figures_have_a_place_in_the_page() {
     }
 }
 
-/// A filter that names no test runs none: when tests moved to another crate, a suite kept calling those of the old one.
+/// A filter that names no test runs none. When tests moved to another crate, a suite kept calling those of the old
+/// one.
 #[test]
 fn suites_name_modules_of_tests_that_exist() {
     let folders = [

@@ -42,7 +42,7 @@ impl Log {
 fn appends_are_in_flight_until_they_are_completed() {
     let mut log = Log(tempfile::NamedTempFile::new().unwrap());
     let mut commands = Commands::new(log.0.path());
-    // The same number in two queues is two commands.
+    // The same number in two queues identifies two commands.
     log.append(1, 7, 1, 0);
     log.append(2, 7, 1, 0);
     log.append(1, 8, 1, 0x1000);

@@ -10,7 +10,7 @@ fn the_verdict_is_the_guests() {
     assert_eq!(error.to_string(), "no device");
 }
 
-/// The gate failed where the emulator had let a processor run into code that the other was changing.
+/// The gate failed when the emulator let a processor execute code that the other one was changing.
 #[test]
 fn a_kernel_that_ends_before_polder_is_at_work_is_booted_again() {
     const PANIC: &str = "[ 1.0] Kernel panic - not syncing: gone";
