@@ -1,15 +1,15 @@
-//! `cargo system mutants`: how many small mistakes in `tree`, `extent` and `salvage` their tests notice
+//! `cargo system mutants`: how many small code changes in `tree`, `extent` and `salvage` their tests notice
 //! (docs/testing.md).
 //!
-//! cargo-mutants knows the mistakes: an operator exchanged, a condition turned round, a function that returns at
-//! once. There are thousands, so that a seed draws some of them. All that were drawn are built into the same
-//! programs, and a process makes the one that it was told of (`weave.rs`); what cannot be built so is tried by
-//! cargo-mutants, one by one. Nothing is changed in this checkout: mistakes are made in a copy below the target
-//! folder, and what became of each is written down beside it at once. A run that is interrupted, or one of a greater
-//! count, goes on behind what was tried.
+//! cargo-mutants generates the mutants: an exchanged operator, an inverted condition, a function that returns at
+//! once. There are thousands, so a seed draws some of them. All drawn mutants are built into the same programs, and
+//! each process activates the one that it is given (`weave.rs`). Mutants that cannot be built in this way are tried
+//! by cargo-mutants, one by one. This checkout is not changed: mutants are made in a copy below the target folder,
+//! and each outcome is recorded beside it immediately. An interrupted run, or a run with a larger count, continues
+//! after the recorded outcomes.
 //!
-//! A mistake is first shown to the tests of its own package, and one that passes them to those of other packages. It
-//! is missed when all of them pass, and caught as well when they come to no end in time.
+//! A mutant is first tried with the tests of its own package. If these pass, the tests of other packages follow. The
+//! mutant is missed if all of them pass. It is caught if one fails or does not end in time.
 
 mod begun;
 mod copy;
@@ -36,10 +36,10 @@ use trial::Trials;
 /// `cargo system mutants --count N --seed S --package P`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// So many mutants, those first that the seed draws first.
+    /// The number of mutants, in the order in which the seed draws them.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
-    /// What is drawn follows from it, and from the sources.
+    /// The seed of the draw, which also depends on the sources.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Only mutants of this package.
@@ -48,18 +48,18 @@ pub(crate) struct Args {
     /// Only mutants with this in their names, and all of them.
     #[arg(long)]
     only: Option<String>,
-    /// Stop after so many minutes, when the mutant at hand is done.
+    /// Stop after this many minutes, when the current mutant is done.
     #[arg(long)]
     minutes: Option<u64>,
-    /// Go on with the mutants, the sources and the tests of the last run that was begun, whatever has changed since.
+    /// Continue with the mutants, sources and tests of the last run, whatever has changed since.
     #[arg(long)]
     go_on: bool,
-    /// Try nothing: only say what earlier runs have found.
+    /// Try nothing: only report the results of earlier runs.
     #[arg(long)]
     report: bool,
 }
 
-/// The packages whose mutants are drawn.
+/// The packages with mutants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Package {
     Pool,
@@ -80,7 +80,7 @@ impl Package {
         }
     }
 
-    /// Whose tests are asked, one after the other, until a mistake is noticed.
+    /// The packages whose tests run, one after the other, until the mutant is noticed.
     fn asked(self) -> &'static [Asked] {
         match self {
             Package::Pool => &[POOL, TREE, EXTENT, FS],
@@ -101,7 +101,7 @@ impl Package {
 struct Asked {
     package: &'static str,
     folder: &'static str,
-    /// Parts of the names of those that are not asked.
+    /// Parts of the names of tests that do not run.
     without: &'static [&'static str],
 }
 
@@ -110,7 +110,7 @@ impl Asked {
         !self.without.iter().any(|part| test.contains(part))
     }
 
-    /// The same, as cargo-nextest is told.
+    /// The same as a filter for cargo-nextest.
     fn filter(&self) -> String {
         let without = self.without.iter().map(|part| format!(" and not test({part})"));
         format!("all(){}", without.collect::<String>())
@@ -121,9 +121,9 @@ const ASKED: [Asked; 5] = [POOL, TREE, EXTENT, FS, SALVAGE];
 const POOL: Asked = Asked { package: "polder-pool", folder: "crates/pool", without: &[] };
 const TREE: Asked = Asked { package: "polder-tree", folder: "crates/tree", without: &[] };
 const EXTENT: Asked = Asked { package: "polder-extent", folder: "crates/extent", without: &[] };
-/// The tests that read a volume without its log, and with it the decoders that only they use.
+/// The tests that read a volume without its log, including the decoders that only they use.
 const SALVAGE: Asked = Asked { package: "polder-salvage", folder: "crates/salvage", without: &[] };
-/// Without the five that take ten seconds each and more.
+/// Without the five tests that take ten seconds or more.
 const FS: Asked = Asked {
     package: "polder-fs",
     folder: "crates/fs",
@@ -161,7 +161,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Those that this run is about.
+/// The mutants of this run.
 fn wanted(args: &Args, mut drawn: Vec<Mutant>) -> Result<Vec<Mutant>> {
     if let Some(package) = args.package {
         drawn.retain(|mutant| mutant.package == package.name());
@@ -174,7 +174,7 @@ fn wanted(args: &Args, mut drawn: Vec<Mutant>) -> Result<Vec<Mutant>> {
     Ok(drawn)
 }
 
-/// Tries all that nothing is known of yet: together what compiles together, the rest one by one.
+/// Tries all mutants without a recorded outcome: those that compile together, then the rest one by one.
 fn try_all(
     drawn: &[Mutant],
     begun: Option<Begun>,

@@ -1,7 +1,7 @@
-//! What a run has built and measured, kept so that another can go on with it.
+//! The built programs and measurements of a run, recorded so that another run can continue.
 //!
-//! That is worth an hour's wait on a machine that does other things: only then are the tests written that were found
-//! to be missing, and the rest of the mistakes can be tried although sources and tests are others by now.
+//! This saves an hour on a busy machine. Missing tests can be written after the first results, and the rest of the
+//! mutants can be tried although sources and tests have changed by then.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,10 +18,10 @@ const FILE: &str = "begun.json";
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct Begun {
-    /// Which sources were built.
+    /// The hash of the built sources.
     pub(super) sources: u64,
     pub(super) drawn: Vec<Mutant>,
-    /// Those that are in the programs, by their numbers.
+    /// The mutants in the programs, by their numbers.
     pub(super) built: BTreeSet<usize>,
     pub(super) tests: Tests,
 }

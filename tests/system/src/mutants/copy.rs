@@ -1,6 +1,6 @@
-//! A copy of the sources, in which mistakes can be made.
+//! A copy of the sources, in which mutants are made.
 //!
-//! Only what has changed is written again, so that little is built anew.
+//! Only changed files are rewritten, so that little is rebuilt.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use support::workspace;
 
 use super::drawing::hash;
 
-/// Folders whose text decides whether a mutant that was missed is worth another try.
+/// Folders whose contents decide whether a missed mutant is tried again.
 const WATCHED: [&str; 6] =
     ["crates/rt/", "crates/zone/", "crates/emulated/", "crates/tree/", "crates/extent/", "crates/fs/"];
 
@@ -22,13 +22,13 @@ pub(crate) struct Copy {
 }
 
 impl Copy {
-    /// Brings the copy up to date: what git knows or would add, as it is in this checkout now.
+    /// Updates the copy with the files that git knows or would add, as they are in this checkout now.
     pub(crate) fn make(root: &Path) -> Result<Copy> {
         let listed = Line::new("git ls-files --cached --others --exclude-standard").output()?;
         let mut sources = 0;
         for path in listed.lines() {
             let from = workspace::root().join(path);
-            // What was deleted and is still in git's index is in neither.
+            // Files that were deleted and are still in git's index are not copied.
             let Ok(bytes) = fs::read(&from) else { continue };
             if WATCHED.iter().any(|folder| path.starts_with(folder)) {
                 sources = hash(sources, &[path.as_bytes(), &bytes].concat());
@@ -38,7 +38,7 @@ impl Copy {
         Ok(Copy { root: root.to_owned(), sources })
     }
 
-    /// The copy as an earlier run has left it, whatever has changed in this checkout since.
+    /// The copy of an earlier run, whatever has changed in this checkout since.
     pub(crate) fn as_it_is(root: &Path, sources: u64) -> Copy {
         Copy { root: root.to_owned(), sources }
     }
@@ -47,13 +47,13 @@ impl Copy {
         &self.root
     }
 
-    /// Another number whenever sources or tests are others.
+    /// A hash that changes with sources or tests.
     pub(crate) fn sources(&self) -> u64 {
         self.sources
     }
 }
 
-/// Writes the file if it holds anything else.
+/// Writes the file if its contents differ.
 fn update(path: &Path, bytes: &[u8]) -> Result<()> {
     if fs::read(path).is_ok_and(|there| there == bytes) {
         return Ok(());

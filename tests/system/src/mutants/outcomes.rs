@@ -1,7 +1,7 @@
-//! What became of mutants: as cargo-mutants says it, and as it is kept between runs.
+//! The outcomes of mutants: parsed from cargo-mutants, and recorded between runs.
 //!
-//! A mutant that was caught stays so for as long as the code around it is the same. One that was missed is tried
-//! again when anything has changed that it could be noticed by, so that a new test counts.
+//! A caught mutant stays caught as long as the code around it is the same. A missed mutant is tried again if anything
+//! has changed that could notice it, so that a new test counts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,14 +15,14 @@ use serde_json::Value;
 
 use super::drawing::Mutant;
 
-/// What became of a mutant.
+/// The outcome of a mutant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Outcome {
-    /// By the tests of this package.
+    /// Noticed by the tests of this package.
     Caught { by: String },
-    /// The tests of this package came to no end.
+    /// The tests of this package did not end in time.
     TimedOut { by: String },
-    /// It is no program.
+    /// It does not compile.
     Unviable,
     /// All tests have passed.
     Missed,
@@ -39,7 +39,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Reads the outcome of the one mutant that a run of cargo-mutants was about.
+/// Parses the outcome of a run of cargo-mutants with one mutant.
 pub(super) fn read(outcomes: &str, name: &str, by: &str) -> Result<Outcome> {
     let said: Value =
         serde_json::from_str(outcomes).context("cargo-mutants wrote outcomes that are no JSON")?;
@@ -52,7 +52,7 @@ pub(super) fn read(outcomes: &str, name: &str, by: &str) -> Result<Outcome> {
         Some("CaughtMutant") => Ok(Outcome::Caught { by: by.to_owned() }),
         Some("Timeout") => Ok(Outcome::TimedOut { by: by.to_owned() }),
         Some("Unviable") => Ok(Outcome::Unviable),
-        // The second where nothing but a compiler was asked.
+        // The second one if only a compiler ran.
         Some("MissedMutant" | "Success") => Ok(Outcome::Missed),
         other => bail!("cargo-mutants says {other:?} of a mutant, which this command does not know"),
     }
@@ -67,7 +67,7 @@ struct Entry {
     outcome: Outcome,
 }
 
-/// All that is known, in a file to which each outcome is appended as soon as it is there.
+/// All recorded outcomes, in a file to which each new outcome is appended immediately.
 pub(crate) struct Kept {
     entries: BTreeMap<u64, Entry>,
     file: File,
@@ -84,19 +84,19 @@ impl Kept {
         Ok(Kept { entries: understood(&text), file })
     }
 
-    /// What became of the mutant when it was last tried.
+    /// The outcome of the mutant's last trial.
     pub(crate) fn last(&self, mutant: &Mutant) -> Option<&Outcome> {
         self.entries.get(&mutant.identity()).map(|entry| &entry.outcome)
     }
 
-    /// The same, if it would not be found otherwise now.
+    /// The same, if a trial now could not have another outcome.
     pub(crate) fn stands(&self, mutant: &Mutant, sources: u64) -> Option<&Outcome> {
         let entry = self.entries.get(&mutant.identity())?;
         let stands = entry.outcome != Outcome::Missed || entry.sources == sources;
         stands.then_some(&entry.outcome)
     }
 
-    /// Writes down what became of a mutant.
+    /// Records the outcome of a mutant.
     pub(crate) fn add(&mut self, mutant: &Mutant, outcome: Outcome, sources: u64) -> Result<()> {
         let identity = mutant.identity();
         let entry = Entry { name: mutant.name.clone(), identity, sources, outcome };
@@ -106,7 +106,7 @@ impl Kept {
     }
 }
 
-/// The newest entry of each mutant. The last line of a run that was killed may be a part of one.
+/// The newest entry of each mutant. The last line of a killed run may be incomplete.
 fn understood(text: &str) -> BTreeMap<u64, Entry> {
     let entries = text.lines().filter_map(|line| serde_json::from_str::<Entry>(line).ok());
     entries.map(|entry| (entry.identity, entry)).collect()

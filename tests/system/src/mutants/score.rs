@@ -6,12 +6,12 @@ use std::fmt::Write as _;
 use super::drawing::Mutant;
 use super::outcomes::Outcome;
 
-/// What became of some mutants.
+/// The outcomes of some mutants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
-    /// By tests of their own package.
+    /// Noticed by tests of their own package.
     caught: u64,
-    /// By tests of other packages.
+    /// Noticed by tests of other packages.
     elsewhere: u64,
     timed_out: u64,
     unviable: u64,
@@ -30,7 +30,7 @@ impl Count {
         *count += 1;
     }
 
-    /// Of those that are programs, the part that was noticed, in per cent. None: there were none.
+    /// The share of noticed mutants among those that compile, in percent. `None` if there are none.
     fn score(&self) -> Option<f64> {
         let noticed = self.caught + self.elsewhere + self.timed_out;
         let viable = noticed + self.missed;
@@ -44,7 +44,7 @@ impl Count {
     }
 }
 
-/// A table by package and one by file, and the names of those that were missed.
+/// A table by package and one by file, and the names of missed mutants.
 pub(super) fn report(found: &[(&Mutant, &Outcome)]) -> String {
     let mut text = table("package", found, |mutant| &mutant.package);
     text += "\n";

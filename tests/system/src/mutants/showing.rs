@@ -1,9 +1,9 @@
-//! Showing mistakes to tests, several side by side.
+//! Runs tests with mutants, several in parallel.
 //!
-//! All tests are run once without a mistake, each in a process of its own. It must pass; how long it takes is
-//! measured, and which of the functions with mistakes it comes to is written down. A mistake is then shown to those
-//! tests alone that come to its function, as no other can notice it: the quick ones of its own package first, then all
-//! others, those first that take little time. The first that fails ends it.
+//! All tests run once without a mutant, each in a process of its own. They must pass. Their duration is measured, and
+//! the functions with mutants that they reach are recorded. A mutant is then tried only with the tests that reach its
+//! function, because no other test can notice it: first the quick tests of its own package, then all others, the
+//! shortest first. The first failure ends the trial.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,30 +23,30 @@ use super::outcomes::Outcome;
 use super::together::{Program, Together};
 use super::{ASKED, Package, trial};
 
-/// What `timeout` ends with when it had to end the program.
+/// The exit status of `timeout` if it had to end the program.
 const ENDED_BY_TIMEOUT: i32 = 124;
 
-/// What a quick test takes at most.
+/// The longest duration of a quick test.
 const QUICK_MS: u64 = 1000;
 
-/// One test, and what is known of it.
+/// One test with its measurements.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Test {
     program: Program,
     name: String,
     ms: u64,
-    /// Mutants to whose functions it comes.
+    /// The mutants whose functions it reaches.
     reached: BTreeSet<usize>,
 }
 
 /// All tests.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Tests {
-    /// Those first that take least.
+    /// The shortest first.
     by_time: Vec<Test>,
 }
 
-/// What the exit status of a test says.
+/// The meaning of a test's exit status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Passed,
@@ -65,7 +65,7 @@ impl Verdict {
 }
 
 impl Tests {
-    /// Runs them all without a mistake.
+    /// Runs all tests without a mutant.
     pub(super) fn measure(together: &Together, folder: &Path) -> Result<Tests> {
         let mut tests = Vec::new();
         for program in &together.programs {
@@ -84,7 +84,7 @@ impl Tests {
         Ok(Tests { by_time })
     }
 
-    /// Says how many there are.
+    /// Prints the number of tests.
     pub(super) fn say(&self) {
         for asked in ASKED {
             let tests = || self.by_time.iter().filter(|test| test.program.package == asked.package);
@@ -98,10 +98,10 @@ impl Tests {
         }
     }
 
-    /// Shows mutants to tests until time is over; what becomes of each is handed on at once.
+    /// Tries mutants until the time is over, and passes on each outcome immediately.
     ///
-    /// All are shown to the quick tests of their package before any is shown to more: those are few to whom everything
-    /// must be shown, and they cost nearly all of the time.
+    /// All mutants are tried with the quick tests of their package before any is tried with more. Only few need all
+    /// tests, and these take nearly all of the time.
     pub(super) fn show(
         self,
         mutants: Vec<Mutant>,
@@ -126,7 +126,7 @@ impl Tests {
         side_by_side(left, work, |mutant, outcome| outcome.map_or(Ok(()), |outcome| each(mutant, outcome)))
     }
 
-    /// What becomes of a mutant; none: nothing that is asked in this pass has noticed it.
+    /// The outcome of a mutant. `None` if no test of this pass has noticed it.
     fn of(&self, mutant: &Mutant, pass: Pass) -> Result<Option<Outcome>> {
         let asked = Package::of(mutant)?.asked();
         let number = mutant.place.number;
@@ -145,10 +145,10 @@ impl Tests {
     }
 }
 
-/// Which tests are asked.
+/// Which tests run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pass {
-    /// Those of the mutant's package that take no longer than [`QUICK_MS`].
+    /// Tests of the mutant's package that take at most [`QUICK_MS`].
     Quick,
     /// All others.
     Rest,
@@ -162,8 +162,8 @@ impl Pass {
 }
 
 impl Test {
-    /// Shows it a mistake. When it comes to no end in time and takes longer without the mistake as well by now, the
-    /// machine does other things: it gets as much more time.
+    /// Runs the test with a mutant. If it does not end in time, and now takes longer without the mutant as well, the
+    /// machine is busy, and the test gets that much more time.
     fn shown(&self, number: usize) -> Result<Verdict> {
         let verdict = self.shown_for(number, self.ms)?;
         if verdict != Verdict::NeverEnded {
@@ -188,7 +188,7 @@ impl Test {
     }
 }
 
-/// The tests of a program that are asked, of which nothing is known yet.
+/// The tests of a program that may run, without measurements.
 fn listed(program: &Program) -> Result<Vec<Test>> {
     let list = Line::program(&program.path).args(["--list", "--format", "terse"]).in_dir(&program.dir);
     let list = list.output()?;
@@ -201,7 +201,7 @@ fn listed(program: &Program) -> Result<Vec<Test>> {
         .collect())
 }
 
-/// Runs a test without a mistake.
+/// Runs a test without a mutant.
 fn measured(test: &Test, reached: &Path) -> Result<Test> {
     if reached.exists() {
         fs::remove_file(reached).context("cannot remove what an earlier run has written")?;
@@ -217,14 +217,14 @@ fn measured(test: &Test, reached: &Path) -> Result<Test> {
     Ok(Test { ms, reached, ..test.clone() })
 }
 
-/// Runs a program for what it ends with. What it says may be without end.
+/// Runs a program and returns its exit status. Its output may be endless.
 fn status(line: &Line) -> Result<Option<i32>> {
     let mut child = line.start(Stdio::null(), Stdio::null(), Stdio::null())?;
     Ok(child.wait().with_context(|| format!("cannot wait for `{line}`"))?.code())
 }
 
-/// Does the work on all items and hands on each result as it comes. As many are in hand as there are processors, and as
-/// many more, because some tests wait.
+/// Does the work on all items, and passes on each result immediately. Twice as many run at a time as there are
+/// processors, because some tests wait.
 fn side_by_side<T: Send + Sync + 'static, R: Send + 'static>(
     items: Vec<T>,
     work: impl Fn(usize, &T) -> Result<R> + Send + Sync + 'static,
@@ -250,7 +250,7 @@ fn side_by_side<T: Send + Sync + 'static, R: Send + 'static>(
         each(&items[place], result?)?;
         of += 1;
     }
-    ensure!(of == items.len(), "somebody who ran tests has panicked");
+    ensure!(of == items.len(), "a thread that ran tests has panicked");
     Ok(())
 }
 

@@ -29,7 +29,7 @@ fn all_mutants_of_a_part_of_the_name_are_wanted_and_otherwise_the_first() {
     assert!(wanted(&args, drawn()).is_err());
 }
 
-/// A test that was renamed would be asked again, and take most of the time.
+/// A test that was renamed would run again, and take most of the time.
 #[test]
 fn tests_that_are_not_asked_exist() {
     for asked in ASKED {

@@ -1,7 +1,7 @@
-//! Building all mistakes into the same test programs (`weave.rs`).
+//! Builds all mutants into the same test programs (`weave.rs`).
 //!
-//! Those that do not compile are taken out until the rest does, by the lines that the compiler names. That says
-//! nothing of them yet: whether one is a program is asked of it alone.
+//! Mutants that do not compile are removed until the rest compiles, by the lines that the compiler names. A removed
+//! mutant may still compile alone, and is tried later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,26 +17,26 @@ use super::drawing::Mutant;
 use super::weave::{self, Woven};
 use super::{ASKED, Package};
 
-/// Files and what is in them.
+/// Files and their contents.
 type Sources = BTreeMap<String, String>;
 
-/// A program of tests.
+/// A test program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Program {
     pub(super) package: String,
     pub(super) path: PathBuf,
-    /// Where cargo would start it.
+    /// Its working directory, as cargo sets it.
     pub(super) dir: PathBuf,
 }
 
-/// Test programs with mistakes in them.
+/// Test programs that contain mutants.
 pub(super) struct Together {
     pub(super) programs: Vec<Program>,
-    /// Which, by their numbers.
+    /// The numbers of the contained mutants.
     pub(super) mutants: BTreeSet<usize>,
 }
 
-/// Builds as many of the mutants as there can be. The copy is as it was when this returns.
+/// Builds as many of the mutants as possible. The copy is unchanged when this returns.
 pub(super) fn build(copy: &Copy, folder: &Path, mutants: &[&Mutant]) -> Result<Together> {
     let libs = Package::ALL.map(|package| format!("{}/src/lib.rs", package.asked()[0].folder));
     let files = mutants.iter().map(|mutant| mutant.file.clone()).chain(libs.clone());
@@ -65,7 +65,7 @@ fn compile(
             write(copy, file, &format!("{}{switch}", with_mistakes.text))?;
             woven.insert(file.as_str(), with_mistakes);
         }
-        // A check is quick, and sees nearly everything that a build does.
+        // A check is quick, and reports nearly all errors of a build.
         let mut blamed = blamed(&asked_of(copy, "check --keep-going"), &woven)?.0;
         if blamed.is_empty() {
             let (blamed_now, said) = self::blamed(&asked_of(copy, "test --no-run"), &woven)?;
@@ -80,7 +80,7 @@ fn compile(
     }
 }
 
-/// Cargo, which is to do something with all packages.
+/// The cargo command for all packages.
 fn asked_of(copy: &Copy, what: &str) -> Line {
     let line = Line::new("cargo").args(what.split(' ')).args(["--locked", "--message-format", "json"]);
     let line = ASKED.iter().fold(line, |line, asked| line.args(["--package", asked.package]));
@@ -95,26 +95,26 @@ fn write(copy: &Copy, file: &str, text: &str) -> Result<()> {
     fs::write(copy.root().join(file), text).with_context(|| format!("cannot write {file}"))
 }
 
-/// The module that is asked which mistake to make.
+/// The module that selects the active mutant.
 fn switch() -> String {
     let lines = weave::SWITCH.lines().filter(|line| !line.starts_with("//!"));
     format!("\nmod {} {{\n{}\n}}\n", weave::MODULE, lines.collect::<Vec<_>>().join("\n"))
 }
 
-/// Mutants because of which it does not compile, and what cargo says.
+/// The mutants that keep it from compiling, and the output of cargo.
 fn blamed(line: &Line, woven: &BTreeMap<&str, Woven>) -> Result<(BTreeSet<usize>, String)> {
     let (succeeds, said) = line.verdict()?;
     let mut blamed = BTreeSet::new();
     for (file, line) in errors(&said) {
         let of = woven.get(file.as_str()).map(|woven| woven.blamed(line)).unwrap_or_default();
-        ensure!(!of.is_empty(), "{file}:{line} does not compile, and no mistake is there");
+        ensure!(!of.is_empty(), "{file}:{line} does not compile, and there is no mutant");
         blamed.extend(of);
     }
-    ensure!(succeeds || !blamed.is_empty(), "`{line}` fails, and no mistake does");
+    ensure!(succeeds || !blamed.is_empty(), "`{line}` fails, and no mutant is the cause");
     Ok((blamed, said))
 }
 
-/// Files and lines in which the compiler sees errors.
+/// Files and lines with compiler errors.
 fn errors(said: &str) -> Vec<(String, usize)> {
     let messages = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let errors = messages.filter(|said| said["message"]["level"] == "error");
@@ -127,13 +127,13 @@ fn errors(said: &str) -> Vec<(String, usize)> {
         .collect()
 }
 
-/// Puts the programs of tests aside, where the next build does not replace them.
+/// Copies the test programs, so that the next build does not replace them.
 fn put_aside(said: &str, folder: &Path) -> Result<Vec<Program>> {
     fs::create_dir_all(folder).context("cannot make a folder for programs")?;
     let mut programs = Vec::new();
     for (built, dir) in built(said) {
         let asked = ASKED.into_iter().find(|asked| dir.ends_with(asked.folder));
-        let asked = asked.with_context(|| format!("nobody has asked for {}", built.display()))?;
+        let asked = asked.with_context(|| format!("{} was not requested", built.display()))?;
         let package = asked.package.to_owned();
         let path = folder.join(format!("{package}-{}", programs.len()));
         fs::copy(&built, &path).with_context(|| format!("cannot copy {}", built.display()))?;
@@ -143,7 +143,7 @@ fn put_aside(said: &str, folder: &Path) -> Result<Vec<Program>> {
     Ok(programs)
 }
 
-/// Test programs that cargo says it has built, and the folders of their packages.
+/// The test programs that cargo has built, and the folders of their packages.
 fn built(said: &str) -> Vec<(PathBuf, PathBuf)> {
     let messages = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let of_tests = messages.filter(|said| said["profile"]["test"] == true);

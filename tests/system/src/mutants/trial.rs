@@ -1,7 +1,7 @@
-//! Trying one mutant: cargo-mutants makes the mistake in the copy, builds, and runs the tests of one package.
+//! Tries one mutant: cargo-mutants makes the change in the copy, builds, and runs the tests of one package.
 //!
-//! The tests are run by cargo-nextest, which stops at the first that fails. How long they may take follows from how
-//! long they take without a mistake, on this machine now.
+//! cargo-nextest runs the tests, and stops at the first failure. The time limit follows from the time of the
+//! unchanged tests, on this machine now.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,29 +18,29 @@ use super::outcomes::{self, Outcome};
 use super::showing::Tests;
 use super::{ASKED, Asked, Package, together};
 
-/// Tests may take so many times what they take without a mistake, and half a minute more: a mutant that comes to no
-/// end costs this, and a machine that does other things as well must not be taken for one.
+/// Time limit for tests, as a multiple of their unchanged time, plus half a minute. An endless mutant costs this, and
+/// a busy machine must not be taken for an endless mutant.
 const TIMES: u64 = 5;
 const SECONDS_MORE: u64 = 30;
-/// Bytes of address space for each program of a trial: a loop that does not end may well fill memory.
+/// Address space of each program of a trial. An endless loop may well fill memory.
 const ADDRESS_SPACE: u64 = 4 << 30;
 
-/// How many seconds the tests of each package may take.
+/// The time limit for the tests of each package, in seconds.
 pub(super) type SecondsMax = BTreeMap<&'static str, u64>;
 
-/// Where mutants are tried.
+/// The folder in which mutants are tried.
 pub(crate) struct Trials<'a> {
     copy: &'a Copy,
-    /// Where cargo-mutants writes what it did.
+    /// The output folder of cargo-mutants.
     folder: PathBuf,
 }
 
-/// How many seconds something may take that takes so many without a mistake.
+/// The time limit for work that takes this many seconds without a change.
 pub(super) fn seconds_max(seconds: u64) -> u64 {
     seconds * TIMES + SECONDS_MORE
 }
 
-/// Bounds the memory of everything that is started from here on.
+/// Limits the memory of all programs that are started from here on.
 pub(super) fn limit_memory() -> Result<()> {
     let maximum = getrlimit(Resource::As).maximum;
     let wanted = Rlimit { current: Some(ADDRESS_SPACE), maximum };
@@ -52,15 +52,15 @@ impl<'a> Trials<'a> {
         Trials { copy, folder: folder.to_owned() }
     }
 
-    /// Which sources are tried.
+    /// A hash of the sources.
     pub(super) fn sources(&self) -> u64 {
         self.copy.sources()
     }
 
-    /// Builds and runs all tests without a mistake, which have to pass.
+    /// Builds and runs all tests without a change. They must pass.
     ///
-    /// A run that was ended amid a compiler's work may have left parts of that which link no more, and every mutant
-    /// would be none: these go first.
+    /// A run that was ended during compilation may have left artifacts that do not link, and then every mutant would
+    /// fail to build. So these are removed first.
     pub(super) fn baseline(&self) -> Result<SecondsMax> {
         let parts = self.copy.root().join("target/debug/incremental");
         if parts.is_dir() {
@@ -81,7 +81,7 @@ impl<'a> Trials<'a> {
         Ok(seconds_max)
     }
 
-    /// Builds as many of the open ones together as can be, and measures the tests.
+    /// Builds as many of the open mutants together as possible, and measures the tests.
     pub(super) fn begin(&self, drawn: &[Mutant], open: &[&Mutant]) -> Result<Begun> {
         let folder = self.folder.join("together");
         let together = together::build(self.copy, &folder, open)?;
@@ -92,7 +92,7 @@ impl<'a> Trials<'a> {
         Ok(begun)
     }
 
-    /// Tries one after the other. Those that are no program need no tests, so that these may never be built.
+    /// Tries one after the other. Mutants that do not compile need no tests, so the tests may never be built.
     pub(super) fn alone(
         &self,
         mutants: &[&Mutant],
@@ -122,7 +122,7 @@ impl<'a> Trials<'a> {
         Ok(self.outcome(&line, mutant, "check")? != Outcome::Unviable)
     }
 
-    /// What becomes of a mutant.
+    /// The outcome of a mutant.
     fn of(&self, mutant: &Mutant, seconds_max: &SecondsMax) -> Result<Outcome> {
         for &asked in Package::of(mutant)?.asked() {
             let outcome = self.shown_to(mutant, asked, seconds_max[asked.package])?;
@@ -133,7 +133,7 @@ impl<'a> Trials<'a> {
         Ok(Outcome::Missed)
     }
 
-    /// What the tests of one package say.
+    /// The result of the tests of one package.
     fn shown_to(&self, mutant: &Mutant, asked: Asked, seconds_max: u64) -> Result<Outcome> {
         let line = self.line(mutant).args(["--test-tool", "nextest", "--no-times"]);
         let line = line.args(["--cargo-arg", "--locked", "--test-package", asked.package]);
@@ -141,11 +141,10 @@ impl<'a> Trials<'a> {
         self.outcome(&line, mutant, asked.package)
     }
 
-    /// Runs cargo-mutants. It ends with an error where a mutant was missed or came to no end; what counts is what it
-    /// has written down.
+    /// Runs cargo-mutants. It exits with an error if a mutant was missed or timed out, so its written outcomes count.
     fn outcome(&self, line: &Line, mutant: &Mutant, by: &str) -> Result<Outcome> {
         let written = self.folder.join("mutants.out/outcomes.json");
-        // Nothing of an earlier run may be taken for one of this.
+        // Outcomes of an earlier run must not be taken for those of this run.
         std::fs::remove_file(&written).or_else(|error| match error.kind() {
             std::io::ErrorKind::NotFound => Ok(()),
             _ => Err(error),
@@ -166,7 +165,7 @@ impl<'a> Trials<'a> {
         self.quickly_built(line)
     }
 
-    /// What is built for one run of tests needs nothing for a debugger.
+    /// A build for a single test run needs no debug information.
     fn quickly_built(&self, line: Line) -> Line {
         line.env("CARGO_PROFILE_DEV_DEBUG", "false").in_dir(self.copy.root())
     }

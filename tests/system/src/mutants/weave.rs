@@ -1,43 +1,43 @@
-//! One text with many mistakes in it, each of which is made only in a process that was told its number.
+//! Puts many mutants into one text. Each is only active in a process that was given its number.
 //!
-//! A function in which mistakes are drawn gets a body for each of them beside its own, and asks at its head which it
-//! is to take. What cargo-mutants would change in the file is changed in that body, character for character, so that
-//! every kind of mistake goes the same way and none has to be understood. Mistakes outside of functions, or in one
-//! inside of another that has some, are left out. A function that cannot have a second body (a constant one; one that
-//! gives a closure) does not compile, and lines say whose body that was.
+//! A function with mutants gets a body for each of them in addition to its own, and selects one at its start. The
+//! change of cargo-mutants is applied to that body, character for character, so that all kinds of mutants are handled
+//! in the same way. Mutants outside of functions, or in a nested function whose outer function has mutants, are left
+//! out. A function that cannot have a second body (a constant function, or one that returns a closure) does not
+//! compile, and line numbers tell whose body that was.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::drawing::{Mutant, Position, Span};
 
-/// The module that is asked; each package with mistakes gets it.
+/// The module that selects the mutant. Each package with mutants gets it.
 pub(super) const SWITCH: &str = include_str!("weave/switch.rs.in");
-/// Its name there.
+/// The name of the module.
 pub(super) const MODULE: &str = "mutant_switch";
 
-/// A file with mistakes.
+/// A file with mutants.
 #[derive(Debug)]
 pub(super) struct Woven {
     pub(super) text: String,
     functions: Vec<Bodies>,
 }
 
-/// A function with mistakes, in lines of the new text that count from 1.
+/// A function with mutants, in lines of the new text that count from 1.
 #[derive(Debug)]
 struct Bodies {
     lines: Range<usize>,
-    /// Mutants by their numbers, and where each has its body.
+    /// The numbers of the mutants, and the lines of each body.
     of: Vec<(usize, Range<usize>)>,
 }
 
 impl Woven {
-    /// Those that are in the text.
+    /// The mutants in the text.
     pub(super) fn numbers(&self) -> impl Iterator<Item = usize> + '_ {
         self.functions.iter().flat_map(|function| function.of.iter().map(|(number, _)| *number))
     }
 
-    /// Whose fault it is when a line does not compile: that of one mutant, or of all in the function.
+    /// The mutants that may be at fault if a line does not compile: one mutant, or all of the function.
     pub(super) fn blamed(&self, line: usize) -> Vec<usize> {
         let Some(function) = self.functions.iter().find(|function| function.lines.contains(&line)) else {
             return Vec::new();
@@ -49,7 +49,7 @@ impl Woven {
     }
 }
 
-/// Makes the mistakes of one file.
+/// Puts the mutants into one file.
 pub(super) fn weave(source: &str, mutants: &[&Mutant]) -> Woven {
     let mut by_function: BTreeMap<Span, Vec<&Mutant>> = BTreeMap::new();
     for mutant in mutants {
@@ -88,13 +88,13 @@ impl Woven {
         self.functions.push(Bodies { lines: first..self.next_line() + 1, of });
     }
 
-    /// The line in which the next character will be.
+    /// The line of the next character.
     fn next_line(&self) -> usize {
         self.text.matches('\n').count() + 1
     }
 }
 
-/// What is between the braces of a function. Its head has no braces, but what is said about it may.
+/// The text between the braces of a function. Its head has no braces, but its comments and attributes may.
 fn body(source: &str, function: Span) -> Option<Range<usize>> {
     let (start, end) = (offset(source, function.start), offset(source, function.end));
     let mut at = start;
@@ -108,7 +108,7 @@ fn body(source: &str, function: Span) -> Option<Range<usize>> {
     None
 }
 
-/// Where in the bytes of a text a position is.
+/// The byte offset of a position in a text.
 fn offset(source: &str, position: Position) -> usize {
     let line = source.split_inclusive('\n').take(position.line - 1).map(str::len).sum::<usize>();
     let before = source[line..].chars().take(position.column - 1);

@@ -38,7 +38,7 @@ fn what_else_there_is_does_not_change_the_order() {
 
 #[test]
 fn lots_do_not_follow_the_order_of_the_sources() {
-    // Of the first ten of a hundred, the mean of the places is near the middle for most seeds.
+    // Among the first ten of a hundred, the mean of the places is near the middle for most seeds.
     let near = (0..100).filter(|&seed| {
         let first: usize = draw(seed, hundred())[..10]
             .iter()

@@ -8,7 +8,7 @@ fn mutant(diff: &str) -> Mutant {
     Mutant { name, package, file, diff: diff.to_owned(), ..Mutant::default() }
 }
 
-/// What cargo-mutants writes of a run of one mutant, shortened.
+/// The output of cargo-mutants for a run of one mutant, shortened.
 fn written(summary: &str) -> String {
     format!(
         r#"{{"outcomes": [{{"scenario": {{"Mutant": {{"name": "{NAME}", "file": "log.rs"}}}},
@@ -49,7 +49,7 @@ fn a_run_goes_on_where_another_was_interrupted() {
     assert_eq!(kept.stands(&one, 1), None);
     kept.add(&one, Outcome::Unviable, 1).unwrap();
     kept.add(&other, Outcome::Missed, 1).unwrap();
-    // Killed amid the line of a third one.
+    // Killed while it wrote a third line.
     write!(kept.file, "{{\"name\": \"third").unwrap();
     drop(kept);
     Kept::open(&path).unwrap().add(&mutant("fourth"), Outcome::Missed, 1).unwrap();

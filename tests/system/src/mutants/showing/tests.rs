@@ -2,7 +2,7 @@ use super::*;
 use crate::mutants::drawing::Place;
 use crate::mutants::{Asked, EXTENT, TREE};
 
-/// A program that fails when it is told of one mutant, and comes to its function in one of two tests.
+/// A program that fails with one mutant, and reaches its function in one of two tests.
 const PROGRAM: &str = "#!/bin/sh
 if [ \"$1\" = --list ]; then printf 'slow: test\\nquick: test\\n\\n2 tests, 0 benchmarks\\n'; exit; fi
 if [ -n \"$POLDER_MUTANTS_REACHED\" ] && [ \"$2\" = slow ]; then echo 4 > \"$POLDER_MUTANTS_REACHED\"; fi
