@@ -1,13 +1,14 @@
-//! `cargo system space`: what a volume writes for what its users write, and how long they wait.
+//! `cargo system space`: write amplification and latency of volumes.
 //!
-//! Every cell is a run of `polder-space` in memory, in device time of a stated model, beside an ideal
-//! cleaner; nothing depends on the machine. Further runs tell how much of a device files can have, what collecting
-//! garbage does for a file in pieces, and what others wait for beside a writer. The full form rewrites `docs/space.md` and its plots; the
-//! quick one writes the same into the build's folder (with `--docs` there too), for fewer cells. Each run is recorded in the
-//! build's folder as it ends, so that a run that was interrupted goes on with `--resume`.
+//! Every cell is a run of `polder-space` in memory, in the device time of a stated model, with an ideal GC for
+//! comparison. Nothing depends on the machine. Further runs measure how much of a device files can use, the effect of
+//! GC on a fragmented file, and the latencies of other clients beside a writer. The full form rewrites
+//! `docs/space.md` and its plots. The quick form writes the same for fewer cells into the build's folder (with
+//! `--docs` into `docs`). Each run is recorded in the build's folder as it ends, so that `--resume` continues an
+//! interrupted run.
 //!
-//! It fails when a bound does not hold, after everything has been written; where nobody has said why it may not, before
-//! that.
+//! The command fails if a bound does not hold, after everything has been written. It fails before that if no reason
+//! is known for the violation.
 
 mod again;
 mod beside;
@@ -33,13 +34,14 @@ use runs::Case;
 
 /// The seed of the recorded cells.
 const SEED: u64 = 20_270_101;
-/// The seed of what fills devices and of the file in pieces: it says where is written over, and little hangs on that.
+/// The seed of the runs that fill devices, and of the fragmented file. It only determines what is overwritten, and
+/// has little effect.
 const SEED_OF_DEVICES: u64 = 20_261_218;
 
-/// Draws rows of one workload, of which it is told the name, into a file.
+/// Draws the rows of one workload, with its name, into a file.
 type Draw = fn(&Path, &str, &[&Row]) -> Result<()>;
 
-/// The plots of each workload, by the beginning of their files' names.
+/// The plots of each workload, by the prefix of their file names.
 const PLOTS: [(&str, Draw); 5] = [
     ("amplification", plots::amplification),
     ("causes", plots::causes),
@@ -57,32 +59,32 @@ pub(crate) struct Args {
     /// Keep the cells that were recorded before.
     #[arg(long)]
     resume: bool,
-    /// Make so many of these again, drawn from all, and fail where one is not what it was.
+    /// Repeat this many of them, drawn from all, and fail if one differs.
     #[arg(long, requires = "resume", default_value_t = 0)]
     again: usize,
-    /// The seed of everything random in cells, and beside a writer.
+    /// The seed of everything random in cells, and in the runs beside a writer.
     #[arg(long, default_value_t = SEED)]
     seed: u64,
-    /// Write the page and its plots into `docs`, from the quick form too.
+    /// Write the page and its plots into `docs`, also from the quick form.
     #[arg(long, conflicts_with = "only")]
     docs: bool,
-    /// Only cells of this workload, or only `usable`, `pieces` or `beside`; the documents stay as they are.
+    /// Only cells of this workload, or only `usable`, `pieces` or `beside`. The documents are not changed.
     #[arg(long)]
     only: Option<String>,
 }
 
-/// What can be run alone.
+/// The parts that can be run alone.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     let workloads = cells::WORKLOADS.iter().map(|workload| workload.name);
     workloads.chain([usable::NAME, pieces::NAME, beside::NAME])
 }
 
-/// What builds the program that measures.
+/// The command that builds the measuring program.
 pub(crate) fn build_line() -> Line {
     Line::new("cargo build --release --locked --package polder-space")
 }
 
-/// Runs everything, writes tables and plots, and judges.
+/// Runs everything, writes tables and plots, and checks the bounds.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let chosen = Chosen::by(args)?;
     build_line().run()?;
@@ -95,13 +97,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (page, verdicts) = write(&seen, args, &documents)?;
     println!("{page}\nwritten to {}", documents.join("space.md").display());
     let failed = verdicts.iter().filter(|bound| !bound.holds()).count();
-    ensure!(!verdicts.is_empty(), "no bound was judged");
+    ensure!(!verdicts.is_empty(), "no bound was checked");
     ensure!(failed == 0, "{failed} of {} bounds do not hold", verdicts.len());
     println!("all {} bounds hold", verdicts.len());
     Ok(())
 }
 
-/// What is to be run.
+/// The runs to do.
 struct Chosen {
     cells: Vec<cells::Cell>,
     usable: Vec<usable::Usable>,
@@ -109,7 +111,7 @@ struct Chosen {
     beside: Vec<beside::Beside>,
 }
 
-/// What was found.
+/// The results.
 struct Seen {
     cells: Vec<Row>,
     usable: Vec<usable::Row>,
@@ -136,7 +138,7 @@ impl Chosen {
         Ok(Chosen { cells, usable, pieces, beside })
     }
 
-    /// What is in their records is kept if that is wanted.
+    /// Runs the cases. Recorded rows are kept if that is requested.
     fn run(&self, args: &Args, folder: &Path) -> Result<Seen> {
         let cells = run_all(&self.cells, args, &folder.join(format!("{}.jsonl", form(args))))?;
         again::compare(&self.cells, &cells, args, folder)?;
@@ -163,7 +165,7 @@ fn run_all<C: Case>(cases: &[C], args: &Args, record: &Path) -> Result<Vec<C::Ro
     runs::run(&program()?, cases, record)
 }
 
-/// What measures.
+/// The measuring program.
 fn program() -> Result<PathBuf> {
     Ok(workspace::target_dir()?.join("release/polder-space"))
 }
@@ -222,7 +224,7 @@ fn heading(rows: &[Row], args: &Args) -> Result<String> {
     ))
 }
 
-/// At which commits the rows were made, and how many.
+/// The commits at which the rows were made, and how many at each.
 fn commits<'a>(rows: impl Iterator<Item = &'a str>) -> String {
     let mut counts: Vec<(String, usize)> = Vec::new();
     for commit in rows {

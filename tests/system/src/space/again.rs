@@ -1,4 +1,4 @@
-//! Making recorded cells again: the same seed gives the same row, whatever the machine, unless the code does something else.
+//! Repeats recorded cells: the same seed gives the same row on every machine, unless the code behaves differently.
 
 use std::path::Path;
 
@@ -11,10 +11,10 @@ use super::cells::Cell;
 use super::row::Row;
 use super::{Args, program, runs};
 
-/// Of two figures that were added up in another order.
+/// Tolerance for figures that were added up in another order.
 const ROUNDING: f64 = 1e-9;
 
-/// Makes as many of the cells again as are asked for, and compares.
+/// Repeats the requested number of cells, and compares.
 pub(super) fn compare(cells: &[Cell], rows: &[Row], args: &Args, folder: &Path) -> Result<()> {
     if args.again == 0 || cells.is_empty() {
         return Ok(());
@@ -36,7 +36,7 @@ pub(super) fn compare(cells: &[Cell], rows: &[Row], args: &Args, folder: &Path) 
     Ok(())
 }
 
-/// What the page says of that.
+/// The page's sentence about that.
 pub(super) fn told(cells: usize, args: &Args) -> Result<String> {
     let again = args.again.min(cells);
     if again == 0 {
@@ -46,12 +46,12 @@ pub(super) fn told(cells: usize, args: &Args) -> Result<String> {
     Ok(format!("; {} of them, drawn, were made again at {}, and are the same", again, &commit[..7]))
 }
 
-/// A row without where it was made.
+/// A row without its commit.
 fn value(row: &Row) -> Result<Value> {
     Ok(serde_json::to_value(Row { commit: String::new(), ..row.clone() })?)
 }
 
-/// The first figure that differs, and how.
+/// The first figure that differs, and both values.
 fn first_difference(now: &Value, before: &Value, at: &str) -> Option<String> {
     match (now, before) {
         (Value::Object(now), Value::Object(before)) => {

@@ -1,4 +1,4 @@
-//! What others wait for while somebody writes and has to pay for garbage collection.
+//! The latencies of other clients while a writer causes garbage collection.
 
 use std::fmt::Write as _;
 
@@ -9,33 +9,33 @@ use super::row::Summary;
 use super::runs::{Case, arguments};
 use super::tables::{Table, milliseconds, two};
 
-/// What `--only` calls it.
+/// The name for `--only`.
 pub(super) const NAME: &str = "beside";
 
 /// The device.
 const ZONES: u32 = 64;
 const ZONE_MIB: u64 = 64;
-/// Nothing is moved at the first.
+/// At the first level no blocks are moved.
 const FILLS: [u64; 3] = [10, 90, 95];
 const QUICK_FILL: u64 = 90;
-/// How often others come, for the page.
+/// The rates of the other clients, for the page.
 const RATE: &str = "one every 0.5 ms and one every 20 ms, on average";
 
-/// A level of fill.
+/// A fill level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Beside {
     fill: u64,
     seed: u64,
 }
 
-/// What somebody waited for, altogether and for others in the process.
+/// Latencies of a client: in total, and waiting for other threads of the process.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(super) struct Waits {
     pub(super) all: Summary,
     pub(super) for_others: Summary,
 }
 
-/// Each who is beside the writer.
+/// The other clients.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(super) struct Others {
     pub(super) reads_of_4_kib: Waits,
@@ -51,7 +51,7 @@ pub(super) struct Wrote {
     moved_per_written: f64,
 }
 
-/// What `polder-space beside` prints.
+/// The output of `polder-space beside`.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(super) struct Row {
     pub(super) fill_percent: u64,
@@ -61,7 +61,7 @@ pub(super) struct Row {
     alone: Others,
 }
 
-/// The levels of the full form, or of the quick one.
+/// The levels of the full form, or of the quick form.
 pub(super) fn all(seed: u64, quick: bool) -> Vec<Beside> {
     let is_wanted = |fill: &u64| !quick || *fill == QUICK_FILL;
     FILLS.into_iter().filter(is_wanted).map(|fill| Beside { fill, seed }).collect()
@@ -102,7 +102,7 @@ impl Others {
     }
 }
 
-/// The section of the page, and what it must be.
+/// The section of the page, and its bounds.
 pub(super) fn section(rows: &[Row]) -> (String, Vec<Bound>) {
     let mut section = "\n## Beside a writer\n\n".to_owned();
     writeln!(

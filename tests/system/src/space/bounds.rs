@@ -1,57 +1,58 @@
-//! What the figures must be.
+//! The bounds of the figures.
 
 use std::fmt;
 
 use super::row::{Row, Summary, Waits};
 use super::{beside, pieces, usable};
 
-/// Within this of the ideal cleaner, which does not tell data apart.
+/// Limit relative to the ideal GC, which does not separate data.
 const AGAINST_IDEAL: f64 = 1.08;
-/// What log, metadata and reserve may cost with 256 zones at 80 %.
+/// Limit for the cost of log, metadata and reserve with 256 zones at 80 %.
 const PRICE: f64 = 1.10;
-/// Within this of the analytical optimum.
+/// Limit relative to the analytical optimum.
 const AGAINST_OPTIMUM: f64 = 1.10;
-/// At most this of it where data lives longer than other data.
+/// Limit relative to the ideal GC where some data lives longer than other data.
 const ZIPF: f64 = 0.80;
 const MIX: f64 = 0.60;
-/// Where it does and nothing was ever chosen by the trace.
+/// The same for a trace by which no parameter was chosen.
 const UNSEEN: f64 = 1.0;
-/// Without hints against with them.
+/// Limit for the ratio of runs without hints to runs with hints.
 const WITHOUT_HINTS: f64 = 1.10;
-/// With what is learned against without: for chance.
+/// Limit for the ratio of runs with learning to runs without it, to allow for chance.
 const WITH_LEARNING: f64 = 1.03;
-/// Of W times what an empty device takes, in a closed loop: 99.9 %, all.
+/// Limits as multiples of WA times the time on an empty device, in a closed loop: 99.9 %, all.
 const CLOSED: (f64, f64) = (2.0, 4.0);
-/// Of what an empty device takes, at half the rate: 99.9 %, all.
+/// Limits as multiples of the time on an empty device, at half the rate: 99.9 %, all.
 const HALF_RATE: (f64, f64) = (8.0, 30.0);
 
-/// The bound that the manual states for every write: so often zones are won before it, and another has them.
+/// The bound that the manual states for every write: two zones are reclaimed before it, and another client takes one
+/// of them.
 const TURNS: f64 = 2.0;
-/// Each time a checkpoint is waited for behind another one. It writes two fifths of a zone's pages, but at least and at
-/// most so many.
+/// For each of them the write waits for one checkpoint behind another. A checkpoint writes two fifths of a zone's
+/// pages, within this minimum and maximum.
 const CHECKPOINTS: f64 = 2.0;
 const CHECKPOINT_PAGES: (u64, u64) = (512, 1024);
 const PAGE_BYTES: u64 = 16 << 10;
-/// What the device takes for a byte that is written, and for one that is read.
+/// The time of the device for a byte written, and for a byte read.
 const WRITE_NS: f64 = 1.0 / 1.2;
 const READ_NS: f64 = 1.0 / 3.0;
 
-/// GB that devices of so many zones of 2 GiB must offer. They stand for 64, 128 and 256 GB: a tenth of these is not the
-/// users', and what is needed beyond that comes on top.
+/// GB that must be available on devices with this many zones of 2 GiB. They stand for 64, 128 and 256 GB: a tenth of
+/// these is not available to users, and further needs come on top.
 const OFFERED_GB: [(u32, f64); 3] = [(36, 54.0), (68, 115.0), (128, 230.0)];
 const LARGE_ZONE: u64 = 2 << 30;
-/// Percent of all bytes that must be offered with the least reserve, from so many zones on.
+/// Percent of all bytes that must be available with the least reserve, from this many zones on.
 const OFFERED_PERCENT: f64 = 97.0;
 const MANY_ZONES: u32 = 1000;
-/// Milliseconds that who reads waits for others in the process.
+/// Milliseconds that a read may wait for other threads of the process.
 const READS_WAIT_MS: f64 = 0.0;
-/// Commands for reading a file that was in pieces, for each of one that was written alone.
+/// Limit for the commands that read a defragmented file, relative to a file that was written alone.
 const AGAINST_ALONE: f64 = 1.10;
 
-/// Something that is to be at most or at least so much.
+/// An upper or lower limit, and the value.
 pub(super) struct Bound {
     pub(super) kind: Kind,
-    /// Of the row that it is asked of, or the part of the page.
+    /// The workload of the row, or the part of the page.
     pub(super) workload: String,
     pub(super) what: String,
     pub(super) found: f64,
@@ -59,7 +60,7 @@ pub(super) struct Bound {
     pub(super) limit: Limit,
 }
 
-/// What is judged.
+/// The quantity that is limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     Ideal,
@@ -98,7 +99,7 @@ impl Kind {
     }
 }
 
-/// How much something may be.
+/// An upper or lower limit.
 #[derive(Clone, Copy)]
 pub(super) enum Limit {
     AtMost(f64),
@@ -113,7 +114,7 @@ impl Bound {
         }
     }
 
-    /// How many times the limit it is, or how many times less.
+    /// The ratio of the value to the limit, or of the limit to the value.
     pub(super) fn excess(&self) -> f64 {
         match self.limit {
             Limit::AtMost(most) => self.found / most,
@@ -131,7 +132,7 @@ impl fmt::Display for Limit {
     }
 }
 
-/// All bounds that these rows say something of.
+/// All bounds that apply to these rows.
 pub(super) fn of(rows: &[Row]) -> Vec<Bound> {
     let mut bounds = Vec::new();
     for row in rows.iter().filter(|row| row.is_whole()) {
@@ -169,12 +170,12 @@ pub(super) fn of(rows: &[Row]) -> Vec<Bound> {
     bounds
 }
 
-/// Whether it is compared with the ideal cleaner.
+/// Whether the bounds against the ideal GC apply to the row.
 pub(super) fn is_asked_of_ideal(row: &Row) -> bool {
     row.is_whole() && !row.hints && row.fill_percent <= 90
 }
 
-/// The row of the same cell but for what is switched as asked.
+/// The row of the same cell with other switches.
 fn same_with<'a>(row: &Row, rows: &'a [Row], is_asked: impl Fn(&Row) -> bool) -> Option<&'a Row> {
     let cell = |row: &Row| (row.workload.clone(), row.fill_percent, row.geometry(), row.fsync, row.seed);
     rows.iter().find(|other| is_asked(other) && cell(other) == cell(row))
@@ -184,13 +185,13 @@ fn against(row: &Row, other: Option<&Row>) -> Option<f64> {
     other.map(|other| row.amplification / other.amplification)
 }
 
-/// The longest write of any size, in the closed loop or at half the rate, per what the manual says that it may take.
+/// The longest write of any size, in the closed loop or at half the rate, relative to the bound of the manual.
 fn longest_against_stated(row: &Row) -> f64 {
     let of = |waits: &Waits, amplification| waits.writes.max_ns as f64 / stated_ns(row, amplification);
     of(&row.closed, row.amplification).max(of(&row.half_rate, row.half_rate_amplification))
 }
 
-/// Where each byte is so many on the device: so many zones are read and written, one less for the zone that is won and one
+/// The stated bound for a given WA: that many zones are read and written, minus one for the reclaimed zone and one
 /// for metadata's.
 fn stated_ns(row: &Row, amplification: f64) -> f64 {
     let moved = amplification * row.zone_bytes as f64;
@@ -213,7 +214,7 @@ fn latencies(row: &Row, add: &mut impl FnMut(Kind, Option<f64>, f64)) {
     of([Kind::HalfMost, Kind::HalfAll], half, HALF_RATE, 1.0);
 }
 
-/// What a volume must offer, if that is asked of its device.
+/// The bound for the available space, if there is one for this device.
 pub(super) fn of_usable(row: &usable::Row) -> Option<Bound> {
     let (kind, found, unit, least) = match OFFERED_GB.iter().find(|(zones, _)| *zones == row.zones) {
         Some((_, gb)) if row.zone_bytes == LARGE_ZONE => (Kind::OfferedGb, row.offered_gb(), "GB", *gb),
@@ -227,7 +228,7 @@ pub(super) fn of_usable(row: &usable::Row) -> Option<Bound> {
     Some(Bound { kind, workload, what, found, unit, limit: Limit::AtLeast(least) })
 }
 
-/// What collecting garbage must have done for a file in pieces.
+/// The bound for GC of a fragmented file.
 pub(super) fn of_pieces(row: &pieces::Row) -> Bound {
     let kind = Kind::Pieces;
     let (workload, what) = (pieces::NAME.to_owned(), format!("{}: {}", pieces::NAME, kind.what()));
@@ -235,7 +236,7 @@ pub(super) fn of_pieces(row: &pieces::Row) -> Bound {
     Bound { kind, workload, what, found, unit: "", limit: Limit::AtMost(AGAINST_ALONE) }
 }
 
-/// Who reads must not wait for the locks of who writes.
+/// The bound for readers: they must not wait for the locks of writers.
 pub(super) fn of_beside(row: &beside::Row) -> Bound {
     let kind = Kind::ReadsWait;
     let (workload, what) =

@@ -1,29 +1,29 @@
-//! Which cells there are.
+//! The cells of the page.
 
 use super::row::Row;
 use super::runs::{Case, arguments};
 
 /// Zones, and MiB of each.
 const GEOMETRIES: [(u32, u64); 2] = [(64, 64), (256, 16)];
-/// The same where single blocks are written over, each of which is a transaction: as many zones, a quarter as large.
+/// The same for overwrites of single blocks, each of which is a transaction: equally many zones, a quarter as large.
 const OF_BLOCKS: [(u32, u64); 2] = [(64, 16), (256, 4)];
-/// Where these are as large as elsewhere, which takes minutes each: levels of fill, and whether with fsync.
+/// The fill levels, and whether with fsync, at which these zones are as large as elsewhere. Each takes minutes.
 const OF_BLOCKS_AT_FULL_SIZE: [(u64, bool); 4] = [(60, false), (80, false), (80, true), (90, false)];
 const FILLS: [u64; 4] = [60, 80, 90, 95];
-/// What is written before it is measured and while, in percent of what is in files.
+/// Bytes written before and during the measurement, in percent of the bytes in files.
 pub(super) const WARM: u64 = 200;
 pub(super) const MEASURE: u64 = 100;
-/// What can be switched off, one at a time: zones of their own for large files, and lifetimes that are learned.
+/// Features that can be switched off, one at a time: zones of their own for large files, and learned lifetimes.
 const SWITCHES: [&str; 2] = ["by-file", "learning"];
 
 /// A workload of `polder-space`.
 pub(super) struct Workload {
     pub(super) name: &'static str,
-    /// What it does, for a heading.
+    /// Its description, for a heading.
     pub(super) title: &'static str,
-    /// Its program can say how long data will live.
+    /// Its program can announce how long data will live.
     pub(super) has_hints: bool,
-    /// Single blocks of one file: there are no files to give zones of their own.
+    /// Single blocks of one file: there are no files that could get zones of their own.
     pub(super) is_blocks: bool,
     /// No parameter was ever chosen by it.
     pub(super) is_unseen: bool,
@@ -90,7 +90,7 @@ pub(super) struct Cell {
     pub(super) zone_mib: u64,
     pub(super) fsync: bool,
     pub(super) hints: bool,
-    /// What is switched off, of [`SWITCHES`].
+    /// The feature that is switched off, of [`SWITCHES`].
     pub(super) off: Option<&'static str>,
     pub(super) seed: u64,
 }
@@ -129,8 +129,9 @@ impl Case for Cell {
     }
 }
 
-/// All cells: each workload with and without fsync, hints (where it has some), and one switch off at a time; with hints
-/// too at some levels, without fsync. Of what is unseen fewer, and of single blocks in zones of full size.
+/// All cells: each workload with and without fsync, hints (if it has some), and one feature switched off at a time;
+/// at some levels also with hints and without fsync. Fewer cells for the unseen workload, and for single blocks in
+/// zones of full size.
 pub(super) fn all(seed: u64) -> Vec<Cell> {
     let mut cells = Vec::new();
     for workload in &WORKLOADS {
@@ -152,16 +153,16 @@ pub(super) fn all(seed: u64) -> Vec<Cell> {
     cells
 }
 
-/// Levels of fill at which a switch is off with hints as well.
+/// Fill levels at which features are also switched off with hints.
 const HINTED_FILLS: [u64; 2] = [80, 90];
 
-/// With fsync, with hints, and what is off.
+/// With fsync, with hints, and the feature that is off.
 type Way = (bool, bool, Option<&'static str>);
 
 fn ways(workload: &Workload, fill: u64) -> Vec<Way> {
     let mut ways: Vec<Way> = vec![(false, false, None), (true, false, None)];
     if workload.is_unseen {
-        // Few files are large enough for zones of their own; whether learning wins is asked without fsync.
+        // Few files are large enough for zones of their own. The gain of learning is measured without fsync.
         ways.push((false, false, Some("learning")));
         return ways;
     }
@@ -176,7 +177,7 @@ fn ways(workload: &Workload, fill: u64) -> Vec<Way> {
     ways
 }
 
-/// Those of the quick form: every workload at 80 %, one workload at all levels, each switch off where it matters.
+/// The cells of the quick form: every workload at 80 %, one workload at all levels, each switch off where it matters.
 pub(super) fn quick(seed: u64) -> Vec<Cell> {
     let is_quick = |cell: &Cell| {
         let many_zones = cell.zones == 256;

@@ -1,4 +1,4 @@
-//! What collecting garbage does for a file that was written in many pieces.
+//! The effect of GC on a file that was written in many pieces.
 
 use std::fmt::Write as _;
 
@@ -8,31 +8,31 @@ use super::bounds::{self, Bound};
 use super::runs::{Case, arguments};
 use super::tables::{Table, two};
 
-/// What `--only` calls it.
+/// The name for `--only`.
 pub(super) const NAME: &str = "pieces";
 
 /// The device.
 const ZONES: u32 = 64;
 const ZONE_MIB: u64 = 16;
-/// Blocks of each file, files beside the one that is looked at, and how many of them are deleted.
+/// Blocks of each file, files in addition to the measured one, and how many of them are deleted.
 const PIECES: u64 = 1000;
 const OTHERS: u32 = 100;
 const DELETED: u32 = 50;
 
-/// Files in pieces.
+/// Fragmented files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pieces {
     pub(super) seed: u64,
 }
 
-/// How a file lies, and what reading it takes.
+/// The layout of a file, and the cost of reading it.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(super) struct Lies {
     pub(super) fragments: u64,
     pub(super) reads: u64,
 }
 
-/// What `polder-space pieces` prints.
+/// The output of `polder-space pieces`.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(super) struct Row {
     pub(super) seed: u64,
@@ -69,7 +69,7 @@ impl Case for Pieces {
     }
 }
 
-/// The section of the page, and what it must be.
+/// The section of the page, and its bounds.
 pub(super) fn section(rows: &[Row]) -> (String, Vec<Bound>) {
     let moved: u64 = rows.iter().map(|row| row.moved_bytes >> 20).sum();
     let mut section = "\n## A file in pieces\n\n".to_owned();

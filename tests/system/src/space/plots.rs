@@ -1,6 +1,6 @@
-//! The plots, as SVG: sheets of panels with one key, each panel over levels of fill.
+//! The plots, as SVG: sheets of panels with one key, each panel over fill levels.
 //!
-//! Levels stand side by side at equal distances, so that there is room to say what each is of the raw device.
+//! Levels have equal distances, so that there is space for their share of the raw device.
 
 mod bars;
 mod levels;
@@ -17,10 +17,10 @@ use super::row::{Row, Waits};
 use bars::Bars;
 use sheet::{Key, Panel, Sheet};
 
-/// What is written, what a plot calls it, and its colour.
+/// A cause of writes, its name in plots, and its colour.
 type Cause = (&'static str, &'static str, RGBColor);
 
-/// From below; the first so many are data, the others metadata.
+/// From bottom to top. The first ones are data, the others metadata.
 const OF_DATA: usize = 2;
 const CAUSES: [Cause; 7] = [
     ("data", "data", RGBColor(0, 90, 160)),
@@ -32,7 +32,7 @@ const CAUSES: [Cause; 7] = [
     ("header", "headers of zones", RGBColor(90, 180, 220)),
 ];
 
-/// What a bar of latencies is made of, from below.
+/// The parts of a latency bar, from bottom to top.
 const PERCENTILES: [(&str, RGBColor); 4] = [
     ("p50", BLACK),
     ("from p50 to p99", RGBColor(0, 90, 160)),
@@ -42,15 +42,15 @@ const PERCENTILES: [(&str, RGBColor); 4] = [
 /// Half the thickness of the mark at p50, as a factor.
 const MARK: f64 = 1.03;
 
-/// Columns of a sheet, at most.
+/// Limit for the columns of a sheet.
 const WIDEST: usize = 2;
 
-/// Bars that are thinner than this part of the axis cannot be seen.
+/// Bars that are thinner than this part of the axis are invisible.
 const THINNEST: f64 = 0.001;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// Write amplification over the level of fill: above without fsync, below with it; a panel for each geometry.
+/// Write amplification over the fill level: above without fsync, below with it; a panel for each geometry.
 pub(super) fn amplification(path: &Path, title: &str, rows: &[&Row]) -> Result<()> {
     let mut panels = Vec::new();
     for (fsync, how) in [(false, "without fsync"), (true, "with fsync")] {
@@ -79,7 +79,7 @@ pub(super) fn causes(path: &Path, title: &str, rows: &[&Row]) -> Result<()> {
     by_cause(path, &format!("{title}: write amplification by cause"), rows, &CAUSES)
 }
 
-/// The same without data and their garbage collection, beside which the others can hardly be seen.
+/// The same without data and its garbage collection, which would dwarf the others.
 pub(super) fn causes_of_metadata(path: &Path, title: &str, rows: &[&Row]) -> Result<()> {
     by_cause(path, &format!("{title}: write amplification by metadata"), rows, &CAUSES[OF_DATA..])
 }
@@ -108,7 +108,7 @@ fn percentiles(path: &Path, title: &str, rows: &[&Row], waits: fn(&Row) -> Waits
         let writes = waits(row).writes;
         let [p50, p99, p999, max] = [writes.p50_ns, writes.p99_ns, writes.p999_ns, writes.max_ns]
             .map(|nanoseconds| nanoseconds.max(1) as f64 / 1e6);
-        // The mark comes last, to lie above the bar.
+        // The mark comes last, so that it is on top of the bar.
         let spans = [(p50, p99), (p99, p999), (p999, max), (p50 / MARK, p50 * MARK)];
         let colours = [1, 2, 3, 0].map(|number: usize| PERCENTILES[number].1);
         let bar = spans.into_iter().zip(colours).map(|((bottom, top), colour)| (bottom, top, colour));

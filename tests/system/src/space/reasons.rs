@@ -1,4 +1,4 @@
-//! Why bounds do not hold.
+//! The reasons why bounds do not hold.
 
 use std::fmt::Write as _;
 
@@ -7,17 +7,17 @@ use anyhow::{Result, ensure};
 use super::bounds::{Bound, Kind};
 use super::{pieces, usable};
 
-/// Why the bounds of some kinds may not hold for some workloads.
+/// The reason why bounds of some kinds may not hold for some workloads.
 struct Reason {
     workloads: &'static [&'static str],
     kinds: &'static [Kind],
     title: &'static str,
-    /// It explains what is so many times the bound, or so many times less than it, and nothing beyond.
+    /// The reason explains violations up to this factor.
     at_most: f64,
     text: &'static str,
 }
 
-/// In the order of the page. Every bound that can be judged has one, but those that have always held.
+/// In the order of the page. Every kind of bound has a reason, except those that have always held.
 const REASONS: [Reason; 19] = [
     Reason {
         workloads: &["uniform"],
@@ -234,8 +234,8 @@ impl Reason {
     }
 }
 
-/// The section of the page: how many bounds of each group do not hold, and why. Fails where one that does not has no
-/// reason, or is further from what it is to be than its reason explains.
+/// The section of the page: how many bounds of each group do not hold, and why. Fails if a violated bound has no
+/// reason, or exceeds the factor of its reason.
 pub(super) fn section(bounds: &[Bound]) -> Result<String> {
     let unexplained = |bound: &&Bound| !bound.holds() && !REASONS.iter().any(|reason| reason.explains(bound));
     let unexplained: Vec<&str> = bounds.iter().filter(unexplained).map(|bound| bound.what.as_str()).collect();

@@ -1,4 +1,4 @@
-//! What `polder-space` prints of one cell.
+//! The output of `polder-space` for one cell.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ pub(super) struct Row {
     pub(super) by_file: bool,
     pub(super) learning: bool,
     pub(super) seed: u64,
-    /// The commit at which it was made; the program does not know that.
+    /// The commit at which it was made. The program does not know it.
     #[serde(default)]
     pub(super) commit: String,
     pub(super) offered_bytes: u64,
@@ -24,10 +24,10 @@ pub(super) struct Row {
     pub(super) parts: Vec<Part>,
     /// Zones left for data, on average.
     pub(super) data_zones: f64,
-    /// The ideal cleaner with so many zones, and with all.
+    /// The ideal GC with this many zones, and with all.
     pub(super) ideal: Option<f64>,
     pub(super) ideal_of_all: Option<f64>,
-    /// What analysis says of uniform writes.
+    /// The analytical optimum for uniform writes.
     pub(super) optimum: Option<f64>,
     pub(super) empty: Waits,
     pub(super) closed: Waits,
@@ -45,7 +45,7 @@ pub(super) struct Part {
     pub(super) amplification: f64,
 }
 
-/// What was waited for.
+/// Latencies.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(super) struct Waits {
     pub(super) writes: Summary,
@@ -73,12 +73,12 @@ impl Row {
         format!("{} × {} MiB", self.zones, self.zone_bytes >> 20)
     }
 
-    /// Polder's amplification per that of the ideal cleaner with the same zones.
+    /// Polder's amplification relative to the ideal GC with the same zones.
     pub(super) fn against_ideal(&self) -> Option<f64> {
         self.ideal.map(|ideal| self.amplification / ideal)
     }
 
-    /// What it costs that log, metadata and reserve come out of the same zones.
+    /// The cost of taking log, metadata and reserve from the same zones.
     pub(super) fn price(&self) -> Option<f64> {
         Some(self.ideal? / self.ideal_of_all?)
     }

@@ -1,4 +1,4 @@
-//! Running what there is of one kind, and recording it.
+//! Runs all cases of one kind, and records them.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -22,7 +22,7 @@ pub(super) trait Case: Copy + Send + 'static {
     /// Whether this is the row of the case.
     fn is(&self, row: &Self::Row) -> bool;
 
-    /// The row in a few words, for who waits.
+    /// A short form of the row, for the progress report.
     fn told(row: &Self::Row) -> String;
 }
 
@@ -31,7 +31,7 @@ pub(super) fn arguments(options: &[(&str, &dyn Display)]) -> Vec<String> {
     options.iter().flat_map(|(option, value)| [(*option).to_owned(), value.to_string()]).collect()
 }
 
-/// What several runners share.
+/// The state that all runners share.
 struct Shared<C: Case> {
     program: PathBuf,
     waiting: Mutex<Vec<C>>,
@@ -43,16 +43,16 @@ struct Done<C: Case> {
     failed: Vec<String>,
     record: std::fs::File,
     left: usize,
-    /// At which all of this is done.
+    /// The commit of the runs.
     commit: String,
 }
 
-/// Runs the cases that the record does not have yet, as many at once as there are processors, and adds
-/// each to the record as it ends. All rows, in the order of the cases.
+/// Runs the cases that are not in the record, one for each processor at a time, and adds each to the record as it
+/// ends. Returns all rows, in the order of the cases.
 pub(super) fn run<C: Case>(program: &Path, cases: &[C], record: &Path) -> Result<Vec<C::Row>> {
     let known: Vec<C::Row> = read(record)?;
     let missing = |case: &&C| !known.iter().any(|row| case.is(row));
-    // From the end, as they are taken from there.
+    // Cases are taken from the end.
     let waiting: Vec<C> = cases.iter().filter(missing).rev().copied().collect();
     println!("{}: {} runs, of which {} are still to be done", record.display(), cases.len(), waiting.len());
     let append = std::fs::OpenOptions::new().create(true).append(true).open(record);
@@ -80,7 +80,7 @@ pub(super) fn run<C: Case>(program: &Path, cases: &[C], record: &Path) -> Result
     cases.iter().map(row_of).collect()
 }
 
-/// The rows of a record; none when there is none.
+/// The rows of a record. None if there is no record.
 fn read<R: DeserializeOwned>(record: &Path) -> Result<Vec<R>> {
     match std::fs::read_to_string(record) {
         Ok(text) => text

@@ -101,11 +101,11 @@ pub(super) fn latencies(rows: &[&Row]) -> String {
     table.0
 }
 
-/// What holds and what does not.
+/// The table of bounds that hold or do not hold.
 pub(super) fn bounds(bounds: &[Bound]) -> String {
     let mut table = Table::new(&["", "found", "to be", ""]);
     for bound in bounds {
-        // Three places, so that what is a little beyond does not look like the limit.
+        // Three digits, so that a small violation does not look like the limit.
         let found = format!("{} {}", three(bound.found), bound.unit);
         let cells = [&bound.what, found.trim_end(), &bound.limit.to_string(), verdict(bound)];
         table.row(&cells.map(str::to_owned));
@@ -117,7 +117,7 @@ pub(super) fn verdict(bound: &Bound) -> &'static str {
     if bound.holds() { "holds" } else { "**does not hold**" }
 }
 
-/// The rows of a workload, for each that has some.
+/// The rows of each workload that has some.
 pub(super) fn by_workload(rows: &[Row]) -> impl Iterator<Item = (&'static str, &'static str, Vec<&Row>)> {
     WORKLOADS.iter().filter_map(move |workload| {
         let rows: Vec<&Row> = rows.iter().filter(|row| row.workload == workload.name).collect();
@@ -137,7 +137,7 @@ fn key(row: &Row) -> Vec<String> {
     ]
 }
 
-/// What is switched off.
+/// The switches that are off.
 fn off(row: &Row) -> &'static str {
     match (row.by_file, row.learning) {
         (true, true) => "",

@@ -1,4 +1,4 @@
-//! How much of a device files can have.
+//! The share of a device that files can use.
 
 use std::fmt::Write as _;
 
@@ -8,18 +8,18 @@ use super::bounds::{self, Bound};
 use super::runs::{Case, arguments};
 use super::tables::{Table, two, verdict};
 
-/// What `--only` calls it.
+/// The name for `--only`.
 pub(super) const NAME: &str = "usable";
 
-/// Written over while it is full, in thousandths of what is offered.
+/// Bytes overwritten while the volume is full, in thousandths of the available space.
 const CHURN_PERMILLE: u64 = 150;
-/// Of many small zones, so that zones are emptied; what is moved for a byte grows with what was written over, and 15 %
-/// would be most of an hour with 4,000 zones.
+/// The same for many small zones, where GC empties zones. The bytes moved for each byte grow with the bytes
+/// overwritten, and 15 % would take most of an hour with 4,000 zones.
 const CHURN_PERMILLE_SMALL: u64 = 40;
-/// MiB of a zone of an SSD, and of one that is made small so that there are many.
+/// MiB of a zone of an SSD, and of a small zone, so that there are many.
 const LARGE: u64 = 2048;
 const SMALL: u64 = 64;
-/// Bytes of a block: as most have, and more, for which less metadata is kept.
+/// Bytes of a block: the usual size, and a larger one with less metadata.
 const BLOCK: u64 = 4096;
 const LARGE_BLOCK: u64 = 8192;
 
@@ -29,18 +29,18 @@ pub(super) struct Usable {
     zones: u32,
     zone_mib: u64,
     block: u64,
-    /// Percent that data never has; 0: as little as possible.
+    /// Percent that data never gets; 0: as little as possible.
     reserve: u32,
     seed: u64,
 }
 
-/// What `polder-space usable` prints.
+/// The output of `polder-space usable`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Row {
     pub(super) zones: u32,
     pub(super) zone_bytes: u64,
     block_bytes: u64,
-    /// Hundredths of a percent that data never has.
+    /// Hundredths of a percent that data never gets.
     reserve: u32,
     least_reserve: u32,
     seed: u64,
@@ -48,17 +48,17 @@ pub(super) struct Row {
     pub(super) offered_percent: f64,
     filled_bytes: u64,
     churned_bytes: u64,
-    /// Device bytes for each byte written over.
+    /// Device bytes for each byte overwritten.
     amplification: f64,
     compared_blocks: u64,
     offered_again_bytes: u64,
     metadata_zones_max: u32,
-    /// At which it was made; the program does not know that.
+    /// The commit at which it was made. The program does not know it.
     #[serde(default)]
     commit: String,
 }
 
-/// From the one that takes longest.
+/// All devices, from the one that takes longest.
 pub(super) fn all(seed: u64) -> Vec<Usable> {
     let least = |zones, zone_mib| Usable { zones, zone_mib, block: BLOCK, reserve: 0, seed };
     vec![
@@ -73,7 +73,7 @@ pub(super) fn all(seed: u64) -> Vec<Usable> {
     ]
 }
 
-/// Those of the quick form: the smallest of each size of zones.
+/// The devices of the quick form: the smallest of each zone size.
 pub(super) fn quick(seed: u64) -> Vec<Usable> {
     let is_quick = |usable: &Usable| matches!((usable.zones, usable.block), (32 | 1000, BLOCK));
     all(seed).into_iter().filter(is_quick).collect()
@@ -107,17 +107,17 @@ impl Case for Usable {
 }
 
 impl Row {
-    /// Whether as little as possible is kept from data.
+    /// Whether the reserve is the least possible one.
     pub(super) fn is_least(&self) -> bool {
         self.reserve == 0
     }
 
-    /// Of 2³⁰ bytes, as with zones.
+    /// In units of 2³⁰ bytes, like zones.
     pub(super) fn offered_gb(&self) -> f64 {
         gb(self.offered_bytes)
     }
 
-    /// `36 × 2048 MiB`, and what a block is where it is not as most are.
+    /// `36 × 2048 MiB`, and the block size if it is not the usual one.
     pub(super) fn geometry(&self) -> String {
         let zones = format!("{} × {} MiB", self.zones, self.zone_bytes >> 20);
         match self.block_bytes {
@@ -127,7 +127,7 @@ impl Row {
     }
 }
 
-/// The section of the page, and what it must be.
+/// The section of the page, and its bounds.
 pub(super) fn section(rows: &[Row]) -> (String, Vec<Bound>) {
     let mut rows: Vec<&Row> = rows.iter().collect();
     rows.sort_by_key(|row| (std::cmp::Reverse(row.zone_bytes), row.zones, row.block_bytes));

@@ -78,7 +78,7 @@ fn learning_may_cost_nothing() {
 }
 
 #[test]
-fn nothing_is_asked_of_what_is_switched_off() {
+fn rows_with_a_feature_off_have_no_bounds() {
     let beyond = Row { learning: false, ..row("mix", 80, false, 3.0) };
     assert!(of(&[beyond]).is_empty());
     let hinted = Row { by_file: false, ..row("rocksdb", 80, true, 1.0) };
@@ -117,7 +117,7 @@ pub(in crate::space) fn usable_row(zones: u32, zone_mib: u64, reserve: u32, offe
 }
 
 #[test]
-fn so_much_must_be_offered_and_no_less() {
+fn the_least_available_space_is_exact() {
     let holds = |row: &usable::Row| of_usable(row).map(|bound| bound.holds());
     for (zones, gb) in [(36, 54), (68, 115), (128, 230)] {
         assert_eq!(holds(&usable_row(zones, 2048, 0, gb << 10)), Some(true), "{zones} zones");
@@ -146,7 +146,7 @@ pub(in crate::space) fn beside_row(read_waits_ns: u64) -> beside::Row {
 }
 
 #[test]
-fn who_reads_waits_for_nobody() {
+fn a_reader_waits_for_no_other_thread() {
     assert!(of_beside(&beside_row(0)).holds());
     let bound = of_beside(&beside_row(1));
     assert!(!bound.holds() && bound.what == "beside, 90 %: longest that a read waited for others");
@@ -154,7 +154,7 @@ fn who_reads_waits_for_nobody() {
 
 #[test]
 fn no_write_takes_longer_than_the_manual_says() {
-    // Two turns of twice 16 MiB that are read and written, and of two checkpoints of 8 MiB.
+    // Two rounds of twice 16 MiB that are read and written, and of two checkpoints of 8 MiB.
     let stated = 2.0 * (2.0 * (1.0 / 1.2 + 1.0 / 3.0) + 1.0 / 1.2) * f64::from(16 << 20);
     let with = |closed: f64, half: f64| {
         let mut row = row("zipf", 60, false, 2.0);

@@ -1,4 +1,4 @@
-//! Panels of bars: at each level of fill one for each way of running, which is named below it.
+//! Panels of bars: at each fill level one bar for each way of running, which is named below it.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -14,23 +14,23 @@ use super::sheet::Panel;
 use super::{Area, drawing};
 
 pub(super) const PANEL: (u32, u32) = (960, 460);
-/// Of the names below the bars: how large, and how long.
+/// The font of the names below the bars, and its size.
 const NAMES: (&str, u32) = ("sans-serif", 14);
 const LONGEST: i32 = 112;
-/// Of the width of a level: what bars take, and of a bar's share what it fills.
+/// The share of a level's width for its bars, and the share of a bar's part that it fills.
 const GROUP: f64 = 0.94;
 const FILLED: f64 = 0.8;
 
-/// From where to where a piece of a bar reaches, and its colour.
+/// The range of a piece of a bar, and its colour.
 pub(super) type Piece = (f64, f64, RGBColor);
 
-/// What is drawn of a row.
+/// The bars of a row.
 pub(super) struct Bars<'a> {
     pub(super) pieces: &'a dyn Fn(&Row) -> Vec<Piece>,
     pub(super) logarithmic: bool,
 }
 
-/// A way of running: by file, learning, hints, fsync; what is whole comes first.
+/// A way of running: by file, learning, hints, fsync. Fully enabled ways come first.
 type Way = (Reverse<bool>, Reverse<bool>, bool, bool);
 
 fn way(row: &Row) -> Way {
@@ -100,7 +100,7 @@ impl Bars<'_> {
     }
 }
 
-/// 1, 2 and 5 of each power of ten that are in a range.
+/// 1, 2 and 5 of each power of ten in a range.
 fn round_values(range: &Range<f64>) -> Vec<f64> {
     let powers = range.start.log10().floor() as i32..=range.end.log10().floor() as i32;
     let values = powers.flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * 10f64.powi(power)));

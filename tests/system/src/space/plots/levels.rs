@@ -15,7 +15,7 @@ pub(super) const FONT: (&str, u32) = ("sans-serif", 16);
 
 pub(super) type Chart<'a, Y> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, Y>>;
 
-/// Levels of fill from left to right, each with the least and the most that its rows hold of the raw device.
+/// Fill levels from left to right, each with the least and the largest share of the raw device in its rows.
 pub(super) struct Levels(Vec<(u64, f64, f64)>);
 
 impl Levels {
@@ -40,7 +40,7 @@ impl Levels {
         -0.5..self.0.len() as f64 - 0.5
     }
 
-    /// Draws the other axis, whose least value is `bottom`, and names the levels, `below` it by some pixels.
+    /// Draws the other axis, which begins at `bottom`, and the names of the levels, `below` it by some pixels.
     pub(super) fn axes<Y>(&self, chart: &mut Chart<'_, Y>, bottom: f64, below: i32) -> Result<()>
     where
         Y: Ranged<ValueType = f64> + ValueFormatter<f64>,

@@ -1,4 +1,4 @@
-//! Panels of lines: write amplification beside that of ideal cleaners.
+//! Panels of lines: write amplification compared with that of an ideal GC.
 
 use anyhow::Result;
 use plotters::prelude::*;
@@ -10,7 +10,7 @@ use super::{Area, drawing};
 
 pub(super) const PANEL: (u32, u32) = (520, 360);
 
-/// A line, for rows with and without fsync alike.
+/// A line, for rows with and without fsync.
 struct Line {
     name: &'static str,
     colour: RGBColor,
@@ -18,7 +18,7 @@ struct Line {
     value: fn(&Row) -> Option<f64>,
 }
 
-/// From the lowest to the one above all; wide ones are seen below others of the same values.
+/// From the lowest to the topmost. Wide lines stay visible below others with the same values.
 const LINES: [Line; 9] = [
     Line {
         name: "by file off",
@@ -76,17 +76,17 @@ const LINES: [Line; 9] = [
     },
 ];
 
-/// Polder's amplification if the row has these switches, by file and learning, and hints or none.
+/// Polder's amplification if the row has these switches (by file, learning, hints).
 fn polder(row: &Row, switches: [bool; 2], hints: bool) -> Option<f64> {
     (([row.by_file, row.learning], row.hints) == (switches, hints)).then_some(row.amplification)
 }
 
-/// What others than Polder write, which knows neither switches nor hints.
+/// A value that does not depend on switches or hints.
 fn plain(row: &Row, value: Option<f64>) -> Option<f64> {
     value.filter(|_| row.is_whole() && !row.hints)
 }
 
-/// Of the lines that there are.
+/// The key of the lines that exist.
 pub(super) fn key(rows: &[&Row]) -> Vec<Key> {
     let is_drawn = |line: &&Line| rows.iter().any(|row| (line.value)(row).is_some());
     let key = |line: &Line| Key { name: line.name.to_owned(), colour: line.colour, width: line.width };
@@ -104,7 +104,7 @@ pub(super) fn draw(area: &Area<'_>, panel: &Panel<'_>) -> Result<()> {
     if most == 0.0 {
         return Ok(());
     }
-    // The user's own bytes are 1: what is of interest lies above.
+    // The user's own bytes are 1, so the interesting part is above.
     let room = (most - 1.0).max(0.1) * 0.06;
     let (bottom, top) = (values().fold(1.0, f64::min) - room, most.max(1.1) + room);
     let mut builder = ChartBuilder::on(area);

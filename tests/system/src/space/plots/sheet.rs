@@ -1,4 +1,4 @@
-//! A drawing of several panels, with what is what above them.
+//! A drawing of several panels, with a key above them.
 
 use std::path::Path;
 
@@ -12,11 +12,11 @@ use super::{Area, drawing};
 
 const LINE_HEIGHT: i32 = 22;
 const MARGIN: i32 = 14;
-/// Width of what stands before a name, and of a letter.
+/// The width of a sample before a name, and of a letter.
 const SAMPLE: i32 = 22;
 const LETTER: i32 = 7;
 
-/// What one colour means.
+/// The meaning of one colour.
 pub(super) struct Key {
     pub(super) name: String,
     pub(super) colour: RGBColor,
@@ -39,7 +39,7 @@ pub(super) struct Panel<'a> {
     pub(super) rows: Vec<&'a Row>,
 }
 
-/// How panels are laid out.
+/// The layout of panels.
 pub(super) struct Sheet {
     pub(super) columns: usize,
     pub(super) panel: (u32, u32),
@@ -70,7 +70,7 @@ impl Sheet {
         root.present().map_err(drawing)
     }
 
-    /// Where the parts of the key begin: in lines, as words are set.
+    /// The positions of the entries of the key, in lines like words.
     fn places(&self, width: i32) -> Vec<(i32, i32)> {
         let (mut x, mut y) = (MARGIN, LINE_HEIGHT / 2 + 4);
         let place = |key: &Key| {

@@ -34,7 +34,7 @@ fn bars_stand_on_one_another_up_to_the_amplification() {
     }
 }
 
-/// What a plot of these rows says, in lines.
+/// The lines of a plot of these rows.
 fn drawn(draw: fn(&Path, &str, &[&Row]) -> Result<()>, rows: &[Row]) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("plot.svg");

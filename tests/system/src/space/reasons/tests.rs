@@ -5,7 +5,7 @@ use super::super::{bounds, cells};
 use super::*;
 use support::workspace;
 
-/// A row for every cell. None of single blocks has writes of 1 MiB.
+/// A row for every cell. Workloads of single blocks have no writes of 1 MiB.
 fn rows() -> Vec<Row> {
     let is_blocks =
         |name: &str| cells::WORKLOADS.iter().any(|workload| workload.name == name && workload.is_blocks);
@@ -31,7 +31,7 @@ fn judged() -> Vec<Bound> {
         bounds::of_usable(&usable_row(zones, mib, 0, 1)).expect("something is asked of it")
     }));
     bounds.push(bounds::of_pieces(&pieces));
-    // What has always held has no reason not to, and fails if it does not.
+    // A kind of bound that has always held has no reason, and fails if it does not hold.
     bounds.retain(|bound| bound.kind != Kind::Stated);
     bounds
 }
@@ -76,7 +76,7 @@ fn a_group_that_holds_needs_no_reason() {
     assert!(holds.contains("\n\n* **mix, against the ideal cleaner**: 0 of 1 do not hold.\n"), "{holds}");
 }
 
-/// A reason was written for what had been seen.
+/// A reason is written for observed violations.
 #[test]
 fn what_is_further_from_its_bound_than_the_reason_explains_is_an_error() {
     let of = |times: f64| {
