@@ -1,10 +1,10 @@
-//! `cargo system bench`: how fast Polder is beside what it stands on and what else could stand there.
+//! `cargo system bench`: the speed of Polder compared with the file below it and with other file systems.
 //!
-//! The library and a mount, a plain file with direct I/O in the same directory, and ext4 and XFS on loop devices
-//! over files there do the same operations in turns. The long form writes the medians of their ratios into
-//! `docs/performance.md` and fails if something is below half of its peer and the page does not say why; that
-//! is a matter of the page alone, so it is a test as well. The short form measures for a moment and leaves the
-//! page alone.
+//! The library and a mount, a plain file with direct I/O in the same directory, and ext4 and XFS on loop devices over
+//! files there do the same operations in turns. The long form writes the medians of their ratios into
+//! `docs/performance.md`. It fails if an operation is below half of its peer and the page gives no reason. This
+//! depends only on the page, so it is a test as well. The short form measures for a moment and does not change the
+//! page.
 
 mod page;
 
@@ -20,7 +20,7 @@ use crate::marked;
 use crate::measured::Measured;
 use crate::peer::{Kind, Peer};
 
-/// What is measured, as `polder-sim turns` calls it; and whether a plain file can do it.
+/// The operations, with the names of `polder-sim turns`, and whether a plain file supports them.
 const OPERATIONS: [(&str, bool); 9] = [
     ("sequential write", true),
     ("sequential read", true),
@@ -34,18 +34,18 @@ const OPERATIONS: [(&str, bool); 9] = [
 ];
 const OURS: [&str; 2] = ["library", "mount"];
 const PEERS: [&str; 3] = ["raw", "ext4", "xfs"];
-/// What `polder-sim amplification` counts.
+/// The operations of `polder-sim amplification`.
 const AMPLIFIED: [&str; 3] = ["create", "overwrite", "unlink"];
 
 /// `cargo system bench [--quick]`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Measure for a moment, and leave the page as it is.
+    /// Measure for a moment, and do not change the page.
     #[arg(long)]
     quick: bool,
 }
 
-/// How long it takes, as arguments of the drivers.
+/// The duration, as arguments of the drivers.
 struct Scale {
     turns: &'static [&'static str],
     amplification: &'static [&'static str],
@@ -61,7 +61,7 @@ const QUICK: Scale = Scale {
 };
 const FULL: Scale = Scale { turns: &["--rounds", "7"], amplification: &[], bytes: 1 << 30, volume: "2G" };
 
-/// Measures, shows, and writes the page.
+/// Measures, prints, and writes the page.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let scale = if args.quick { QUICK } else { FULL };
     marked::check(page::PATH, "bench")?;
@@ -147,7 +147,7 @@ fn metadata(measured: &Measured) -> Result<Vec<(&'static str, f64)>> {
     AMPLIFIED.iter().map(bytes).collect()
 }
 
-/// The class of machine that the table speaks of.
+/// The class of machine of the table.
 pub(crate) fn machine() -> Result<String> {
     let release = Line::new("uname -r").output()?;
     let mut numbers = release.trim().split('.');

@@ -1,10 +1,9 @@
-//! What the gate's steps run, built before them: the tests, and every program of ours. What clippy and the documentation
-//! make of the sources is their own work.
+//! Builds the programs of the gate's steps before the steps: the tests, and every program of ours. Clippy and the
+//! documentation have steps of their own.
 //!
-//! How long that takes depends on what this machine has built before, and not on how much is tested. So it is timed
-//! apart from the steps. Chains that have target folders, or halves of one, of their own are built at the same time:
-//! crates that wait for each other leave processors idle. Every line here is one that a later step repeats and then has
-//! nothing to do for.
+//! The duration depends on earlier builds on this machine, and not on the tests, so it is timed separately. Chains
+//! with target folders of their own (or halves of one) are built in parallel, because crates that wait for each other
+//! leave processors idle. Every line here is repeated by a later step, which then has nothing to build.
 
 use std::thread;
 
@@ -16,7 +15,7 @@ use support::workspace::{self, TESTS};
 use crate::accept::simulator;
 use crate::{fuzz, shuttle, space};
 
-/// Builds all of it; the first failure, when all have ended.
+/// Builds everything. Returns the first failure when all chains have ended.
 pub(crate) fn run() -> Result<()> {
     let chains = chains(needs::has_nightly())?;
     let ended: Vec<Result<()>> = thread::scope(|scope| {
@@ -33,7 +32,7 @@ fn in_turn(chain: &[Line]) -> Result<()> {
     })
 }
 
-/// Commands, each chain of which may run beside the others.
+/// Chains of commands. Different chains may run in parallel.
 fn chains(has_nightly: bool) -> Result<Vec<Vec<Line>>> {
     let tests = Line::new(TESTS).arg("--no-run");
     let with_bugs = Line::new("cargo build --package polder-sim --features planted --locked");
@@ -46,7 +45,7 @@ fn chains(has_nightly: bool) -> Result<Vec<Vec<Line>>> {
     Ok(chains.into_iter().map(quietly).collect())
 }
 
-/// The output of several chains at once cannot be read, unless it is an error.
+/// The output of several chains at once cannot be read, so only errors are shown.
 fn quietly(chain: Vec<Line>) -> Vec<Line> {
     chain
         .into_iter()

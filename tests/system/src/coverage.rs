@@ -1,11 +1,11 @@
 //! `cargo system coverage`: which lines and branches the gate runs, by crate (docs/testing.md).
 //!
-//! A nightly compiler, which alone counts branches, builds what the gate's step `tests` runs, and then what its
-//! acceptance points run, as cargo-llvm-cov says; all of it little optimised and with assertions. What a process has
-//! run is written into a file that is mapped into it, so that what is killed counts as well. Tests themselves are not
-//! counted, nor are commands of this program. Of decoders, recovery, the allocator and garbage collection every line is
-//! named that was not run: there a line that nobody runs has to have a reason. What is covered need not be tested: that
-//! is asked by `cargo system mutants`.
+//! A nightly compiler, because only that counts branches, builds the programs of the gate's step `tests` and of its
+//! acceptance points, as cargo-llvm-cov prescribes. They are little optimised and have assertions. Each process
+//! writes its counts into a mapped file, so that killed processes count as well. Tests themselves are not counted,
+//! nor are the commands of this program. For decoders, recovery, the allocator and garbage collection every line that
+//! was not run is listed, because there it needs a reason. Covered code need not be tested: `cargo system mutants`
+//! examines that.
 
 mod lcov;
 
@@ -25,28 +25,28 @@ use lcov::{Count, Covered};
 /// `cargo system coverage --lcov FILE`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Run nothing: read what an earlier run wrote.
+    /// Run nothing: read the output of an earlier run.
     #[arg(long)]
     lcov: Option<PathBuf>,
-    /// Count what tests run, and not what acceptance points do.
+    /// Count only the tests, and not the acceptance points.
     #[arg(long)]
     tests_only: bool,
 }
 
-/// Acceptance points that build Polder or something else in a folder of their own.
+/// Acceptance points that build Polder or other programs in a folder of their own.
 const BUILDERS: [u32; 2] = [1, 4];
-/// What is built: fast to build, and fast enough to run the gate. Assertions are part of what is tested.
+/// The build profile: fast to build, and fast enough to run the gate. Assertions are a part of the tested code.
 const PROFILE: [(&str, &str); 4] = [
     ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1"),
     ("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true"),
     ("CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS", "true"),
-    // Counts lie where a mapped file can be put in their place.
+    // Puts the counters where a mapped file can replace them.
     ("RUSTFLAGS", "-Cllvm-args=-runtime-counter-relocation"),
 ];
-/// Where counts are written, by each process for itself (`%p`), since not all are the same user: mapped (`%c`).
+/// The files of the counts, one for each process (`%p`), because not all run as the same user; mapped (`%c`).
 const WRITTEN: &str = "run-%p-%m%c.profraw";
 
-/// Files of which every line is named that was not run: decoders, recovery, the allocator, garbage collection.
+/// Files for which every line that was not run is listed: decoders, recovery, the allocator, garbage collection.
 const NAMED: [&str; 38] = [
     "crates/extent/src/format.rs",
     "crates/extent/src/gc.rs",
@@ -102,10 +102,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Runs the tests and the acceptance points, and returns where the counts are.
+/// Runs the tests and the acceptance points. Returns the path of the counts.
 fn measure(args: &Args) -> Result<PathBuf> {
     needs::require(&needs::COVERAGE)?;
-    // It alone counts branches.
+    // Only this compiler counts branches.
     needs::require_nightly()?;
     needs::require_nightly_component("llvm-tools")?;
     let folder = workspace::target_dir()?.join("cov");
@@ -124,14 +124,14 @@ fn measure(args: &Args) -> Result<PathBuf> {
 }
 
 impl Args {
-    /// The points whose programs are counted: each but those that build Polder themselves.
+    /// The points whose programs are counted: all except those that build Polder themselves.
     fn points(&self) -> Vec<u32> {
         let all = accept::POINTS.iter().map(|point| point.number);
         all.filter(|number| !self.tests_only && !BUILDERS.contains(number)).collect()
     }
 }
 
-/// The environment in which a compiler makes programs that count, and these write down what they have run.
+/// The environment in which a compiler builds counting programs, and in which these write their counts.
 struct Counting(Vec<(String, String)>);
 
 impl Counting {
@@ -166,12 +166,12 @@ fn variables(said: &str) -> Result<Vec<(String, String)>> {
     lines.map(|line| variable(line).with_context(|| format!("`{line}` is no variable"))).collect()
 }
 
-/// Where what was run is written down: by tests that run the command as somebody without rights too, which else would
-/// say that it cannot, and fail.
+/// Allows all users to write counts. Tests also run the command as a user without rights, which would otherwise
+/// report an error and fail.
 fn open_to_all(folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder)
         .and_then(|()| std::fs::set_permissions(folder, Permissions::from_mode(0o1777)))
-        .with_context(|| format!("cannot let everybody write to {}", folder.display()))
+        .with_context(|| format!("cannot make {} writable for all users", folder.display()))
 }
 
 /// Lines and branches, by crate.
@@ -195,19 +195,18 @@ fn table(covered: &BTreeMap<String, Covered>) -> String {
     text
 }
 
-/// The crate of a file that is part of the product or of its harnesses, and no test.
+/// The crate of a file that belongs to the product or its harnesses, and is no test.
 fn crate_of(path: &str) -> Option<&str> {
     let (name, file) = path.strip_prefix("crates/")?.split_once("/src/")?;
     let is_test = file.ends_with("tests.rs") || file.contains("tests/");
     (!is_test).then_some(name)
 }
 
-/// For each file in which such lines are named, those that were not run, as `12, 20-23`. A file of which nothing is
-/// known is a mistake in the list.
+/// The lines that were not run, for each listed file, as `12, 20-23`. A file without counts is an error in the list.
 fn not_run(covered: &BTreeMap<String, Covered>) -> Result<Vec<(&'static str, String)>> {
     let mut all = Vec::new();
     for name in NAMED {
-        let file = covered.get(name).with_context(|| format!("nothing is known of {name}"))?;
+        let file = covered.get(name).with_context(|| format!("there are no counts for {name}"))?;
         let lines = lcov::ranges(&file.not_run());
         all.push((name, if lines.is_empty() { "all lines are run".to_owned() } else { lines }));
     }

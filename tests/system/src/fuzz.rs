@@ -1,18 +1,18 @@
 //! `cargo system fuzz`: libFuzzer on every decoder and on a mount, for a little while each (docs/testing.md).
 //!
-//! One program serves all targets of `fuzz/`. It is built by a nightly compiler, which alone can be told to count
-//! branches, and without cargo-fuzz, which would be one more tool and does nothing else for us. The quick form, which
-//! the gate uses, optimises less and begins from nothing but what a small volume holds and `fuzz/corpus`, with the
-//! same seed each time. The usual form keeps what it finds below the target folder and goes on from there.
+//! One program contains all targets of `fuzz/`. It needs a nightly compiler, because only that can count branches.
+//! cargo-fuzz would be one more tool without further use, so it is not needed. The quick form, which the gate uses,
+//! optimises less, and starts only from a small volume and `fuzz/corpus`, with the same seed each time. The usual
+//! form keeps its findings below the target folder and continues from there.
 //!
-//! Memory is bounded as well: bytes that make a decoder ask for gigabytes are as bad as a panic. libFuzzer can count
-//! what is asked for only with a sanitizer's help, so that the kernel does it here: an allocation beyond the bound
-//! fails, which ends the program, and that is a finding with its input like any other.
+//! Memory is limited as well, because bytes that make a decoder request gigabytes are as bad as a panic. libFuzzer
+//! can count requests only with a sanitizer, so the kernel limits them: a request beyond the limit fails and ends the
+//! program. That is a finding with its input like any other.
 //!
-//! What has been found can be kept (`--keep`): libFuzzer chooses the fewest inputs, the shortest first, that reach what
-//! those in `fuzz/corpus` do not.
+//! Findings can be kept (`--keep`): libFuzzer chooses the fewest inputs, the shortest first, that reach code which
+//! `fuzz/corpus` does not.
 //!
-//! Two canaries, one that panics and one that asks for too much, have to be found each time.
+//! Two canaries must be found each time. One panics, and one requests too much memory.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -37,16 +37,16 @@ pub(crate) struct Args {
     /// Only this target.
     #[arg(long)]
     only: Option<String>,
-    /// Afterwards add to `fuzz/corpus` the fewest inputs that reach what nothing there does.
+    /// Afterwards add to `fuzz/corpus` the fewest inputs that reach new code.
     #[arg(long, conflicts_with = "quick")]
     keep: bool,
-    /// What libFuzzer's mutations follow from.
+    /// The seed of libFuzzer's mutations.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
-/// What the compiler is told, so that libFuzzer sees which code an input has reached and what it was compared with.
-/// One code unit: the tables of counters of several do not always come together.
+/// Compiler flags, so that libFuzzer sees the code that an input reaches and the operands of comparisons. One code
+/// unit, because the counter tables of several units are not always merged.
 const RUSTFLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Cdebug-assertions=on -Ccodegen-units=1";
@@ -54,18 +54,18 @@ const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 
 /// The longest input: `polder_sim::fuzz::INPUT_MAX`.
 const INPUT_MAX: u64 = 64 << 10;
-/// Seconds after which an input is taken for one without end. A mount takes hundredths of one.
+/// Time limit for an input, in seconds. A mount takes hundredths of a second.
 const ENDLESS: u64 = 20;
-/// Mebibytes of data that a program may have beside libFuzzer's own, when it decodes: a thousand times the longest
-/// input. What a decoder keeps should be a small multiple of what it was given.
+/// Data that a decoding program may have besides libFuzzer's own, in MiB: a thousand times the longest input. The
+/// output of a decoder should be a small multiple of its input.
 const DECODER_MIB: u64 = 64;
-/// And when it mounts: the device with its history and the cache of the volume (8 MiB) are in it.
+/// The same for a program that mounts: this includes the device with its history and the volume's cache (8 MiB).
 const MOUNT_MIB: u64 = 128;
 /// Targets that mount.
 const MOUNTS: [&str; 2] = ["mount", "volume-file"];
-/// Bytes of an input that are printed, at most.
+/// Limit for the printed bytes of an input.
 const SHOWN_MAX: usize = 4096;
-/// Targets that have to fail.
+/// Targets that must fail.
 const CANARIES: [&str; 2] = ["canary-panic", "canary-memory"];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut inputs = 0;
     for some in targets.chunks(processors()) {
         let running = some.iter().map(|target| fuzzer.start(target, &corpus)).collect::<Result<Vec<_>>>()?;
-        // All are waited for before anything is said of one.
+        // Wait for all targets before reporting one of them.
         let ended = running.into_iter().map(Running::end).collect::<Result<Vec<_>>>()?;
         for ended in ended {
             inputs += ended.judge()?;
@@ -109,12 +109,12 @@ fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// What builds the program of the quick form, for the gate.
+/// The command that builds the program of the quick form, for the gate.
 pub(crate) fn quick_build_line() -> Result<Line> {
     Ok(build_line(&workspace::target_dir()?.join("fuzz"), true))
 }
 
-/// What builds the program, below this folder.
+/// The command that builds the program, below this folder.
 fn build_line(folder: &Path, quick: bool) -> Line {
     let line = Line::new("cargo +nightly build --release --locked --target").arg(TRIPLE);
     let line = line.arg("--target-dir").arg(folder).in_dir(&workspace::root().join("fuzz"));
@@ -122,11 +122,11 @@ fn build_line(folder: &Path, quick: bool) -> Line {
     if !quick {
         return line;
     }
-    // What runs for seconds is not worth minutes of optimising.
+    // A program that runs for seconds is not worth minutes of optimising.
     line.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1").env("CARGO_PROFILE_RELEASE_DEBUG", "false")
 }
 
-/// The names of all targets, or the one.
+/// The names of all targets, or the requested one.
 fn targets(only: Option<&str>) -> Result<Vec<String>> {
     let listed = simulator("fuzz").arg("--list").output()?;
     let all: Vec<String> = listed.lines().map(str::to_owned).collect();
@@ -135,7 +135,7 @@ fn targets(only: Option<&str>) -> Result<Vec<String>> {
     Ok(vec![only.to_owned()])
 }
 
-/// The program, and how long it runs for each target.
+/// The program, and its time for each target.
 struct Fuzzer {
     program: PathBuf,
     folder: PathBuf,
@@ -151,7 +151,7 @@ struct Running {
     log: PathBuf,
 }
 
-/// One whose time is over, or that has found something.
+/// A target whose time is over, or that has found something.
 struct Ended {
     target: String,
     line: Line,
@@ -164,14 +164,14 @@ impl Fuzzer {
         self.folder.join(if quick { "quick" } else { "corpus" })
     }
 
-    /// A canary that is not found in a moment says that nothing would be.
+    /// Checks that the canaries are found at once. Otherwise nothing would be found.
     fn watch_canaries(&self, corpus: &Path) -> Result<()> {
         for canary in CANARIES {
             std::fs::create_dir_all(corpus.join(canary))?;
             let ended = self.start(canary, corpus)?.end()?;
             let found = ended.input();
             let input = found.with_context(|| format!("{canary} was not found; it said:\n{}", ended.said))?;
-            ensure!(!ended.passed, "{canary} was found and nothing was made of it");
+            ensure!(!ended.passed, "{canary} was found, but the program passed");
             std::fs::remove_file(&input).with_context(|| format!("{canary} left no {}", input.display()))?;
             println!("{canary}: found");
         }
@@ -202,7 +202,7 @@ impl Fuzzer {
     fn keep(&self, target: &str, corpus: &Path) -> Result<()> {
         let kept = kept(target);
         std::fs::create_dir_all(&kept)?;
-        // What is reached counts, and not how often.
+        // Only reached code counts, not how often it is reached.
         let line = self.bounded(target).args(["-set_cover_merge=1", "-use_counters=0"]);
         let line = line.arg(&kept).arg(corpus.join(target));
         let (passed, said) = line.verdict()?;
@@ -211,22 +211,22 @@ impl Fuzzer {
         Ok(())
     }
 
-    /// The program for a target, within the bounds of what it may use.
+    /// The program for a target, with its limits.
     fn bounded(&self, target: &str) -> Line {
         let mib = if MOUNTS.contains(&target) { MOUNT_MIB } else { DECODER_MIB };
         let line =
             Line::new("prlimit").arg(format!("--data={}", mib << 20)).arg("--core=0").arg(&self.program);
-        // Who panics with no memory left to look up names for a backtrace waits for itself.
+        // A panic without memory for the names in a backtrace would deadlock.
         line.env("RUST_BACKTRACE", "0").env("POLDER_FUZZ_TARGET", target).args([
             &format!("-max_len={INPUT_MAX}"),
             &format!("-timeout={ENDLESS}"),
-            // The kernel bounds what is asked for; this bounds what is used, code and libFuzzer included.
+            // The kernel limits requested memory. This limits used memory, including code and libFuzzer.
             &format!("-rss_limit_mb={}", 2 * mib),
         ])
     }
 }
 
-/// Where inputs for a target are kept.
+/// The corpus of a target.
 fn kept(target: &str) -> PathBuf {
     workspace::root().join("fuzz/corpus").join(target)
 }
@@ -241,7 +241,7 @@ impl Running {
 }
 
 impl Ended {
-    /// How many inputs there were; an error if one did harm, or if there were none.
+    /// The number of inputs. An error if one failed, or if there were none.
     fn judge(&self) -> Result<u64> {
         let Ended { target, line, .. } = self;
         if !self.passed {
@@ -266,13 +266,13 @@ impl Ended {
         line.trim().parse().ok()
     }
 
-    /// The file with the input that did it, of a line such as `Test unit written to PATH`.
+    /// The file with the failing input, from a line such as `Test unit written to PATH`.
     fn input(&self) -> Option<PathBuf> {
         let written = self.said.lines().find_map(|line| line.split_once("Test unit written to "))?;
         Some(PathBuf::from(written.1.trim()))
     }
 
-    /// What somebody has to read: the panic and what libFuzzer makes of it.
+    /// The important lines of the output: the panic, and libFuzzer's summary.
     fn last_words(&self) -> String {
         let tells = |line: &&str| {
             ["panicked", "ERROR", "SUMMARY", "memory allocation"].iter().any(|word| line.contains(word))
@@ -282,7 +282,7 @@ impl Ended {
     }
 }
 
-/// The input itself: where a machine is not kept, all that is left is what it printed.
+/// The input itself. On a machine that is not kept, only the output survives.
 fn shown(input: &[u8]) -> String {
     if input.is_empty() || input.len() > SHOWN_MAX {
         return String::new();

@@ -1,11 +1,11 @@
-//! The tests of the whole system, through mounts, guests and programs of others: `cargo system --help` lists them.
+//! The tests of the whole system, through mounts, guests and other programs: `cargo system --help` lists them.
 //!
-//! A suite has a name that stays the same, such as `accept/posix` (`suites.rs`). `cargo system run` runs suites by their
-//! names and records the results. Each group of suites also has a command of its own, with arguments for people who
-//! look for an error: `cargo system accept posix --seed 7`. Every step that starts a program goes through
-//! [`support::shell::Line`], so that a person can repeat what is printed.
+//! A suite has a stable name such as `accept/posix` (`suites.rs`). `cargo system run` runs suites by their names and
+//! records the results. Each group of suites also has a command of its own, with arguments for debugging: `cargo
+//! system accept posix --seed 7`. Every step that starts a program goes through [`support::shell::Line`], so that the
+//! printed command can be repeated.
 //!
-//! This crate uses no part of the product but `rt`. It starts the product's programs.
+//! This crate uses no part of the product except `rt`. It starts the product's programs.
 #![forbid(unsafe_code)]
 
 mod accept;
@@ -41,31 +41,31 @@ struct System {
 
 #[derive(Subcommand)]
 enum Command {
-    /// The suites: their names, how long each took, and their commands.
+    /// The suites: their names, durations and commands.
     List(suites::ListArgs),
     /// Runs suites one after another, and records the results of their long forms.
     Run(suites::RunArgs),
-    /// Merges recorded results, or says whether they are complete.
+    /// Merges recorded results, or reports whether they are complete.
     Results(suites::ResultsArgs),
     /// An older spelling of `list`, `run` and `results`.
     #[command(hide = true)]
     Everything(suites::EverythingArgs),
-    /// Builds what the gate's steps run, as the gate does before them.
+    /// Builds the programs of the gate's steps, as the gate does before them.
     Build,
-    /// Acceptance points: what the project promises, shown from outside.
+    /// Acceptance points: the promises of the project, shown from outside.
     Accept(accept::Args),
     /// Whether four times as much of anything costs about four times as much: a table of N against 4 N.
     Growth(accept::GrowthArgs),
     /// Application crash tests: databases, git and saved files on a mount whose daemon is killed or loses its power.
     #[command(alias = "knife")]
     Crash(crash::Args),
-    /// What the gate does of crash states, faults and flipped bits, for as long as there is time.
+    /// The gate's tests of crash states, faults and flipped bits, for a given time.
     Soak(soak::Args),
     /// Suites on zoned devices, in a guest that has them.
     Vm(vm::Args),
-    /// Write amplification and latency of volumes in memory, beside an ideal cleaner.
+    /// Write amplification and latency of volumes in memory, compared with an ideal GC.
     Space(space::Args),
-    /// How fast Polder is beside a plain file, ext4 and XFS.
+    /// The speed of Polder compared with a plain file, ext4 and XFS.
     Bench(bench::Args),
     /// YCSB on RocksDB through a mount, on ext4 and on XFS.
     Ycsb(ycsb::Args),
@@ -77,7 +77,7 @@ enum Command {
     Fuzz(fuzz::Args),
     /// Which lines and branches the gate runs.
     Coverage(coverage::Args),
-    /// How many small mistakes in `tree` and `extent` their tests notice.
+    /// How many small code changes in `tree` and `extent` their tests notice.
     Mutants(mutants::Args),
 }
 

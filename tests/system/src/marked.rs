@@ -1,4 +1,4 @@
-//! Tables of the documents that a command writes, between two marks; all else there is written by hand.
+//! Tables in the documents that a command writes, between two marks. Everything else there is written manually.
 
 use anyhow::{Context, Result};
 use support::workspace;
@@ -19,13 +19,13 @@ pub(crate) fn write(path: &str, command: &str, table: &str) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a page that has no place for the table: before hours are spent on it.
+/// Refuses a page without a place for the table, before hours are spent on it.
 pub(crate) fn check(path: &str, command: &str) -> Result<()> {
     let page = std::fs::read_to_string(workspace::root().join(path)).with_context(|| path.to_owned())?;
     with(&page, command, "").map(drop).with_context(|| path.to_owned())
 }
 
-/// The page with this table instead of the one of that command.
+/// The page with this table instead of the old table of that command.
 pub(crate) fn with(page: &str, command: &str, table: &str) -> Result<String> {
     let begin = format!("{BEGIN}{command}` -->");
     let around = page.split_once(&begin).and_then(|(before, rest)| {

@@ -1,46 +1,46 @@
-//! What was measured in turns, and ratios of it.
+//! Figures measured in turns, and their ratios.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use anyhow::{Context, Result, ensure};
 
-/// Rates, times or counts by what was measured, in the order of the turns.
+/// Rates, times or counts by their names, in the order of the turns.
 #[derive(Debug, Default)]
 pub(crate) struct Measured(BTreeMap<String, Vec<f64>>);
 
-/// One against the other, turn by turn.
+/// The ratio of two figures, turn by turn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Ratio {
     pub(crate) median: f64,
-    /// A quarter of the turns were below, and a quarter above.
+    /// A quarter of the turns were below the first, and a quarter above the second.
     pub(crate) quartiles: (f64, f64),
 }
 
 impl Measured {
-    /// Reads a line such as `measured library create: 12345.6`; others say nothing.
+    /// Reads a line such as `measured library create: 12345.6`. Ignores other lines.
     pub(crate) fn read(&mut self, line: &str) {
         let named = line.strip_prefix("measured ").and_then(|rest| rest.rsplit_once(": "));
         let Some((what, Ok(rate))) = named.map(|(what, rate)| (what, rate.parse::<f64>())) else { return };
         self.add(what, rate);
     }
 
-    /// What was measured here.
+    /// Adds a figure.
     pub(crate) fn add(&mut self, what: &str, figure: f64) {
         self.0.entry(what.to_owned()).or_default().push(figure);
     }
 
-    /// How often anything was measured.
+    /// The largest number of measurements of a figure.
     pub(crate) fn turns(&self) -> u64 {
         self.0.values().map(|rates| rates.len() as u64).sum()
     }
 
-    /// The median of one.
+    /// The median of a figure.
     pub(crate) fn median(&self, what: &str) -> Result<f64> {
         Ok(quantile(&sorted(self.rates(what)?), 0.5))
     }
 
-    /// One divided by the other, in the same turn.
+    /// One figure divided by another, in the same turn.
     pub(crate) fn ratio(&self, one: &str, other: &str) -> Result<Ratio> {
         let (ones, others) = (self.rates(one)?, self.rates(other)?);
         ensure!(
@@ -65,7 +65,7 @@ fn sorted(rates: &[f64]) -> Vec<f64> {
     sorted
 }
 
-/// Of sorted numbers, the one at this part of the way, between neighbours where it falls between.
+/// The quantile of sorted numbers, interpolated between neighbours.
 fn quantile(sorted: &[f64], part: f64) -> f64 {
     let at = part * (sorted.len() - 1) as f64;
     let (below, above) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);

@@ -1,5 +1,5 @@
-//! Other file systems to compare with: ext4 and XFS on a loop device with direct I/O, over a file in the
-//! same directory as the volume.
+//! Other file systems for comparison: ext4 and XFS on a loop device with direct I/O, over a file in the same
+//! directory as the volume.
 //!
 //! Nothing of it stays: dropping one unmounts it, detaches its device and removes its file.
 
@@ -11,11 +11,12 @@ use support::mounts::is_mounted;
 use support::needs;
 use support::shell::Line;
 
-/// Where the kernel's `stat` of a block device counts these, whatever the device calls a sector.
+/// The column and the unit of written sectors in the kernel's `stat` of a block device, whatever the device calls a
+/// sector.
 const SECTORS_WRITTEN: usize = 6;
 const SECTOR_BYTES: u64 = 512;
 
-/// Which.
+/// The file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Ext4,
@@ -23,7 +24,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// What tables call it.
+    /// Its name in tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Kind::Ext4 => "ext4",
@@ -31,8 +32,8 @@ impl Kind {
         }
     }
 
-    /// Makes one that is ready: nothing is left to be initialised in the background. An inode for each block of
-    /// ext4, which XFS makes as they are needed.
+    /// Creates a file system without background initialisation. One inode for each block of ext4; XFS creates inodes
+    /// as they are needed.
     fn format(self) -> Line {
         match self {
             Kind::Ext4 => Line::new("mkfs.ext4 -q -i 4096 -E lazy_itable_init=0,lazy_journal_init=0"),
@@ -41,7 +42,7 @@ impl Kind {
     }
 }
 
-/// A mounted one.
+/// A mounted file system.
 pub(crate) struct Peer {
     pub(crate) kind: Kind,
     image: PathBuf,
@@ -50,7 +51,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// One of `bytes` in a folder of its own below `folder`.
+    /// Creates one of `bytes` in a folder of its own below `folder`.
     pub(crate) fn make(kind: Kind, name: &str, folder: &Path, bytes: u64) -> Result<Peer> {
         needs::require_root("mount an ext4 and an XFS to compare with")?;
         needs::require(&[needs::EXT4, needs::XFS, needs::LOOP])?;
@@ -72,18 +73,18 @@ impl Peer {
         Ok(peer)
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Mounts it again, so that the kernel has forgotten what it knew.
+    /// Remounts it, so that the kernel's caches are empty.
     pub(crate) fn remount(&self) -> Result<()> {
         Line::new("umount").arg(&self.dir).run()?;
         self.mount()
     }
 
-    /// Bytes that its device was given so far.
+    /// Bytes written to its device so far.
     pub(crate) fn device_bytes(&self) -> Result<u64> {
         let device = self.device.as_ref().context("there is no device")?;
         let counts = format!("/sys/block/{}/stat", name_of(device));

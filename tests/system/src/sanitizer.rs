@@ -1,8 +1,8 @@
 //! `cargo system sanitizer`: ThreadSanitizer on the tests of a package (docs/testing.md).
 //!
-//! It sees two threads at one piece of memory without a lock between them, in the orders that happen. One test runs at
-//! a time: memory for pages is taken from the system past the C library, and where one volume returns an address and
-//! another gets it, in one process at once, that looks like a race.
+//! It detects unsynchronised access of two threads to one piece of memory, in the orders that happen. Tests run one
+//! at a time: memory for pages comes from the system and not from the C library. If one volume returns an address and
+//! another gets it in the same process, that looks like a race.
 
 use anyhow::Result;
 use support::needs;
@@ -11,7 +11,7 @@ use support::shell::Line;
 /// `cargo system sanitizer --package NAME [TEST...]`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Whose tests.
+    /// The package to test.
     #[arg(long, default_value = "polder-fs")]
     package: String,
     /// Only tests with one of these in their names.
@@ -20,7 +20,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     needs::require_nightly()?;
-    // The standard library is built anew.
+    // The standard library is rebuilt.
     needs::require_nightly_component("rust-src")?;
     Line::new(
         "cargo +nightly test -Zbuild-std --target x86_64-unknown-linux-gnu --target-dir target/sanitized",

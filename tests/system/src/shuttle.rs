@@ -1,6 +1,6 @@
-//! `cargo system shuttle`: what threads do to each other, in orders that Shuttle chooses (docs/testing.md).
+//! `cargo system shuttle`: interleavings of threads that Shuttle chooses (docs/testing.md).
 //!
-//! Locks have to be Shuttle's for that, so nothing of the usual build can be used.
+//! Locks must be Shuttle's for that, so nothing of the usual build can be used.
 
 use anyhow::{Context, Result, ensure};
 use support::shell::Line;
@@ -8,10 +8,10 @@ use support::shell::Line;
 /// `cargo system shuttle --times N`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// So many times the usual number of schedules.
+    /// Factor for the usual number of schedules.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     times: u64,
-    /// What the schedules follow from.
+    /// The seed of the schedules.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Only tests with this in their names.
@@ -19,12 +19,12 @@ pub(crate) struct Args {
     test: Option<String>,
 }
 
-/// The tests of the locks themselves, of calls of the background, and of what threads do to each other.
+/// The tests of the locks themselves, of calls of the background, and of interactions between threads.
 const LOCKS: &str = "cargo test --package polder-rt --lib --features shuttle --locked";
 const CALLS: &str = "cargo test --package polder-extent --lib --features shuttle --locked";
 const THREADS: &str = "cargo test --package polder-extent --features shuttle --test shuttle --locked";
 
-/// What builds them.
+/// The commands that build them.
 pub(crate) fn build_lines() -> Vec<Line> {
     [LOCKS, CALLS, THREADS].map(|tests| Line::new(tests).arg("--no-run")).to_vec()
 }

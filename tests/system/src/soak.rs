@@ -1,11 +1,10 @@
-//! `cargo system soak`: for as long as there is time, what the gate does for a moment, each time with another seed.
+//! `cargo system soak`: repeats the harnesses of the gate with other seeds for a given time.
 //!
 //! Five parts take turns: crash states of small workloads, several clients at once over many mounts, faults at every
-//! command, bits flipped in a small volume, and cuts of every scenario with chains of cuts. Crash states have half of
-//! the time and one process, so that states which it has seen are not counted twice; the shapes of device take turns
-//! with the others.
-//! Where there is time, one part flips every bit of a volume, and another strikes every command of every scenario.
-//! The sums are printed at the end, and what was done to its end.
+//! command, bits flipped in a small volume, and cuts of every scenario with chains of cuts. Crash states get half of
+//! the time and run in one process, so that no state is counted twice. For the other parts the device shapes take
+//! turns. If there is time, one part flips every bit of a volume, and another strikes every command of every
+//! scenario. The sums, and the completed parts, are printed at the end.
 
 use anyhow::{Context, Result, ensure};
 use rt::{Clock, SystemClock};
@@ -15,7 +14,7 @@ use crate::accept::simulator::{Counted, simulator};
 /// `cargo system soak --minutes N`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How long, about: what was begun is finished.
+    /// The approximate duration. Runs that have begun are completed.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     minutes: u64,
     /// The first seed (default: from the clock, so that every run tries something new).
@@ -23,10 +22,10 @@ pub(crate) struct Args {
     seed: Option<u64>,
 }
 
-/// Shapes of device, as the simulator calls them.
+/// Device shapes, with the simulator's names.
 const SHAPES: [&str; 6] = ["power-of-two", "odd", "blocks-512", "blocks-64k", "six-active", "conventional"];
 
-/// What the simulator counts, under the names of the report.
+/// Counts of the simulator, under the names of the report.
 const COUNTS: [&str; 13] = [
     "runs",
     "operations of clients",
@@ -43,14 +42,14 @@ const COUNTS: [&str; 13] = [
     "chains of cuts",
 ];
 
-/// Minutes of a round of all parts but crash states.
+/// Minutes of a round of all parts except crash states.
 const ROUND: u64 = 8;
 
-/// From so many minutes on the first round has the time that striking every command and flipping every bit takes, on
-/// most shapes.
+/// From this many minutes on the first round strikes every command and flips every bit, which takes this long on most
+/// shapes.
 const WHOLE_FROM: u64 = 40;
 
-/// Seeds that one round uses for runs, and no other does.
+/// The number of seeds for the runs of one round.
 const RUNS_OF_A_ROUND: u64 = 1_000_000;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -89,10 +88,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// What has been done.
+/// The results so far.
 struct Soak {
     counted: Counted,
-    /// Of which parts everything, as they say themselves.
+    /// Completed parts, as they report them.
     done: Vec<String>,
 }
 
@@ -109,11 +108,11 @@ impl Soak {
         .with_context(|| format!("the soak found something in `{command}`"))
     }
 
-    /// The quick cuts of every scenario: their chains are others for each seed.
+    /// The quick cuts of every scenario. Their chains differ for each seed.
     fn cuts(&mut self, shape: &str, seed: u64) -> Result<()> {
         let line = simulator("cuts").args(["--quick", "--geometry", shape, "--seed", &seed.to_string()]);
         println!("\n=== {line}");
-        // Its images are other ones for each seed, and would be counted beside those of the states.
+        // Its images differ for each seed, and would be added to those of the states.
         let is_own = |line: &str| line.starts_with("counted cuts") || line.starts_with("counted chains");
         line.run_watched(|line| {
             if is_own(line) {
@@ -124,7 +123,7 @@ impl Soak {
     }
 }
 
-/// Whether a part says so that it has done everything of something.
+/// Whether a line reports that a part was completed.
 fn is_done(line: &str) -> bool {
     line.starts_with("every ") && !line.contains("not every")
 }

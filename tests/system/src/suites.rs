@@ -1,11 +1,11 @@
-//! The suites: how they are called, what runs them, and which of them the gate runs.
+//! The suites: their names, their commands, and which of them the gate runs.
 //!
-//! The gate runs the quick forms of some suites at every commit. The long forms run rarely, so they fail unnoticed when
-//! something else changes. `cargo system run` runs them one after another, the shortest first, and goes on after a
-//! failure. `--shard 3/8` runs an eighth of them, for several machines. All machines have to be at one commit, because
-//! the durations are read from the results that this commit has.
+//! The gate runs the quick forms of some suites at every commit. The long forms run rarely, so that failures after
+//! other changes stay unnoticed. `cargo system run` runs them one after another, the shortest first, and continues
+//! after a failure. `--shard 3/8` runs an eighth of them, for several machines. All machines must be at one commit,
+//! because the durations are read from the results in this commit.
 //!
-//! A test fails when neither the gate nor `run` reaches a suite (`suites/forgotten.rs`).
+//! A test fails if neither the gate nor `run` reaches a suite (`suites/forgotten.rs`).
 
 #[cfg(test)]
 mod forgotten;
@@ -23,11 +23,11 @@ use crate::{accept, crash, space, vm};
 
 /// A suite, with the commands of its forms. `{seed}` stands for the seed.
 pub(crate) struct Suite {
-    /// The name by which people and results know it.
+    /// The name in commands and results.
     pub(crate) name: String,
     /// Another spelling of the name.
     also: Option<String>,
-    /// What `run` runs and records; none where the gate runs all of the suite.
+    /// The command that `run` runs and records. `None` if the gate runs the whole suite.
     pub(crate) long: Option<String>,
     /// The short form, if there is one.
     pub(crate) quick: Option<String>,
@@ -35,12 +35,12 @@ pub(crate) struct Suite {
     pub(crate) in_gate: bool,
 }
 
-/// Which suites.
+/// The selection of suites.
 #[derive(clap::Args)]
 struct Selection {
     /// Names, names of groups, or parts of names (default: all suites).
     filters: Vec<String>,
-    /// One of N parts that take about equally long, as `1/8`.
+    /// One of N parts of about equal duration, as `1/8`.
     #[arg(long, value_name = "I/N", value_parser = shard)]
     shard: Option<(usize, usize)>,
 }
@@ -74,10 +74,10 @@ pub(crate) struct RunArgs {
 /// `cargo system results`.
 #[derive(clap::Args)]
 pub(crate) struct ResultsArgs {
-    /// Takes the results from these files that are newer than our own.
+    /// Take the results from these files if they are newer than our own.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     merge: Vec<PathBuf>,
-    /// Fails unless every suite was run on one commit and none failed.
+    /// Fail unless every suite was run on one commit and none failed.
     #[arg(long)]
     complete: bool,
 }
@@ -99,8 +99,8 @@ pub(crate) struct EverythingArgs {
     complete: bool,
 }
 
-/// Suites that no list of their command names, each with its long and its quick form. Without the latter the text is
-/// empty.
+/// Suites that are not in a list of their command, each with its long and its quick form. An empty text means no
+/// quick form.
 const FIXED: [(&str, &str, &str); 15] = [
     ("soak", "cargo system soak --minutes 45 --seed {seed}", ""),
     (SHUTTLE, "cargo system shuttle --times 20 --seed {seed}", "cargo system shuttle"),
@@ -125,9 +125,9 @@ const FIXED: [(&str, &str, &str); 15] = [
 
 const SHUTTLE: &str = "shuttle";
 const FUZZ: &str = "fuzz";
-/// The duration of a suite that nobody has recorded yet.
+/// The assumed duration of a suite without a recorded one.
 const SECONDS_UNKNOWN: u64 = 900;
-/// The gate speaks of the commit and not of chance: its seed is always the same.
+/// The gate tests the commit, and not chance: its seed is always the same.
 const SEED_OF_GATE: u32 = 1;
 
 /// All suites. Those of the gate are in the order in which it runs them.
@@ -148,7 +148,7 @@ pub(crate) fn all() -> Vec<Suite> {
     points.chain(first).chain(guests()).chain(rest).chain(crashes()).chain(pages()).collect()
 }
 
-/// The suites in the guest. One of them belongs to the gate alone.
+/// The suites in the guest. One of them runs only in the gate.
 fn guests() -> impl Iterator<Item = Suite> {
     vm::names().map(|name| match name == vm::IN_GATE {
         true => Suite::in_gate(format!("vm/{name}"), None, format!("cargo system vm {name}")),
@@ -185,7 +185,7 @@ impl Suite {
         Suite { name, also: None, long: Some(long), quick: quick.map(str::to_owned), in_gate: false }
     }
 
-    /// The command of the quick or the long form; none where there is no such form.
+    /// The command of the quick or the long form. `None` if there is no such form.
     fn words(&self, quick: bool) -> Option<&str> {
         if quick { self.quick.as_deref() } else { self.long.as_deref() }
     }
@@ -253,7 +253,7 @@ pub(crate) fn results(args: &ResultsArgs) -> Result<()> {
     if args.complete { results.check(&all()) } else { Ok(()) }
 }
 
-/// What the older spelling asks for.
+/// The commands of the older spelling.
 pub(crate) fn everything(args: EverythingArgs) -> Result<()> {
     if !args.merge.is_empty() || args.complete {
         return results(&ResultsArgs { merge: args.merge, complete: args.complete });
@@ -266,14 +266,14 @@ pub(crate) fn everything(args: EverythingArgs) -> Result<()> {
     }
 }
 
-/// The suites to run, the shortest first. A part is the same on every machine that is at this commit.
+/// The suites to run, the shortest first. A part is the same on every machine at this commit.
 fn selected(selection: &Selection, quick: bool, recorded: &Results) -> Result<Vec<Suite>> {
     let seconds = |suite: &Suite| recorded.seconds(&suite.name).unwrap_or(SECONDS_UNKNOWN);
     let mut suites = named(&selection.filters, quick)?;
     suites.sort_by_key(seconds);
     if let Some((part, parts)) = selection.shard {
         let mut taken = vec![0; parts];
-        // The longest first, each to the part that has least.
+        // The longest first, each to the part with the least time so far.
         let place = suites.iter().rev().map(|suite| {
             let least = (0..parts).min_by_key(|&index| taken[index]).expect("there are parts");
             taken[least] += seconds(suite);
@@ -285,8 +285,8 @@ fn selected(selection: &Selection, quick: bool, recorded: &Results) -> Result<Ve
     Ok(suites)
 }
 
-/// The suites with this form that the filters name. A filter is the name of a suite, or the name of a group such as
-/// `crash`, or else a part of names. A space may stand for the slash.
+/// The suites with this form that match the filters. A filter is the name of a suite, or of a group such as `crash`,
+/// or a part of names. A space may replace the slash.
 fn named(filters: &[String], quick: bool) -> Result<Vec<Suite>> {
     let mut suites = all();
     suites.retain(|suite| suite.words(quick).is_some());
@@ -315,7 +315,7 @@ fn file() -> PathBuf {
     workspace::root().join(Path::new(results::FILE))
 }
 
-/// The results that the commit has.
+/// The results in the commit.
 fn of_commit() -> Result<Results> {
     let (is_there, text) = Line::new("git show").arg(format!("HEAD:{}", results::FILE)).verdict()?;
     if is_there { Results::parse(&text) } else { Ok(Results::default()) }

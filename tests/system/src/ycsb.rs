@@ -1,12 +1,12 @@
 //! `cargo system ycsb`: YCSB's workloads on RocksDB through a mount, on ext4 and on XFS.
 //!
-//! Each file system has as many bytes below it, in the same directory of the host. In a round each loads a database
-//! that takes most of it, and then every workload runs on one after the other, before the next workload begins. The
-//! rounds after the first find file systems that others have written to and deleted from. Rates and times become
-//! ratios of the same round; bytes are counted: what RocksDB gave to its files, and what came to the device for it.
-//! The long form writes `docs/performance.md`.
+//! Each file system has the same number of bytes below it, in the same directory of the host. In a round each file
+//! system first loads a database that takes most of it. Then every workload runs on one file system after the other,
+//! before the next workload begins. Rounds after the first find used file systems. Rates and times become ratios
+//! within the same round. Bytes are counted: those that RocksDB wrote to its files, and those that reached the
+//! device. The long form writes `docs/performance.md`.
 //!
-//! The driver is a program of its own, `ycsb/`, for the headers and the library of RocksDB are needed by nobody else.
+//! The driver is a program of its own, `ycsb/`, because only it needs the headers and the library of RocksDB.
 
 mod table;
 
@@ -24,16 +24,16 @@ use crate::{bench, marked};
 /// `cargo system ycsb [--quick]`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Small databases for a moment; leaves the page as it is.
+    /// Small databases for a moment; does not change the page.
     #[arg(long)]
     quick: bool,
-    /// Decides which records are asked for.
+    /// Determines the requested records.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
-/// What is run, in this order, as the driver calls it; whether each write is made durable; and the kinds of
-/// operations that it has. Those that add records come last.
+/// The workloads, in this order, with the driver's names: whether each write is made durable, and the kinds of
+/// operations. Workloads that add records come last.
 const WORKLOADS: [Workload; 8] = [
     Workload { name: "load", is_synced: false, kinds: &["insert"] },
     Workload { name: "a", is_synced: false, kinds: &["read", "update"] },
@@ -52,7 +52,7 @@ struct Workload {
 }
 
 impl Workload {
-    /// What its figures are called.
+    /// The name of its figures.
     fn title(&self) -> String {
         format!("{}{}", self.name, if self.is_synced { " synced" } else { "" })
     }
@@ -63,7 +63,7 @@ struct Scale {
     bytes: u64,
     records: u64,
     operations: u64,
-    /// Of workloads whose operations are long: scans, and writes that are made durable.
+    /// For workloads with long operations: scans, and synced writes.
     long_operations: u64,
 }
 
@@ -83,7 +83,7 @@ impl Scale {
     }
 }
 
-/// Runs all of it, shows the tables, and writes the page.
+/// Runs everything, prints the tables, and writes the page.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let scale = if args.quick { QUICK } else { FULL };
     if !args.quick {
@@ -96,13 +96,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.quick { Ok(()) } else { marked::write(marked::PERFORMANCE, "ycsb", &table) }
 }
 
-/// Tests the driver and builds it.
+/// Tests and builds the driver.
 fn build_driver() -> Result<PathBuf> {
     needs::require(&needs::YCSB)?;
     let folder = workspace::target_dir()?.join("ycsb");
     let cargo = |words: &str| {
         let line = Line::new(words).arg("--target-dir").arg(&folder).in_dir(&workspace::root().join("ycsb"));
-        // Anything the linker looks at by itself: without these the library would be built from its sources.
+        // Directories that the linker searches by default. Without these variables the library would be built from
+        // its sources.
         line.env("ROCKSDB_LIB_DIR", "/usr/lib").env("ROCKSDB_INCLUDE_DIR", "/usr/include")
     };
     cargo("cargo test --release --locked").run()?;
@@ -126,7 +127,7 @@ fn measure(driver: &Path, scale: &Scale, seed: u64) -> Result<Measured> {
             }
         }
         places.iter().try_for_each(Place::clear)?;
-        // Nobody is always first.
+        // The places take turns at being first.
         places.rotate_left(1);
     }
     for place in places {
@@ -135,7 +136,7 @@ fn measure(driver: &Path, scale: &Scale, seed: u64) -> Result<Measured> {
     Ok(measured)
 }
 
-/// Where a database lies.
+/// The file system of a database.
 enum Place {
     Polder(Volume),
     Peer(Peer),
@@ -179,11 +180,11 @@ impl Place {
         Ok(())
     }
 
-    /// Bytes that the device was given, all of them and by causes where they are known, once nothing waits in caches.
+    /// Bytes written to the device, in total and by known causes, once caches are flushed.
     fn counts(&self) -> Result<Vec<(&'static str, u64)>> {
         match self {
             Place::Polder(volume) => {
-                // The kernel asks the daemon for nothing then; an fsync of a directory does.
+                // The kernel sends no request to the daemon for this. The fsync of a directory does.
                 Line::new("sync --file-system").arg(volume.dir()).run()?;
                 Line::new("sync").arg(volume.dir()).run()?;
                 let stats = volume.stats()?;

@@ -1,4 +1,4 @@
-//! `docs/performance.md`: the table in it is written by the command, everything else by hand.
+//! `docs/performance.md`: the command writes its table, everything else is written manually.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -10,19 +10,19 @@ use super::{OPERATIONS, OURS, PEERS};
 use crate::marked;
 use crate::measured::Ratio;
 
-/// Where it is.
+/// Its path.
 pub(super) const PATH: &str = marked::PERFORMANCE;
-/// What is slower than this part of a peer needs a reason.
+/// An operation slower than this part of a peer needs a reason.
 const RATIO_MIN: f64 = 0.5;
 
-/// One operation of ours beside its peers.
+/// One of our operations and its peers.
 pub(super) struct Row {
     pub(super) ours: &'static str,
     pub(super) operation: &'static str,
     pub(super) ratios: Vec<(&'static str, Ratio)>,
 }
 
-/// What the command writes.
+/// The text that the command writes.
 pub(super) fn table(rows: &[Row], metadata: &[(&str, f64)], machine: &str) -> String {
     let mut text =
         format!("Measured on {machine}. Each figure is the median of the turns, with the quartiles.\n\n");
@@ -67,8 +67,8 @@ impl Page {
         Ok(std::fs::write(path(), &self.0)?)
     }
 
-    /// Every row that is below half of a peer has a line that says why: `* **mount: stat**: …`; and every such line
-    /// speaks of a row.
+    /// Every row below half of a peer must have a line with the reason: `* **mount: stat**: …`. Every such line must
+    /// belong to a row.
     pub(super) fn check_reasons(&self) -> Result<()> {
         let reasons: Vec<&str> = self.0.lines().filter_map(reason_of).collect();
         let rows: Vec<(&str, Vec<f64>)> = self.0.lines().filter_map(row_of).collect();

@@ -1,4 +1,4 @@
-//! Reading lcov's format: for each file, how often each line was run and each branch taken.
+//! Parses lcov's format: for each file, how often each line was run and each branch taken.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,16 +7,16 @@ use std::ops::AddAssign;
 use anyhow::{Context, Result, ensure};
 use support::workspace;
 
-/// What was run of one file.
+/// The counts of one file.
 #[derive(Debug, Default)]
 pub(super) struct Covered {
-    /// By line, how often it was run.
+    /// For each line, how often it was run.
     lines: BTreeMap<u32, u64>,
-    /// By line and number, how often the branch was taken.
+    /// For each branch, by line and number, how often it was taken.
     branches: BTreeMap<(u32, String), u64>,
 }
 
-/// So many of so many.
+/// A count, and the total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Count {
     pub(super) run: u64,
@@ -63,8 +63,8 @@ impl fmt::Display for Count {
     }
 }
 
-/// Reads a report; files are named relative to the workspace. A file may have several sections: it was compiled into
-/// several programs.
+/// Parses a report. Files are named relative to the workspace. A file that was compiled into several programs has
+/// several sections.
 pub(super) fn read(report: &str) -> Result<BTreeMap<String, Covered>> {
     let mut files: BTreeMap<String, Covered> = BTreeMap::new();
     let mut file: Option<&mut Covered> = None;
@@ -79,8 +79,8 @@ pub(super) fn read(report: &str) -> Result<BTreeMap<String, Covered>> {
     Ok(files)
 }
 
-/// `DA:line,count` and `BRDA:line,block,branch,count`, where a branch that was never reached has `-` for a count.
-/// Sums are not read.
+/// Parses `DA:line,count` and `BRDA:line,block,branch,count`, where a branch that was never reached has the count
+/// `-`. Sums are ignored.
 fn count(file: &mut Covered, kind: &str, counts: &str) -> Result<()> {
     match kind {
         "DA" => {
@@ -98,7 +98,7 @@ fn count(file: &mut Covered, kind: &str, counts: &str) -> Result<()> {
     Ok(())
 }
 
-/// Below the root of this workspace, or of a copy of it.
+/// The path below the root of this workspace, or of a copy of it.
 fn relative(path: &str) -> String {
     let root = format!("{}/", workspace::root().display());
     let path = path.strip_prefix(&root).unwrap_or(path);

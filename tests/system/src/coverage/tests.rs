@@ -33,10 +33,10 @@ fn a_report_that_leaves_out_a_decoder_is_refused() {
     assert!(not_run(&report).is_err());
 }
 
-/// Programs that tests run as nobody could not write down what they had run, said so, and a test that reads what a
-/// program says failed: as root the command never came to its end.
+/// Programs that tests run as the user nobody could not write their counts and reported this. A test that reads a
+/// program's output then failed, and the command never completed as root.
 #[test]
-fn everybody_may_write_down_what_was_run() {
+fn all_users_may_write_counts() {
     let place = tempfile::tempdir().expect("there is a place for it");
     let folder = place.path().join("target/counts");
     for _ in 0..2 {

@@ -1,8 +1,8 @@
-//! A suite that neither the gate nor `cargo system run` runs fails unnoticed when something else changes.
+//! Finds suites that neither the gate nor `cargo system run` runs: they would fail unnoticed after other changes.
 //!
-//! Such a suite is a command of `xtask` or of this program, the long form of an acceptance point, a suite in the guest,
-//! a harness of `polder-sim` or `polder-space`, or a feature that a package is tested with. A harness may also be run by
-//! a command that is itself run. [`LEFT_OUT`] has the exceptions, each with its reason.
+//! Such a suite is a command of `xtask` or of this program, the long form of an acceptance point, a suite in the
+//! guest, a harness of `polder-sim` or `polder-space`, or a feature with which a package is tested. A harness may
+//! also be run by a command that is itself run. [`LEFT_OUT`] has the exceptions, each with its reason.
 
 use std::path::Path;
 
@@ -26,20 +26,20 @@ const LEFT_OUT: [(&str, &str); 8] = [
     ("polder-sim list", "it prints names"),
 ];
 
-/// Where the gate names its commands.
+/// The file with the gate's commands.
 const GATE: &str = "xtask/src/ci.rs";
-/// The gate asks for the suites of this program by this command.
+/// The gate gets the suites of this program from this command.
 const SUITES_OF_GATE: &str = "cargo system list --gate";
 /// The sources of this program.
 const SOURCES: &str = "tests/system/src/";
 
-/// The programs with harnesses: where their subcommands are declared, and how files that run them are recognised.
+/// The programs with harnesses: where their subcommands are declared, and the patterns of calls.
 const PROGRAMS: [(&str, &str, &str); 2] = [
     ("polder-sim", "crates/sim/src/main.rs", "simulator("),
     ("polder-space", "crates/space/src/main.rs", "polder-space"),
 ];
 
-/// Each suite is run or left out, and not both. Each that is left out exists.
+/// Checks that each suite is either run or left out, and that each suite that is left out exists.
 fn judge(wanted: &[(String, bool)], left_out: &[(&str, &str)]) -> Vec<String> {
     let is_left_out = |suite: &str| left_out.iter().any(|(name, _)| *name == suite);
     let forgotten = wanted.iter().filter(|(suite, is_run)| !is_run && !is_left_out(suite));
@@ -56,7 +56,7 @@ fn text(path: &str) -> String {
     std::fs::read_to_string(workspace::root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// What the gate and `cargo system run` run.
+/// The commands of the gate and of `cargo system run`.
 fn commands() -> Vec<String> {
     let gate = text(GATE);
     let gate = gate.split('"').filter(|word| word.starts_with("cargo ")).map(str::to_owned);
@@ -93,7 +93,7 @@ fn subcommands(text: &str) -> Vec<String> {
     variants.map(|line| kebab(line.trim().split(['(', ',', ' ']).next().unwrap_or_default())).collect()
 }
 
-/// Whether one of the commands begins so, or has these words in it.
+/// Whether one of the commands begins with these words, or contains them.
 fn runs(commands: &[String], words: &str) -> bool {
     commands.iter().any(|command| format!("{command} ").contains(&format!("{words} ")))
 }

@@ -1,4 +1,4 @@
-//! The results file: a line for each suite, the newest that there is.
+//! The results file: one line for each suite, with its newest result.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,14 +11,14 @@ use super::Suite;
 
 pub(super) const FILE: &str = "docs/results/everything.csv";
 const HEADING: &str = "suite,commit,seed,seconds,result,ended,why";
-/// The longest reason that is recorded.
+/// Limit for the length of a recorded reason.
 const WHY_MAX: usize = 300;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Passed,
     Failed,
-    /// The machine lacks something, or a part was left out: nothing was shown.
+    /// The machine lacks something, or a part was left out. Nothing was proved.
     Skipped,
 }
 
@@ -27,11 +27,11 @@ pub(super) enum Verdict {
 pub(super) struct Row {
     pub(super) suite: String,
     pub(super) commit: String,
-    /// Empty where nothing is random.
+    /// Empty if nothing is random.
     pub(super) seed: String,
     pub(super) seconds: u64,
     pub(super) verdict: Verdict,
-    /// UTC, as `2026-01-31T12:00:00Z`: later is greater.
+    /// UTC, as `2026-01-31T12:00:00Z`, so that later times are greater.
     pub(super) ended: String,
     pub(super) why: String,
 }
@@ -41,7 +41,7 @@ pub(super) struct Row {
 pub(super) struct Results(BTreeMap<String, Row>);
 
 impl Row {
-    /// One that ends now.
+    /// A result that ends now.
     pub(super) fn new(
         suite: &str,
         commit: &str,
@@ -135,7 +135,8 @@ impl Results {
         self.0.get(suite).map(|row| row.seconds)
     }
 
-    /// Fails unless every suite with a long form is there, all of one commit, and none has failed. Prints the skipped ones.
+    /// Fails unless every suite with a long form has a result, all of one commit, and none has failed. Prints the
+    /// skipped ones.
     pub(super) fn check(&self, suites: &[Suite]) -> Result<()> {
         let suites: Vec<&Suite> = suites.iter().filter(|suite| suite.long.is_some()).collect();
         let found: Vec<&Row> = suites.iter().filter_map(|suite| self.0.get(&suite.name)).collect();

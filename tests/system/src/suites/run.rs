@@ -1,8 +1,8 @@
-//! Running suites, each as a process of its own.
+//! Runs suites, each as a process of its own.
 //!
-//! A result belongs to a commit, so nothing is recorded for a checkout with changes. Pages that a suite writes are moved
-//! below the target folder, beside the suite's output. A suite is recorded as skipped, with the reason, if it says that
-//! the machine lacks something ([`needs::LACKS`]) or that it leaves a part of itself out.
+//! A result belongs to a commit, so nothing is recorded for a checkout with changes. Pages that a suite writes are
+//! moved below the target folder, beside the suite's output. A suite is recorded as skipped, with the reason, if it
+//! reports that the machine lacks something ([`needs::LACKS`]) or that a part was left out.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -16,16 +16,16 @@ use support::{needs, workspace};
 use super::results::{self, Row, Verdict};
 use super::{Suite, line};
 
-/// No suite takes so long: it hangs.
+/// Time limit for a suite. A longer one hangs.
 const SECONDS_MAX: u64 = 6 * 3600;
 /// Pages that suites write into the checkout.
 const PAGES: [&str; 3] = ["docs/performance.md", "docs/space.md", "docs/space"];
-/// How lines begin in which a suite says that it leaves a part of itself out.
+/// Prefixes of the lines with which a suite reports that a part was left out.
 const LEFT_OUT: [&str; 2] = ["left out: ", "Skipped: "];
 /// Lines of a failure's output that are printed.
 const LINES_SHOWN: usize = 20;
 
-/// Runs quick forms and shows their output. Nothing is recorded. An error at the end if one failed.
+/// Runs quick forms and shows their output. Nothing is recorded. Returns an error at the end if one failed.
 pub(super) fn quick(suites: &[Suite], seed: u32) -> Result<()> {
     let mut failed = Vec::new();
     for suite in suites {
@@ -41,8 +41,8 @@ pub(super) fn quick(suites: &[Suite], seed: u32) -> Result<()> {
     Ok(())
 }
 
-/// Runs long forms and passes each result to `record` as it ends. A failure does not end the others. An error at the
-/// end if one failed.
+/// Runs long forms and passes each result to `record` as it ends. A failure does not end the others. Returns an error
+/// at the end if one failed.
 pub(super) fn recorded(
     suites: &[Suite],
     checkout: &Checkout,
@@ -61,7 +61,7 @@ pub(super) fn recorded(
     judge(&rows, seed)
 }
 
-/// Prints the suites that did not pass; an error if one failed.
+/// Prints the suites that did not pass. Returns an error if one failed.
 fn judge(rows: &[(&Suite, Row)], seed: u32) -> Result<()> {
     let of = |verdict| rows.iter().filter(move |(_, row)| row.verdict == verdict);
     of(Verdict::Skipped).for_each(|(_, row)| println!("skipped: {}: {}", row.suite, row.why));
@@ -79,12 +79,12 @@ fn judge(rows: &[(&Suite, Row)], seed: u32) -> Result<()> {
 pub(super) struct Checkout(pub(super) PathBuf);
 
 impl Checkout {
-    /// The one that this program was built from.
+    /// The checkout from which this program was built.
     pub(super) fn ours() -> Checkout {
         Checkout(workspace::root())
     }
 
-    /// Its commit; refused where it differs from that, but for the results.
+    /// Its commit. Refused if the checkout has changes, except to the results.
     pub(super) fn commit(&self) -> Result<String> {
         let changes = self.changes(&[".", &format!(":!{}", results::FILE)])?;
         if !changes.is_empty() {
@@ -95,7 +95,7 @@ impl Checkout {
         Ok(self.git("rev-parse HEAD").output()?.trim().to_owned())
     }
 
-    /// Moves pages that a suite has written into a folder, and restores those of the commit.
+    /// Moves the pages of a suite into a folder, and restores those of the commit.
     pub(super) fn move_pages(&self, folder: &Path) -> Result<()> {
         if self.changes(&PAGES)?.is_empty() {
             return Ok(());
@@ -117,7 +117,7 @@ impl Checkout {
 }
 
 impl Suite {
-    /// Runs it to its end; an error if the checkout has changed meanwhile.
+    /// Runs it to its end. Returns an error if the checkout has changed meanwhile.
     fn run(&self, checkout: &Checkout, commit: &str, seed: u32) -> Result<Row> {
         let words = self.words(false).context("the suite has no long form")?;
         let line = line(words, seed);
@@ -140,7 +140,7 @@ impl Suite {
         Row::new(&self.name, commit, seed, seconds, verdict, &why)
     }
 
-    /// Its exit status, and the file with all that it said. It ends when this command does, and when it hangs.
+    /// Its exit status, and the file with its output. The suite is ended with this command, and when it hangs.
     fn run_logged(&self, line: &Line) -> Result<(Option<i32>, PathBuf)> {
         let log = self.output_path("log")?;
         let (output, errors) = (File::create(&log)?, File::options().append(true).open(&log)?);

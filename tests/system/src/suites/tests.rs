@@ -14,7 +14,7 @@ fn results(rows: &[Row]) -> Results {
     results
 }
 
-/// A suite that is run by this command.
+/// A suite that this command runs.
 fn suite(name: &str, long: &str) -> Suite {
     Suite::outside(name.to_owned(), long.to_owned(), None)
 }
@@ -56,7 +56,7 @@ fn shard_of(part: usize, recorded: &Results) -> Vec<Suite> {
 #[test]
 fn shards_have_every_suite_once_and_take_about_equally_long() {
     let names = names(&[], false);
-    // Every tenth takes ten times as long, and one is not known.
+    // Every tenth takes ten times as long, and one has no record.
     let seconds = |index: usize| if index.is_multiple_of(10) { 6000 } else { 600 };
     let mut recorded = Results::default();
     for (index, name) in names.iter().enumerate().skip(1) {
@@ -114,7 +114,7 @@ fn results_are_read_as_they_were_written() {
     assert!(Results::read(&file).is_err());
 }
 
-/// Two machines begin with the same file, and each runs one of its suites again.
+/// Two machines start with the same file, and each repeats one of its suites.
 #[test]
 fn of_results_that_are_merged_the_newest_count() {
     let at = |row: Row, ended: &str| Row::parse(&row.to_string().replace(&row.ended, ended)).unwrap();

@@ -7,17 +7,17 @@ use anyhow::Result;
 use super::{Scale, WORKLOADS};
 use crate::measured::Measured;
 
-/// What our figures are called.
+/// The name of our figures.
 pub(super) const OURS: &str = "polder";
-/// And others', with what the page calls them.
+/// The names of the other file systems' figures, and their names on the page.
 const PEERS: [(&str, &str); 2] = [("ext4", "ext4"), ("xfs", "XFS")];
-/// Times the driver tells of each kind of operation.
+/// The times that the driver reports for each kind of operation.
 const TIMES: [&str; 4] = ["median", "99 %", "99.9 %", "longest"];
 /// All bytes at the device, and some of ours by cause.
 pub(super) const DEVICE: &str = "device";
 pub(super) const DATA: &str = "data";
 pub(super) const COLLECTION: &str = "collection";
-/// What the driver calls the bytes that RocksDB gave to its files.
+/// The driver's name for the bytes that RocksDB wrote to its files.
 const WRITTEN: &str = "written";
 
 pub(super) fn of(measured: &Measured, scale: &Scale, machine: &str) -> Result<String> {

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Ours twice as fast, and with `device` bytes for each two that RocksDB wrote.
+/// Polder twice as fast, and with `device` bytes for each two that RocksDB wrote.
 fn measured() -> Measured {
     let mut measured = Measured::default();
     for workload in &WORKLOADS {
@@ -36,6 +36,6 @@ fn bytes_are_told_by_cause() {
 }
 
 #[test]
-fn what_was_not_measured_is_no_figure() {
+fn a_missing_measurement_is_an_error() {
     assert!(table::of(&Measured::default(), &QUICK, "a machine").is_err());
 }
