@@ -97,7 +97,7 @@ fn every_prefix_since_the_last_fsync_may_be_found() {
 }
 
 #[test]
-fn what_was_acknowledged_is_not_missing() {
+fn an_acknowledged_change_is_not_missing() {
     let story = two_versions();
     let missing = story.wrong(|model| apply(model, Operation::Unlink { path: "a".to_owned() }));
     assert!(story.refuses(&missing));

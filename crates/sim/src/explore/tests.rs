@@ -126,7 +126,7 @@ impl Subject for Toy {
 }
 
 #[test]
-fn what_is_right_passes_and_is_counted() {
+fn a_right_run_passes_and_is_counted() {
     let (counts, failure) = Toy::explore(false, false, false);
     assert!(failure.is_none(), "{}", failure.expect("there is one"));
     assert_eq!(counts.commands, 11, "ten commands, and before the first");
@@ -135,7 +135,7 @@ fn what_is_right_passes_and_is_counted() {
 }
 
 #[test]
-fn a_scenario_that_does_not_show_what_it_names_fails() {
+fn a_scenario_that_does_not_show_its_signs_fails() {
     let mut toy = Arc::into_inner(Toy::new(false, false, false)).expect("there is no other reference");
     toy.shows = &[Sign::Batches, Sign::NodesRead, Sign::Moved];
     let (counts, failure) = explore(Arc::new(toy), Thoroughness::QUICK);
@@ -155,7 +155,7 @@ fn a_promise_before_the_flush_is_seen() {
 }
 
 #[test]
-fn what_a_killed_process_left_is_not_trusted_unseen() {
+fn unflushed_data_of_a_killed_process_is_not_trusted() {
     let (_, failure) = Toy::explore(false, true, false);
     let case = failure.expect("what was shown got lost").case;
     assert!(case.cuts.iter().any(|cut| cut.loss == Loss::Killed), "{case}");

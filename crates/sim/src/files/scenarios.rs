@@ -57,7 +57,7 @@ const fn usual(name: &'static str, plan: fn(&Shape, u64) -> Plan) -> Scenario {
 pub fn all() -> Vec<Scenario> {
     let showing = |shows, scenario: Scenario| Scenario { shows, ..scenario };
     let cleaning =
-        Scenario { steps_between: 3, idle_before: true, ..usual("metadata-cleaning", metadata_cleaning) };
+        Scenario { steps_between: 3, idle_before: true, ..usual("metadata-cleaning", metadata_gc) };
     let evicting = Scenario { cache_bytes: 64 << 10, groups: 4, ..usual("eviction", eviction) };
     vec![
         usual("create", create),
@@ -455,7 +455,7 @@ fn checkpoint(shape: &Shape, seed: u64) -> Plan {
 
 /// Some nodes are rewritten again and again, between others that stay. Metadata zones fill with dead nodes, and no
 /// zone dies completely.
-fn metadata_cleaning(shape: &Shape, seed: u64) -> Plan {
+fn metadata_gc(shape: &Shape, seed: u64) -> Plan {
     let churn = |script: &mut Script, rounds: std::ops::Range<u64>| {
         let large = vec![7; script.page as usize / 4];
         for round in rounds {

@@ -42,7 +42,7 @@ fn the_volume_is_small_and_has_trees_of_several_leaves() {
 }
 
 #[test]
-fn a_volume_that_is_not_what_was_written_is_wrong() {
+fn a_volume_that_differs_from_the_written_one_is_wrong() {
     let mut target = target(true);
     let harmless = (0..)
         .map(|number| target.flip(number * 7919))

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn nothing_that_is_offered_to_a_decoder_or_a_mount_does_harm() {
+fn no_input_of_a_decoder_or_a_mount_does_harm() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
     let offered = smoke(all(), &corpus, 6000, 1);
     let wrong: Vec<String> = offered

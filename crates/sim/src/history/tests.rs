@@ -40,7 +40,7 @@ fn a_begun_step_may_be_found_and_a_promised_one_must_be() {
 }
 
 #[test]
-fn a_recovery_may_find_what_was_allowed_until_it_has_found_one() {
+fn a_recovery_may_find_any_allowed_state_until_it_has_found_one() {
     let first = three_steps();
     let mut second = History::recovering(first.allowed(5));
     second.settle(4, Arc::new(Number(1)));

@@ -122,7 +122,7 @@ fn an_unlinked_file_lives_while_it_is_held() {
 }
 
 #[test]
-fn a_model_of_what_is_seen_is_seen_the_same() {
+fn a_model_of_a_snapshot_has_the_same_snapshot() {
     let mut model = model(&[make_directory("d"), create("d/f"), link("d/f", "g"), make_directory("d/e")]);
     let long = Operation::Write { file: file("g"), offset: 700, length: 2000, tag: 3 };
     model.apply(&long).expect("it is there");

@@ -36,6 +36,6 @@ fn clients_at_once_repeat_from_their_seed() {
 }
 
 #[test]
-fn one_flush_carries_what_four_clients_have_committed() {
+fn one_flush_carries_the_commits_of_four_clients() {
     assert!((1..9).all(|seed| run("store-group-commit", seed).2 > 0));
 }

@@ -54,7 +54,7 @@ fn places_are_read_as_they_are_written() {
 
 /// Three operations of two clients make the plan fail, the last of them in the second of three rounds.
 #[test]
-fn a_plan_is_made_as_small_as_what_makes_it_fail() {
+fn a_plan_is_made_as_small_as_its_failure_allows() {
     let place = |round, client, number| Place { round, client, number };
     let needed = BTreeSet::from([place(0, 1, 3), place(1, 0, 0), place(1, 1, 23)]);
     let tried = Cell::new(0);

@@ -36,7 +36,7 @@ fn every_workload_runs_is_compared_and_checked() {
 }
 
 #[test]
-fn fsync_is_part_of_the_latency_of_what_it_makes_durable() {
+fn the_latency_of_a_write_includes_its_fsync() {
     let p50 = |fsync| cell(Workload::SmallFiles, fsync, false).run().unwrap().empty.writes.p50_ns;
     assert!(p50(true) > p50(false) + 15_000, "a flush alone takes 15 µs");
 }

@@ -25,7 +25,7 @@ fn the_formula_gives_published_figures() {
 }
 
 #[test]
-fn uniform_writes_cost_what_the_formula_says() {
+fn uniform_writes_cost_as_much_as_the_formula_says() {
     for (zones, fill) in [(64, 0.6), (64, 0.8), (128, 0.9)] {
         let zone_blocks = 512;
         let level = (zones as f64 * zone_blocks as f64 * fill) as u64;

@@ -9,7 +9,7 @@ fn seen(shape: Shape, reserve: Reserve) -> Seen {
 }
 
 #[test]
-fn what_is_offered_can_be_written_and_written_over() {
+fn available_space_can_be_written_and_overwritten() {
     let larger = Shape { block_bytes: 16 << 10, ..Shape::new(20, 4 << 20) };
     let of = |reserve| usable(20, 4 << 20, reserve);
     for seen in [of(Reserve::default()), seen(larger, Reserve::default())] {
@@ -19,7 +19,7 @@ fn what_is_offered_can_be_written_and_written_over() {
 }
 
 #[test]
-fn a_reserve_is_what_data_never_has() {
+fn data_never_gets_the_reserve() {
     let half = usable(24, 4 << 20, Reserve(5_000));
     let raw = 24 * (4 << 20);
     assert_eq!(half.offered_bytes, raw / 2, "{half:?}");

@@ -98,7 +98,7 @@ mod tests {
     use super::{Lost, lost};
 
     #[test]
-    fn what_a_cut_has_lost_is_in_the_log() {
+    fn the_log_contains_the_losses_of_a_cut() {
         let log = "mounted\npolder: cut 7, at once: 12 blocks kept, 30 blocks lost\n";
         assert_eq!(lost(log, 7), Some(Lost { kept: 12, lost: 30 }));
         assert_eq!(lost(log, 8), None, "that was another cut");

@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_lost_or_torn_is_found() {
+    fn lost_and_torn_files_are_found() {
         let whole = contents(300, 10_000);
         assert_eq!(version_in(&whole).unwrap(), 300);
         assert!(version_in(&whole[..9000]).is_err(), "a part");

@@ -35,7 +35,7 @@ fn each_mode_has_a_canary_in_the_short_form_too() {
 }
 
 #[test]
-fn what_is_printed_to_repeat_a_section_is_that_section() {
+fn the_printed_command_repeats_that_section() {
     for quick in ["", " --quick"] {
         let args = parsed(&format!("crash --seed 7{quick}"));
         for section in sections(&args, &chosen(None).unwrap(), 500, 7) {

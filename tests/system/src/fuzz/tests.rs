@@ -14,7 +14,7 @@ fn inputs_are_counted_and_none_is_a_failure() {
 }
 
 #[test]
-fn what_does_harm_is_told_with_the_command_that_repeats_it() {
+fn a_harmful_input_is_reported_with_the_command_that_repeats_it() {
     let said = "INFO: Seed: 1\nthread '<unnamed>' panicked at crates/tree/src/page.rs:1:2:\n\
                 ==7== ERROR: libFuzzer: deadly signal\n\
                 artifact_prefix='a/'; Test unit written to target/fuzz/found-nodes-crash-12\n";
@@ -24,7 +24,7 @@ fn what_does_harm_is_told_with_the_command_that_repeats_it() {
 }
 
 #[test]
-fn memory_is_bounded_and_what_is_kept_is_only_read() {
+fn memory_is_limited_and_the_corpus_is_only_read() {
     let folder = PathBuf::from("target/fuzz");
     let fuzzer = Fuzzer { program: "offer".into(), folder, seconds: 2, seed: 1 };
     let line = fuzzer.line("mount", Path::new("corpus")).to_string();

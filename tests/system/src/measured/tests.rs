@@ -26,7 +26,7 @@ fn medians_and_quartiles_lie_between_neighbours() {
 }
 
 #[test]
-fn what_was_not_measured_has_no_ratio() {
+fn a_missing_figure_has_no_ratio() {
     let measured = measured(&["measured a: 4", "measured a: 1", "measured b: 2", "measured c: x"]);
     assert!(measured.ratio("a", "b").is_err());
     assert!(measured.median("c").is_err());

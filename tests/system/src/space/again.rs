@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_figure_that_differs_is_told() {
+    fn the_first_figure_that_differs_is_reported() {
         let row = json!({"a": 1, "b": {"c": [1.0, 2.0]}});
         let differs = |other: Value| first_difference(&other, &row, "");
         assert_eq!(differs(row.clone()), None);

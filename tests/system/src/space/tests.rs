@@ -14,7 +14,7 @@ fn the_quick_form_runs_some_cells_of_every_workload() {
 }
 
 #[test]
-fn cells_are_told_apart_by_their_arguments() {
+fn cells_are_distinguished_by_their_arguments() {
     let cells = cells::all(1);
     let told: HashSet<Vec<String>> = cells.iter().map(Case::args).collect();
     assert_eq!(told.len(), cells.len());
@@ -24,7 +24,7 @@ fn cells_are_told_apart_by_their_arguments() {
 }
 
 #[test]
-fn what_a_hint_says_is_measured_with_each_switch_off() {
+fn hints_are_measured_with_each_switch_off() {
     let hinted = |workload: &str, off| {
         let is_meant = |cell: &&cells::Cell| cell.workload == workload && cell.hints && cell.off == Some(off);
         cells::all(1).iter().filter(is_meant).count()
@@ -36,7 +36,7 @@ fn what_a_hint_says_is_measured_with_each_switch_off() {
 }
 
 #[test]
-fn what_no_parameter_was_chosen_by_takes_few_cells() {
+fn the_unseen_workload_takes_few_cells() {
     let cells = cells::all(1);
     let unseen: Vec<_> = cells.iter().filter(|cell| cell.workload == "spool").collect();
     assert_eq!(unseen.len(), 24);

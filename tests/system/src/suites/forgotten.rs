@@ -201,7 +201,7 @@ fn a_suite_that_nothing_runs_is_found() {
 }
 
 #[test]
-fn what_is_left_out_without_need_is_found() {
+fn an_unneeded_exception_is_found() {
     let left_out = [("polder-sim cuts", "a reason")];
     for suites in [&[("polder-sim cuts", true)][..], &[("polder-sim other", true)]] {
         let found = messages(suites, &left_out);

@@ -2,7 +2,7 @@ use super::*;
 
 /// Each killed command left the disks of its machine and its archive behind permanently.
 #[test]
-fn what_killed_commands_have_left_is_removed_when_nobody_is_at_work() {
+fn files_of_killed_commands_are_removed_when_no_command_is_running() {
     let home = tempfile::tempdir().unwrap();
     let fill = || {
         for folder in ["run-a", "image-b", "kernel"] {

@@ -30,7 +30,7 @@ fn faster_is_a_larger_figure_in_rates_and_in_times() {
 }
 
 #[test]
-fn bytes_are_told_by_cause() {
+fn bytes_are_listed_by_cause() {
     let table = table::of(&measured(), &QUICK, "a machine").unwrap();
     assert!(table.contains("| e | 2 | 1.250 | 1.000 | 0.125 | 0.125 | 1.250 | 1.250 |\n"), "{table}");
 }

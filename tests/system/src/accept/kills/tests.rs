@@ -54,7 +54,7 @@ fn torn_foreign_and_lost_blocks_are_found() {
 }
 
 #[test]
-fn what_was_appended_may_be_missing_or_zeros_but_not_made_up() {
+fn appended_bytes_may_be_missing_or_zeros_but_not_invented() {
     let mut contents = Contents::found(bytes(0, 0, 100));
     contents.write(write(1, 100, 5000));
     contents.judge(&bytes(0, 0, 100)).unwrap();

@@ -211,7 +211,7 @@ fn found_of(said: &str) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_was_found_is_a_number() {
+    fn hits_and_reads_are_parsed() {
         let said = "readrandom   :  11.4 micros/op 87000 ops/sec;   86.1 MB/s (1266 of 2000 found)\n";
         assert_eq!(super::found_of(said), Some((1266, 2000)));
         assert_eq!(super::found_of("readrandom : (of found)"), None);

@@ -12,14 +12,14 @@ fn tree() -> (tempfile::TempDir, Tree) {
 }
 
 #[test]
-fn a_tree_is_all_but_what_git_keeps() {
+fn a_tree_is_everything_except_gits_own_files() {
     let (_folder, tree) = tree();
     let paths: Vec<&str> = tree.keys().map(|path| path.to_str().unwrap()).collect();
     assert_eq!(paths, ["a/b/file", "a/link"]);
 }
 
 #[test]
-fn what_changed_is_missing_or_was_added_is_found() {
+fn changed_missing_and_added_files_are_found() {
     let (folder, wanted) = tree();
     let reread = || read_tree(folder.path()).unwrap();
     judge(&wanted, &reread()).unwrap();

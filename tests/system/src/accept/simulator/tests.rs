@@ -11,7 +11,7 @@ fn counts_are_summed_and_other_lines_are_not() {
 }
 
 #[test]
-fn what_says_too_little_fails() {
+fn too_small_counts_fail() {
     const LEAST: [(&str, u64); 3] = [("scenarios", 12), ("cuts", 20_000), ("faults", 400)];
     check_enough(&LEAST, &LEAST).unwrap();
     check_enough(&[], &LEAST).unwrap_err();

@@ -23,7 +23,7 @@ fn sections_of_one_file_are_put_together() {
 }
 
 #[test]
-fn what_is_no_report_is_refused() {
+fn an_invalid_report_is_refused() {
     assert!(read("").is_err());
     assert!(read("SF:a.rs\nDA:one,2\n").is_err());
     assert!(read("SF:a.rs\nDA:1\n").is_err());

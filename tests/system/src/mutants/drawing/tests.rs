@@ -27,7 +27,7 @@ fn a_seed_draws_every_mutant_once_and_always_in_the_same_order() {
 }
 
 #[test]
-fn what_else_there_is_does_not_change_the_order() {
+fn other_mutants_do_not_change_the_order() {
     let backwards: Vec<Mutant> = hundred().into_iter().rev().collect();
     assert_eq!(names(&draw(7, backwards)), names(&draw(7, hundred())));
     let fewer: Vec<Mutant> = hundred().into_iter().step_by(2).collect();

@@ -28,7 +28,7 @@ fn outcomes_are_read_as_they_are_written() {
 }
 
 #[test]
-fn what_is_not_understood_is_no_outcome() {
+fn unknown_output_is_no_outcome() {
     assert!(read(&written("Failure"), NAME, "polder-tree").is_err());
     assert!(read(r#"{"outcomes": []}"#, NAME, "polder-tree").is_err());
     assert!(
@@ -61,7 +61,7 @@ fn a_run_goes_on_where_another_was_interrupted() {
 }
 
 #[test]
-fn what_was_missed_is_tried_again_when_there_may_be_a_test_for_it() {
+fn a_missed_mutant_is_tried_again_when_there_may_be_a_test_for_it() {
     let folder = tempfile::tempdir().unwrap();
     let mut kept = Kept::open(&folder.path().join("outcomes")).unwrap();
     let (caught, missed) = (mutant("caught"), mutant("missed"));

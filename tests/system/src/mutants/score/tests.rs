@@ -10,7 +10,7 @@ fn caught(by: &str) -> Outcome {
 }
 
 #[test]
-fn the_score_counts_what_was_noticed_of_what_is_a_program() {
+fn the_score_is_the_share_of_noticed_mutants_that_compile() {
     let (log, page) = (mutant("log.rs"), mutant("page.rs"));
     let outcomes = [
         caught("polder-tree"),

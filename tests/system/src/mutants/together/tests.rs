@@ -14,7 +14,7 @@ fn the_compiler_says_which_lines_are_wrong() {
 }
 
 #[test]
-fn programs_of_tests_are_told_from_others() {
+fn test_programs_are_distinguished_from_others() {
     let said = [
         r#"{"reason":"compiler-artifact","manifest_path":"/w/crates/fs/Cargo.toml","profile":{"test":false},"executable":"/w/t/polder"}"#,
         r#"{"reason":"compiler-artifact","manifest_path":"/w/crates/fs/Cargo.toml","profile":{"test":true},"executable":null}"#,

@@ -74,7 +74,7 @@ fn a_line_that_does_not_compile_is_the_fault_of_its_body_or_of_the_function() {
 }
 
 #[test]
-fn what_is_in_no_function_or_in_one_inside_of_another_is_left_out() {
+fn mutants_in_no_function_or_in_a_nested_one_are_left_out() {
     let outer = Span { start: position(1, 1), end: position(7, 27) };
     let mut nowhere = mutant(1, (position(7, 24), position(7, 25)), "8", more());
     nowhere.function = None;

@@ -78,7 +78,7 @@ fn a_group_that_holds_needs_no_reason() {
 
 /// A reason is written for observed violations.
 #[test]
-fn what_is_further_from_its_bound_than_the_reason_explains_is_an_error() {
+fn a_violation_beyond_its_reason_is_an_error() {
     let of = |times: f64| {
         let bound = bounds::of(&[row("mix", 80, false, 1.3)]).remove(0);
         let reason = REASONS.iter().find(|reason| reason.is_of(&bound)).unwrap();

@@ -21,7 +21,7 @@ fn verdicts_are_read_and_counted() {
 }
 
 #[test]
-fn what_fails_or_is_missing_without_a_reason_is_found() {
+fn failed_and_unexplained_missing_tests_are_found() {
     let passed = |tests: &[&str]| Verdicts {
         passed: tests.iter().map(|&test| test.to_owned()).collect(),
         ..Verdicts::default()

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn what_pgbench_says_is_understood() {
+fn the_output_of_pgbench_is_parsed() {
     let said = "progress: 1.0 s, 0.0 tps, lat 0.000 ms stddev 0.000, 0 failed\n";
     assert!(!has_progress(said));
     assert!(has_progress(&format!("{said}progress: 2.0 s, 312.0 tps, lat 12.7 ms stddev 3.1, 0 failed\n")));

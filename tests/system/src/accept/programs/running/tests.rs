@@ -24,6 +24,6 @@ fn children_are_found_by_their_parent() {
 }
 
 #[test]
-fn what_takes_too_long_is_ended() {
+fn a_program_that_takes_too_long_is_ended() {
     assert_eq!(at_most(1, "sleep 1000").outcome().unwrap().0, Some(124));
 }

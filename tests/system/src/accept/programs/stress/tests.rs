@@ -23,7 +23,7 @@ fn a_failure_is_one_whatever_else_was_said() {
 }
 
 #[test]
-fn what_passes_on_ext4_is_left_out_for_a_known_reason_only() {
+fn a_stressor_that_passes_on_ext4_is_left_out_for_a_known_reason_only() {
     let left_out = || Outcome::LeftOut("not supported".to_owned());
     let failed = || Outcome::Failed("errno=5".to_owned());
     assert!(is_worse("xattr", &left_out(), &Outcome::Passed));
