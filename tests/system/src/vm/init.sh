@@ -1,6 +1,6 @@
 #!/bin/busybox sh
-# The first process of the guest: makes the devices, runs the suite that the kernel's command line names, says
-# what became of it. Lines that begin with "vm: " are for whoever started the guest.
+# The first process of the guest: creates the devices, runs the suite named on the kernel's command line, and reports
+# its result. Lines that begin with "vm: " are for the program that started the guest.
 export PATH=/bin
 /bin/busybox --install -s /bin
 mount -t proc proc /proc
@@ -9,14 +9,14 @@ mount -t devtmpfs dev /dev
 mount -t tmpfs tmp /tmp
 mount -t tmpfs run /run
 
-# Whoever listens hears what is said there, also from where the output is taken for a value.
+# This output reaches the host even where the output of a command is captured as a value.
 exec 3>&1
 say() { echo "vm: $*" >&3; }
 
-# The verdict; whoever listens ends the machine. It may write no line after this one.
+# The verdict. The host then ends the machine. The guest may write no line after this one.
 verdict() { say "$*"; while :; do sleep 1000; done; }
 
-# Waits for something to be so, for 20 seconds at most.
+# Waits until a condition holds, for 20 seconds at most.
 await() {
     tries=0
     until "$@"; do
@@ -26,7 +26,7 @@ await() {
     done
 }
 
-# What stands on the kernel's command line under a name.
+# The value of a name on the kernel's command line.
 told() { sed -n "s/.*vm\\.$1=\\([^ ]*\\).*/\\1/p" /proc/cmdline; }
 
 # Zoned flash, in memory, with these settings.
@@ -40,7 +40,7 @@ flash() {
     export flash=/dev/flash
 }
 
-# The block device of a namespace, by its number: the kernel numbers devices as it finds them.
+# The block device of a namespace, by its number. The kernel numbers devices in the order in which it finds them.
 has_block_device() { grep -qsx "$1" /sys/block/nvme*/nsid; }
 block_device() {
     await has_block_device "$1"
@@ -49,13 +49,13 @@ block_device() {
     echo /dev/"${name##*/}"
 }
 
-# The block devices of so many namespaces, each in a file.
+# The block devices of this many namespaces, each in a file.
 numbered() {
     for number in $(seq "$1"); do block_device "$number" > /tmp/device-"$number"; done
     zns=$(cat /tmp/device-1)
 }
 
-# The generic device that is beside no block device that can be used: its zones are no power of two.
+# The generic device without a usable block device: its zones are no power of two.
 has_bare_generic() {
     for name in /sys/class/nvme-generic/ng*; do
         name=${name##*/}
@@ -115,13 +115,13 @@ seed=$(told seed)
 export quick only seed
 
 suite=$(told suite)
-# What the emulator answers is for whoever asked alone.
+# The answer of the emulator is only for the caller.
 stty -F /dev/ttyS0 -echo
 say begun
-# Through a pipe, because on a terminal progress is drawn.
+# Through a pipe, because progress is drawn on a terminal.
 set -o pipefail
 sh -eu "/suites/$suite" 2>&1 | cat || verdict "failed: the suite ended with an error, see above"
-# A suite that provokes errors says which.
+# A suite that provokes errors says which ones.
 [ -e /tmp/expected ] || echo 'nothing is expected' > /tmp/expected
 dmesg -r | grep '^<[0-3]>\|WARNING: \|Call Trace' | grep -v -f /tmp/expected && verdict "failed: the kernel logged errors, see above"
 verdict passed

@@ -1,5 +1,5 @@
-# A daemon and a writer in one control group that has less memory than is written.
-# Called with the program, a volume, its mount point, a file to be copied there, and the limit in bytes.
+# A daemon and a writer in one control group whose memory is smaller than the bytes written.
+# Called with the program, a volume, its mount point, a file to copy there, and the limit in bytes.
 # Prints how often the limit was met.
 set -eu
 polder=$1 volume=$2 mnt=$3 source=$4 limit=$5
@@ -8,7 +8,7 @@ if ! mkdir "$group" 2> /dev/null; then
     group=/sys/fs/cgroup/polder-trial-$$ knob=memory.max
     mkdir "$group"
 fi
-# The group goes when nothing runs in it any more, and the daemon runs as long as the mount is there.
+# The group can be removed when it has no processes, and the daemon runs as long as the mount exists.
 trap '"$polder" umount "$mnt" || :; rmdir "$group"' EXIT
 echo "$limit" > "$group/$knob"
 sh -c 'echo $$ > "$0/cgroup.procs"; exec "$@"' "$group" "$polder" mount -o cache=8M "$volume" "$mnt"

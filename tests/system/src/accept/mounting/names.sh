@@ -1,6 +1,6 @@
-# The names that the system knows, in a mount namespace of our own: nothing outside of it is changed.
+# The names that the system uses, in a mount namespace of our own, so that nothing outside of it is changed.
 # Called with the program, an empty directory, and a volume in a file of 256 MiB.
-# Prints what was seen, one a line; the first that is not so ends it.
+# Prints each passed check, one in a line. The first failed check ends it.
 set -eu
 polder=$1 place=$2 volume=$3
 mount --make-rprivate /
@@ -9,10 +9,10 @@ mkdir "$place/sbin" "$place/a" "$place/b"
 cp -a "$sbin/." "$place/sbin"
 mount --bind "$place/sbin" "$sbin"
 "$polder" install
-# A daemon lives in this namespace and would keep it.
+# A daemon lives in this namespace and would keep it alive.
 trap 'umount --lazy "$place/a" "$place/b" 2> /dev/null || :' EXIT
 seen() { echo "seen: $*"; }
-# The options and the type of what is mounted at a directory.
+# The options and the type of the file system that is mounted at a directory.
 shown() { findmnt --noheadings --output FSTYPE,OPTIONS --mountpoint "$1"; }
 daemon() { polder info --json "$1" | sed -n 's/.*"pid": \([0-9]*\).*/\1/p'; }
 status() { wanted=$1; shift; found=0; "$@" > "$place/said" 2>&1 || found=$?

@@ -1,6 +1,6 @@
-# A systemd of our own, in namespaces of our own, mounts a volume that stands in its /etc/fstab.
-# Called with the program, an empty directory and a volume; calls itself as `inside` (which becomes systemd) and
-# as `trial` (which systemd runs). Whatever becomes of it, its processes end and its control groups go.
+# A systemd of our own, in namespaces of our own, mounts a volume that is listed in its /etc/fstab.
+# Called with the program, an empty directory and a volume. Calls itself as `inside` (which becomes systemd) and as
+# `trial` (which systemd runs). In any case its processes end and its control groups are removed.
 set -eu
 script=$(readlink -f "$0")
 
@@ -23,7 +23,7 @@ outside() {
         if mkdir "$group" 2> /dev/null; then groups="$groups $group"; fi
     done < /proc/self/mounts
     mkfifo "$place/end"
-    # Open for both, so that nobody waits for somebody else to open it.
+    # Open for both, so that opening does not wait for the other side.
     exec 3<> "$place/end"
     (
         for group in $groups; do echo 0 > "$group/cgroup.procs" || :; done 2> /dev/null
@@ -31,7 +31,7 @@ outside() {
             sh "$script" inside "$@"
     ) > "$place/systemd.log" 2>&1 3>&- &
     child=$!
-    # Ends the reading when systemd ends without a word.
+    # Ends the reading if systemd ends without output.
     (wait_for "$child"; echo gone > "$place/end") &
     read -r ended <&3
     kill "$child" 2> /dev/null || :
@@ -87,7 +87,7 @@ trial() {
     systemctl stop "$unit"
     if findmnt --mountpoint "$place/mnt"; then exit 1; fi
     echo "seen: systemctl stop $unit" >> "$place/seen"
-    # Whoever comes to the directory has it mounted.
+    # The first access to the directory mounts it.
     waiting=$(systemd-escape --path --suffix=automount "$place/auto")
     systemctl start "$waiting" || { systemctl status --full "$waiting"; exit 1; }
     findmnt --noheadings --output FSTYPE --mountpoint "$place/auto" | grep -qx autofs

@@ -1,5 +1,6 @@
-# Volumes on generic devices of NVMe, where the device chooses the place of an append: how many are in flight in one
-# zone, and whether the device was given what `polder stats` says. The emulator is asked, which knows nothing of Polder.
+# Volumes on generic devices of NVMe, where the device chooses the place of an append: how many appends are in flight
+# in one zone, and whether the device got the bytes that `polder stats` reports. The emulator is queried, which knows
+# nothing of Polder.
 . /suites/ask
 
 share=85
@@ -14,7 +15,7 @@ written() {
     polder mount "$device" /mnt --log /tmp/log
     mkdir /mnt/turns /mnt/churn
 
-    # Files written by sixteen threads at once, each write made durable.
+    # Sixteen threads write files at once, and make each write durable.
     polder-sim turns --directory mount=/mnt/turns --rounds 1 --file 4 --small 256 --synced 128 --names 100
     commands=$(ask commands "$namespace")
     echo "small writes, each synced: $commands"

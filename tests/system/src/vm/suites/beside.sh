@@ -1,15 +1,15 @@
-# Polder beside the kernel's own file systems for zones: Zoned XFS, f2fs and btrfs. Each has devices of as many bytes,
-# zones of the same size and the same limits; XFS and f2fs need a part that can be written anywhere, which counts. Bytes
-# written are those that the emulator has counted on all devices of a file system. How long a mount takes is told in
-# the guest's time, and says no more than how the four compare.
+# Polder and the kernel's own file systems for zones: Zoned XFS, f2fs and btrfs. Each has devices with equal bytes,
+# zones of the same size and the same limits. XFS and f2fs need a part without zones, which counts. Bytes written are
+# those that the emulator has counted on all devices of a file system. Mount times are in the guest's time, and only
+# allow a comparison of the four.
 #
-# Two boots: at the end of the first all four file systems are mounted and written to, and the power goes.
+# There are two boots: at the end of the first all four file systems are mounted and written to, and the power fails.
 . /suites/ask
 
 modprobe xfs
 modprobe f2fs
 modprobe btrfs
-# File systems that give up may say so. Where the machine is busy, the guest's time leaps.
+# File systems that refuse operations may report that. On a busy machine the guest's time jumps.
 echo 'BTRFS\|F2FS-fs\|XFS ([a-z0-9]*): \|lost filesystem error report\|rcu: ' > /tmp/expected
 zones=$(cat "/sys/block/${zns#/dev/}/queue/nr_zones")
 raw=$(($(cat "/sys/block/${zns#/dev/}/size") / 2048))
@@ -19,7 +19,7 @@ figure() { echo "vm: figure $name|$1|$2"; }
 # Hundredths of a second.
 now() { tr -d . < /proc/uptime | cut -d' ' -f1; }
 
-# Sets what there is to know of a file system: its name, its namespaces, and their devices.
+# Sets the properties of a file system: its name, its namespaces, and their devices.
 choose() {
     kind=$1
     case $kind in
@@ -30,10 +30,11 @@ choose() {
     esac
     zoned=$(cat "/tmp/device-${namespaces% *}")
     other=$(cat "/tmp/device-${namespaces#* }")
-    # Not in the folder of Polder's control sockets, which would be out of sight then.
+    # Not in the folder of Polder's control sockets, which the mount would hide.
     place=/run/beside-$kind
     mkdir -p "$place"
-    # Bytes that the emulator has counted as written, when all is written; as words, because others run it too.
+    # Bytes that the emulator has counted as written, when everything is written. As text, because other shells run it
+    # too.
     count="set -e; sync; . /suites/ask; written_to $namespaces"
     [ $kind != polder ] || count="set -e; polder sync $place; $count"
 }
@@ -42,7 +43,7 @@ make() {
     case $kind in
     polder) polder mkfs --force "$zoned" ;;
     btrfs) made mkfs.btrfs -f -q -m single -d single "$zoned" ;;
-    # A part of less than 300 MiB has to be asked for.
+    # A part of less than 300 MiB must be requested explicitly.
     xfs) made mkfs.xfs -f -q --unsupported -r zoned=1,rtdev="$zoned" "$other" ;;
     f2fs) made mkfs.f2fs -f -q -m -c "$zoned" "$other" ;;
     esac > /tmp/said 2>&1 || { cat /tmp/said; exit 1; }
@@ -59,15 +60,15 @@ attach() {
 
 detach() { case $kind in polder) polder umount "$place" ;; *) umount "$place" ;; esac; }
 
-# One file, until there is no room.
+# Writes one file until there is no space.
 usable() {
     dd if=/dev/zero of="$place/fill" bs=1M oflag=direct 2> /dev/null || :
     bytes=$(stat -c %s "$place/fill")
     figure usable "$(awk "BEGIN { printf \"%.1f %%\", 100 * $bytes / ($raw * 1048576) }")"
 }
 
-# Files made, written over, cut and deleted, each write made durable, with this share of all bytes of the devices in them, until as much was
-# written as the devices have.
+# Creates, overwrites, truncates and deletes files, and makes each write durable, with this share of all bytes of the
+# devices in files, until as many bytes have been written as the devices have.
 churn() {
     mkdir "$place/churn"
     rm -f /tmp/begun
@@ -104,7 +105,7 @@ clean_mounts() {
 
 run() {
     choose "$1"
-    echo "== $name: $raw MiB, $zones zones of them for who needs nothing else"
+    echo "== $name: $raw MiB, $zones zones of them without a conventional part"
     make
     attach
     usable
@@ -119,7 +120,7 @@ kinds="polder xfs f2fs btrfs"
 [ -z "$only" ] || kinds=$only
 all() { for each in $kinds; do $1 "$each"; done; }
 
-# What is synced here has to be there when the power has gone.
+# Files synced here must exist after the loss of power.
 begin_to_write() {
     choose "$1"
     if cp /bin/polder "$place/synced" 2> /tmp/said && sync "$place/synced" 2> /tmp/said; then
@@ -149,7 +150,7 @@ recover() {
     fi
 }
 
-# It is the first of them that tells which boot this is.
+# The first file system tells which boot this is.
 case $kinds in polder*) ;; *) echo "alone there can be polder"; exit 1 ;; esac
 choose polder
 if polder info "$zoned" > /tmp/said 2>&1; then

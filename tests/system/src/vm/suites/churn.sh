@@ -1,10 +1,10 @@
-# Files are made, written over, cut and deleted at 90 % of what the volume offers until the device was written twice. Then
-# the daemon is killed while somebody writes; what was synced is there, and all of it is compared with a model. What the
-# device says of its zones is what the volume says.
+# Files are created, overwritten, truncated and deleted at 90 % of the volume's available space until the device has
+# been written twice. Then the daemon is killed during writes. Synced files must exist, and everything is compared
+# with a model. The device's report of its zones must agree with the volume's.
 . /suites/kinds
 . /suites/report
 
-# What the simulator has done when it is through, before it compares.
+# The result of the simulator when it has finished, before it compares.
 cat > /tmp/blow << 'END'
 set -eu
 polder check --data /mnt
@@ -42,7 +42,7 @@ churn() {
     polder umount /mnt
     polder check --data "$1"
     case $kind in
-    # It has no report of zones, but what is emptied is discarded: each zone was more than once.
+    # It has no report of zones, but freed zones are discarded: each zone must have been discarded more than once.
     disk)
         echo "$(($(discarded "$1") - before)) MiB were discarded"
         [ $(($(discarded "$1") - before)) -ge 256 ]

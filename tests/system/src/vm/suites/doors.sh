@@ -1,12 +1,12 @@
-# One namespace of NVMe through both of its devices in turn: the kernel's own idea of where each zone stands is
-# out of date whenever the other was used.
+# One namespace of NVMe through both of its devices in turn. The kernel's idea of the write pointer of each zone is
+# out of date whenever the other device was used.
 door=/dev/ng${zns#/dev/nvme}
 
 refused() { words=$1; shift; if "$@" > /tmp/said 2>&1; then echo "not refused: $*"; exit 1; fi
     grep -q "$words" /tmp/said || { cat /tmp/said; exit 1; }; }
 
 mkdir /tmp/other
-# Refusals of the kernel that a repeated write answers.
+# Refusals of the kernel that are answered by a repeated write.
 polder mkfs "$zns"
 for round in 1 2 3; do
     for device in "$door" "$zns"; do
@@ -27,7 +27,7 @@ cp /bin/polder /mnt
 polder umount /mnt
 polder check "$zns"
 
-# Whoever reads through one door keeps out whoever would write through the other, and nobody who reads.
+# A reader through one device excludes writers through the other one, but not readers.
 for device in "$door" "$zns"; do
     if [ "$device" = "$door" ]; then other=$zns; else other=$door; fi
     polder mount -o ro "$device" /mnt --log /tmp/log

@@ -1,11 +1,11 @@
-# A volume on each device: made, used, killed, filled so far that zones are emptied, checked; and what the device says
-# of its zones.
+# A volume on each device: created, used, killed, filled until GC empties zones, and checked. The device's report of
+# its zones is compared too.
 . /suites/report
 
 refused() { words=$1; shift; if "$@" > /tmp/said 2>&1; then echo "not refused: $*"; exit 1; fi
     grep -q "$words" /tmp/said || { cat /tmp/said; exit 1; }; }
 daemon() { polder info --json /mnt | sed -n 's/.*"pid": \([0-9]*\).*/\1/p'; }
-# Files whose contents say which they are and of which round.
+# Files whose contents identify the file and the round.
 fill() { for file in 1 2 3 4 5 6 7; do { echo "file $file round $1"; cat /bin/polder; } > /mnt/file$file; done; }
 same() { (cd /mnt && md5sum -c -s /tmp/sums); }
 
@@ -22,7 +22,7 @@ for device in "$zns" "$flash" "$smr" "$generic"; do
     polder sync /mnt
     echo "filled and synced"
 
-    # The daemon is killed while it writes. The kernel goes on taking what it can keep in memory.
+    # The daemon is killed during writes. The kernel continues to accept writes into its cache.
     while cat /bin/polder; do :; done > /mnt/more 2> /dev/null & writer=$!
     while [ "$(stat -c %s /mnt/more 2> /dev/null || echo 0)" -lt 9000000 ]; do :; done
     kill -9 "$(daemon)"
@@ -41,10 +41,10 @@ for device in "$zns" "$flash" "$smr" "$generic"; do
     same
     polder umount /mnt
     polder zones "$device"
-    # Of the last the kernel makes no block device that could be asked.
+    # The kernel creates no block device for the last one.
     if [ "$device" = "$generic" ]; then agree_through_view "$device"; else agree "$device"; fi
 
-    # What is written of each zone, as a file. Zones of the namespace are 32 MiB apart.
+    # The written part of each zone, as a file. Zones of the namespace are 32 MiB apart.
     polder zones "$device" --mount /mnt --log /tmp/log
     refused "in use" polder mkfs --force "$device"
     [ "$(cat /mnt/seq/* | wc -c)" = "$(stat -c %s /mnt/seq/* | awk '{ all += $1 } END { print all }')" ]

@@ -1,10 +1,10 @@
-# Random operations on one file, compared with what they should have done, beside a file that nobody changes, so that
-# zones must be emptied and data moved.
+# Random operations on one file, compared with the expected results, beside an unchanging file, so that zones must be
+# emptied and data moved.
 . /suites/kinds
 
 operations=60000
 [ -z "$quick" ] || operations=10000
-# One run takes no more: it never takes down what it maps to read, and Linux allows some 65,000 mappings.
+# The limit for one run: it never unmaps its read mappings, and Linux allows some 65,000 mappings.
 round=100000
 
 available() { echo $(($(stat -f -c '%a * %S' /mnt))); }

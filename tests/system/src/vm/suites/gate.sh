@@ -1,4 +1,4 @@
-# A volume on a namespace of NVMe with zones: made, written, killed, mounted and checked; and the device's own report.
+# A volume on a zoned namespace of NVMe: created, written, killed, mounted and checked, with the device's own report.
 
 . /suites/report
 
@@ -17,7 +17,7 @@ mv /mnt/folder/4 /mnt/four
 polder sync /mnt
 echo "written and synced"
 
-# It is killed while it writes.
+# It is killed during writes.
 while cat /bin/polder; do :; done > /mnt/more 2> /dev/null & writer=$!
 while [ "$(stat -c %s /mnt/more 2> /dev/null || echo 0)" -lt 9000000 ]; do :; done
 kill -9 "$(daemon)"

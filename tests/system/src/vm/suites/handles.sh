@@ -1,4 +1,4 @@
-# Which placement handle the writes of each role end in, as the device says.
+# The placement handles of the writes of each role, as reported by the device.
 queue=/sys/block/${disk#/dev/}/queue
 uname -r
 echo "$disk: $(cat "$queue/max_write_streams") write streams, discards of $(cat "$queue/discard_max_bytes") bytes"

@@ -1,6 +1,6 @@
-# One volume on each kind of device: whole zones of a power of two, zones that take less, zones that are no power of
-# two, zoned flash with conventional zones and a shorter last one, and a disk without zones.
-# With $only the one kind that is named.
+# One volume on each kind of device: zones whose size is a power of two, zones with a smaller capacity, zones whose
+# size is no power of two, zoned flash with conventional zones and a shorter last one, and a disk without zones.
+# With $only, just the named kind.
 each() {
     count=0
     for kind in whole short odd flash disk; do

@@ -1,10 +1,10 @@
-# Namespaces that let 6, 14 and any number of zones be active: a volume on each is made, mounted, written over at 80 %,
-# unmounted and checked, while a crowd writes as well. The namespace refuses what is beyond its limit, and the emulator
-# counts what was refused.
+# Namespaces that let 6, 14 and any number of zones be active: a volume on each is created, mounted, overwritten at 80
+# %, unmounted and checked, while many threads write as well. The namespace refuses commands beyond its limit, and the
+# emulator counts the refusals.
 . /suites/ask
 
-# Sixteen who write files of every lifetime and delete them, until there is no $1: as many zones are
-# wanted as may be open. Where they find no room, they try again.
+# Sixteen threads that write files of every lifetime and delete them, until there is no $1: they need as many zones as
+# may be open. If they find no space, they try again.
 crowd() {
     for lifetime in short medium long extreme; do
         mkdir "/mnt/$lifetime"
@@ -41,7 +41,8 @@ within() {
     wait $load
     wait
     echo "at most $most zones were found active"
-    # All of six but the second zone of the log, which it has for a moment now and then. More where more may be.
+    # With six: all except the second zone of the log, which it only has for a moment now and then. More if more may
+    # be active.
     [ "$most" -ge "$least" ]
     [ "$most" -le "$limit" ]
     polder umount /mnt
@@ -54,5 +55,5 @@ within() {
 
 within 1 6 5
 within 2 14 8
-# Where there is no limit Polder chooses: one zone in two, and 32 at most.
+# Without a limit Polder chooses: one zone in two, and 32 at most.
 within 3 32 8

@@ -1,16 +1,16 @@
-# While a volume is written a zone of data goes offline and others become read-only, as zoned flash turns them. What lay
-# in the first is lost, and nothing else: which bytes of which files that is was noted before, block by block. A zone
-# that was being written is emptied, because its reverse map was never finished; one that was full is read where it is
-# until the next mount, and emptied after that.
+# While a volume is written, a zone of data goes offline and others become read-only, as zoned flash does it. Only the
+# blocks of the offline zone are lost. The bytes and files in it were noted before, block by block. A zone that was
+# being written is emptied, because its reverse map was never finished. A full zone is read where it is until the next
+# mount, and is emptied after that.
 device=$flash
 settings=/sys/kernel/config/nullb/flash
-# The first two zones of the device are conventional and the last of the volume; a zone has 32768 sectors.
+# The first two zones of the device are conventional, and are the last of the volume. A zone has 32768 sectors.
 turn() { echo $((($2 + 2) * 32768)) > $settings/zone_$1; echo "zone $2 is $1"; }
 # Numbers of a zone: its live blocks are the seventh.
 live_blocks() { polder zones --list /mnt | awk -v zone="$1" '$1 == zone { print $7 }'; }
 size() { stat -c %s "$1" 2> /dev/null || echo 0; }
 
-# What the kernel says of commands to such zones is no surprise.
+# The kernel's messages about commands to such zones are expected.
 echo 'I/O error, dev flash, .* op 0x.:(\(READ\|WRITE\|ZONE_\)' > /tmp/expected
 
 polder mkfs "$device"
@@ -23,7 +23,7 @@ done
 for file in /mnt/*; do echo "${file#/mnt/} $(stat -c %i "$file")"; done > /tmp/inodes
 polder umount /mnt
 
-# File, zone, first block in the file, how many.
+# File, zone, first block in the file, number of blocks.
 while read -r file inode; do
     polder dump "$device" extent "$inode" |
         sed -n "s/.*at=\([0-9]*\):.* blocks=\([0-9]*\) .* file_block=\([0-9]*\) .*/$file \1 \3 \2/p"
@@ -31,7 +31,7 @@ done < /tmp/inodes > /tmp/extents
 blocks=$(awk '{ sum += $4 } END { print sum }' /tmp/extents)
 echo "$blocks blocks in $(wc -l < /tmp/extents) extents"
 [ "$blocks" = "$(for file in /tmp/files/*; do echo $((($(size "$file") + 4095) / 4096)); done | awk '{ sum += $1 } END { print sum }')" ]
-# The two zones that hold most.
+# The two zones with the most live blocks.
 awk '{ held[$2] += $4 } END { for (zone in held) print held[zone], zone }' /tmp/extents | sort -rn > /tmp/held
 lost=$(sed -n '1s/.* //p' /tmp/held)
 still=$(sed -n '2s/.* //p' /tmp/held)
@@ -60,7 +60,7 @@ echo "zone $written, which was being written, holds nothing any more"
 for file in 1 2 3 4; do { echo "new $file"; cat /bin/polder; } > /mnt/new-$file; done
 polder umount /mnt
 
-# Zones that have changed are noticed at the latest when a volume is mounted.
+# Changed zones are noticed at the latest when a volume is mounted.
 polder mount "$device" /mnt --log /tmp/log
 [ "$(polder zones --list /mnt | awk '$4 == "read-only" { print $1 }' | sort)" = "$(printf '%s\n' "$still" "$written" | sort)" ]
 [ "$(polder zones --list /mnt | awk '$4 == "offline" { print $1 }')" = "$lost" ]
@@ -68,7 +68,7 @@ until [ "$(live_blocks "$still")" = 0 ]; do sleep 0.1; done
 echo "zone $still, which was full, holds nothing any more"
 polder gc /mnt
 
-# Blocks that cannot be read are read as zeros here, and counted.
+# Blocks that cannot be read give zeros here, and are counted.
 for file in 1 2 3 4 5 6 7 8 9; do
     cp /tmp/files/$file /tmp/wanted
     expected=0
@@ -100,7 +100,7 @@ while read -r file _ block count; do
     [ $end -le "$(size /tmp/files/$file)" ] || end=$(size /tmp/files/$file)
     echo "$file $((block * 4096)) $end"
 done < /tmp/lost > /tmp/wanted
-# Findings that touch each other are one.
+# Adjacent findings are one.
 together() { awk '$1 == file && $2 == to { to = $3; next } file != "" { print file, from, to }
     { file = $1; from = $2; to = $3 } END { print file, from, to }'; }
 together < /tmp/named > /tmp/one

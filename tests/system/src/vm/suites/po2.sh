@@ -1,4 +1,5 @@
-# Zones of 96 MiB as a block device with zones of 128 MiB. Block 24576 of a zone (of 4 KiB) is the first that is not there.
+# Zones of 96 MiB as a block device with zones of 128 MiB. Block 24576 of a zone (of 4 KiB) is the first one that does
+# not exist.
 
 refused() { words=$1; shift; if "$@" > /tmp/said 2>&1; then echo "not refused: $*"; exit 1; fi
     cat /tmp/said; grep -q "$words" /tmp/said; }
@@ -21,11 +22,11 @@ polder po2 "$generic" --log /tmp/log
 echo "appends of at most $(queue zone_append_max_bytes) bytes, requests of at most $(queue max_sectors_kb) KiB"
 refused "in use" polder po2 "$generic"
 refused "in use" polder mkfs "$generic"
-# Whoever has it open uses it, also without claiming it.
+# Any process that has it open uses it, even without a claim.
 exec 9< $view
 refused "in use" polder po2 --end "$view"
 exec 9<&-
-# Who looks at it for a moment is waited for, as udev is.
+# A short look, such as udev's, is waited for.
 sleep 1 9< $view & looker=$!
 until [ -e /proc/$looker/fd/9 ]; do :; done
 polder po2 --end "$view"
@@ -37,7 +38,7 @@ grep '^test result: ok. [1-9][0-9]* passed' /tmp/said
 if grep skipped /tmp/said; then exit 1; fi
 for round in 1 2 3 4 5; do
     polder po2 "$generic" --log /tmp/log
-    # Each ends it, or finds it gone; and whoever has ended it can have the device below.
+    # Each call ends it, or finds that it has ended. The caller that has ended it can have the device below.
     polder po2 --end "$view" > /tmp/other 2>&1 & other=$!
     polder po2 --end "$view" > /tmp/said 2>&1 || grep "is no device of ublk" /tmp/said
     wait $other || grep "is no device of ublk" /tmp/other
@@ -50,7 +51,7 @@ POLDER_TEST_DEVICE=$view zone-tests --test-threads=1 --nocapture medium::
 
 echo "the gap"
 polder mkfs --force "$view"
-# Zone 9 is empty: filled to its capacity, and no further.
+# Zone 9 is empty. It can be filled to its capacity, and no further.
 yes polder | dd of=$view bs=1M count=96 seek=$((9 * 128)) iflag=fullblock oflag=direct
 echo 'I/O error, dev ublkb0' > /tmp/expected
 refused "error" dd if=/bin/polder of=$view bs=4096 count=1 seek=$((9 * 32768 + 24576)) oflag=direct
@@ -137,7 +138,7 @@ echo 1 > $target/subsystems/po2/namespaces/1/enable
 echo loop > $target/ports/1/addr_trtype
 ln -s $target/subsystems/po2 $target/ports/1/subsystems/po2
 echo transport=loop,nqn=po2 > /dev/nvme-fabrics
-# Of the three namespaces that there are now it is the new one.
+# Of the three namespaces it is the new one.
 new() { ls /sys/class/nvme-generic | grep -v -x -e "${generic#/dev/}" -e "ng${zns#/dev/nvme}"; }
 until new > /tmp/new; do sleep 0.1; done
 loop=/dev/$(cat /tmp/new)

@@ -1,13 +1,14 @@
-# The machine is reset while files are written and synced; every file that was acknowledged is whole afterwards. On each
-# kind of namespace in turn, three resets for each, of which the volumes say how many there were; where a namespace has
-# two devices they take turns. Zoned flash has its memory in the guest and is left out.
+# The machine is reset while files are written and synced. Afterwards every acknowledged file must be complete. Each
+# kind of namespace gets three resets in turn, and the volumes count them. If a namespace has two devices, they take
+# turns. Zoned flash has its memory in the guest and is left out.
 . /suites/report
 
 contents() { echo "file $1"; head -c $((($1 * 7919) % 300000)) /bin/polder; }
 boots_of() { polder ls "$1" /boots 2> /dev/null | wc -l; }
 
-# A pointer survives a reset of the guest, or nothing here would say anything: the last zone of the first namespace is
-# written before there is a volume. Were that lost it would be written again and again, until the suite's time is over.
+# A write pointer must survive a reset of the guest, or this suite would prove nothing. So the last zone of the first
+# namespace is written before there is a volume. If it was lost, it would be written again and again, until the
+# suite's time is over.
 sectors=$(($(cat "/sys/block/${zns#/dev/}/queue/chunk_sectors")))
 last=$((($(cat "/sys/block/${zns#/dev/}/queue/nr_zones") - 1) * sectors))
 pointer() { of_device "$zns" | tail -n 1; }
@@ -42,7 +43,7 @@ for first in "$zns" "$short" "$generic" "$disk"; do
         found=$((found + 1))
     done
     if [ $boot -lt 4 ]; then
-        # Files of all namespaces so far, because whoever listens counts on.
+        # Files of all namespaces so far, because the host counts on.
         echo "vm: found $((total + found))"
         touch /mnt/boots/$boot
         number=$found
@@ -51,8 +52,8 @@ for first in "$zns" "$short" "$generic" "$disk"; do
             number=$((number + 1))
             contents $number | dd of=/mnt/$number bs=1M conv=fsync 2> /dev/null
             [ $number -gt $last ] || echo "vm: acknowledged $((total + number))"
-            # Writing goes on until the power is gone.
-            # The next boot cannot say what this kernel has logged.
+            # Writing continues until the power fails.
+            # The next boot cannot report the messages of this kernel.
             [ $number -ne $last ] || { if dmesg -r | grep '^<[0-3]>'; then exit 1; fi; echo "vm: reset"; }
         done
     fi

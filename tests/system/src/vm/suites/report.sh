@@ -1,7 +1,7 @@
-# What the device itself says of its zones, beside what the volume on it says.
+# The device's own report of its zones, compared with the volume's.
 
-# Zone by zone what is written, in sectors: as the volume has it, and as the kernel is told by the device. A full zone
-# has no pointer, and the device knows none of conventional zones.
+# The written sectors of each zone: in the volume, and in the kernel's report from the device. A full zone has no
+# write pointer, and the device reports none for conventional zones.
 of_volume() {
     block=$(($(cat "/sys/block/${1#/dev/}/queue/logical_block_size") / 512))
     polder zones --list "$1" | awk -v block=$block 'NR > 1 && $9 != "conventional" { print ($4 == "full") ? "full" : $6 * block }'
@@ -19,7 +19,7 @@ of_device() {
     done
 }
 
-# The same of a namespace that the kernel makes no block device of: through the view of it whose zones are powers of two.
+# The same for a namespace without a block device: through the view whose zones are powers of two.
 agree_through_view() {
     modprobe ublk_drv
     polder po2 "$1" --log /tmp/log
@@ -27,7 +27,7 @@ agree_through_view() {
     polder po2 --end /dev/ublkb0
 }
 
-# Demands that both say the same of a volume that nobody has mounted, and that there is something to compare.
+# Checks that both agree for an unmounted volume, and that there is something to compare.
 agree() {
     of_volume "$1" > /tmp/volume
     of_device "$1" > /tmp/device

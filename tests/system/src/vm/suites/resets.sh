@@ -1,9 +1,9 @@
-# Somebody resets or finishes zones of a volume with a tool of the system, while it is mounted and while it is not, through
-# the block device; the volume is used through that, and then through the generic device. The log goes on in another zone,
-# what is written meanwhile is there after a kill -9, what lay in an emptied zone of data is lost and named, and a volume
-# without its log is given back by salvage.
+# Another program resets or finishes zones of a volume, while it is mounted and while it is not, through the block
+# device. The volume is used through that device, and then through the generic device. The log continues in another
+# zone. Changes made meanwhile survive a kill -9. The blocks in an emptied zone of data are lost and named. A volume
+# without its log is restored by salvage.
 sectors=$(cat "/sys/block/${zns#/dev/}/queue/chunk_sectors")
-act() { [ -n "$2" ] && blkzone "$1" --force -o $(($2 * sectors)) -c 1 "$zns" && echo "somebody: $1 of zone $2"; }
+act() { [ -n "$2" ] && blkzone "$1" --force -o $(($2 * sectors)) -c 1 "$zns" && echo "another program: $1 of zone $2"; }
 # The first zone of a role in a use.
 zone() { polder zones --list "$1" | awk -v role="$2" -v use="$3" '$2 == role && $3 == use { print $1; exit }'; }
 put() {
@@ -20,7 +20,7 @@ kill_and_mount() {
     echo "what was synced is there after kill -9"
 }
 
-# What the kernel says of writes to such zones is no surprise.
+# The kernel's messages about writes to such zones are expected.
 echo 'I/O error, dev nvme.* op 0x.:(\(READ\|WRITE\|ZONE_\)\|nvme.*: I/O Cmd(0x' > /tmp/expected
 
 for device in "$zns" "/dev/ng${zns#/dev/nvme}"; do

@@ -1,7 +1,7 @@
-# What the size of zones costs, through the generic device: zones of 96 MiB beside zones of 128 MiB; and what the view
-# costs (`polder po2`), which shows those of 96 MiB as zones of 128 MiB, beside the device itself. The same bytes are
-# moved everywhere, zone by zone and as a file of a volume. Commands and bytes are those that the emulator has counted
-# below; time is that of the guest, in turns, and says no more than how the places compare.
+# The costs of the size of zones, through the generic device: zones of 96 MiB and zones of 128 MiB. Also the costs of
+# the view (`polder po2`), which shows those of 96 MiB as zones of 128 MiB, compared with the device itself. The same
+# bytes are moved everywhere, zone by zone and as a file of a volume. Commands and bytes are those that the emulator
+# has counted below. Time is the guest's, in turns, and only allows a comparison of the places.
 . /suites/ask
 
 rounds=5
@@ -14,8 +14,8 @@ door=/dev/ng${zns#/dev/nvme}
 view=/dev/ublkb0
 mkdir /tmp/measured /tmp/small /tmp/large
 
-# Moves bytes in a place, as a stage says, and notes what was counted of its namespace meanwhile:
-# bytes, commands and how many in a second.
+# Moves bytes in a place, as a stage requires, and notes the counts of its namespace meanwhile: bytes, commands and
+# their rate per second.
 move() {
     place=$1 namespace=$2 stage=$3; shift 3
     before=$(ask traffic "$namespace")
@@ -31,7 +31,7 @@ move() {
     echo "$place, $stage: $bytes bytes in $commands commands, $rate a second"
 }
 
-# Volumes that write nothing because time has passed.
+# Volumes that write nothing because of the passing of time.
 mounted() {
     polder mkfs --force "$1" > /dev/null
     polder mount -o commit=3600 "$1" "$2" --log /tmp/log
@@ -65,13 +65,13 @@ for round in $(seq $rounds); do
     polder po2 --end $view
 done
 
-# Of a column of the rounds: the least, the median and the greatest.
+# The minimum, the median and the maximum of a column of the rounds.
 spread() { awk "{ print \$$2 }" "/tmp/measured/$1" | sort -n | awk '{ at[NR] = $1 }
     END { print at[1], at[int((NR + 1) / 2)], at[NR] }'; }
 median() { spread "$1" "$2" | cut -d' ' -f2; }
 percent() { awk "BEGIN { printf \"%+.2f %%\\n\", 100 * ($1 - $2) / $2 }"; }
 
-# Places, a stage: how one differs from the other, and in which hundredths at most in bytes and in commands.
+# Two places and a stage: how the first differs from the second, and the limits in hundredths for bytes and commands.
 compare() {
     one=$1-$3 other=$2-$3 most_bytes=$4 most_commands=$5
     for column in 1 2; do
@@ -81,7 +81,7 @@ compare() {
         [ $(((now - base) * 100)) -le $((base * most)) ] || echo "$what of $one: more than $most %" >> /tmp/wrong
         [ $(((base - now) * 100)) -le $((base * most)) ] || echo "$what of $one: more than $most %" >> /tmp/wrong
     done
-    # Places of one round took turns.
+    # The places of one round took turns.
     paste "/tmp/measured/$one" "/tmp/measured/$other" | awk '{ printf "%.2f\n", $3 / $6 }' > /tmp/measured/ratio
     set -- "$1" "$2" "$3" $(spread ratio 1)
     echo "$1 beside $2, $3, rate: $5 of it ($4 to $6)"

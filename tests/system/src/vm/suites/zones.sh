@@ -1,4 +1,4 @@
-# What the kernel says of the devices, and what `polder mkfs` refuses.
+# The kernel's information about the devices, and what `polder mkfs` refuses.
 
 refused() { words=$1; shift; if "$@" > /tmp/said 2>&1; then echo "not refused: $*"; exit 1; fi
     cat /tmp/said; grep -q "$words" /tmp/said; }
@@ -21,7 +21,7 @@ null_blk() {
 null_blk few zone_max_open=4
 null_blk conventional zone_nr_conv=32
 refused "only 4 zones be open at once" polder mkfs /dev/few
-# One zone is always written in order there.
+# One zone is always written sequentially there.
 refused "has 1 zones of 8192 KiB" polder mkfs /dev/conventional
 absent=/dev/nvme${generic#/dev/ng}
 refused "name $generic" polder mkfs --size 64M "$absent"
@@ -38,7 +38,7 @@ polder mkfs "$smr" > /tmp/said
 cat /tmp/said
 grep -q '^3 of them are conventional, from 31 on' /tmp/said
 
-# How far the kernel reads ahead of who reads a file: further on a disk, which has to move its arm to come back to it.
+# The kernel's readahead: longer on a disk, which has to move its arm to come back.
 reads_ahead() {
     [ "$(grep -c ' /mnt ' /proc/self/mountinfo)" = 0 ]
     polder mount "$1" /mnt
