@@ -82,7 +82,7 @@ pub(super) enum Kind {
 impl Kind {
     fn what(self) -> &'static str {
         match self {
-            Kind::Ideal => "against the ideal cleaner",
+            Kind::Ideal => "against the ideal GC",
             Kind::Optimum => "against the optimum",
             Kind::Learning => "with learning against without",
             Kind::Price => "price of being self-contained",

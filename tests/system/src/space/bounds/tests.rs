@@ -41,7 +41,7 @@ fn figures_at_the_bound_hold_and_those_beyond_do_not() {
     for (workload, most) in [("small-files", 2.16), ("zipf", 1.6), ("mix", 1.2)] {
         assert_eq!(broken(&[row(workload, 80, false, most - 0.001)]), [""; 0]);
         let beyond = broken(&[row(workload, 80, false, most + 0.001)]);
-        assert_eq!(beyond, [format!("{workload}, 256 × 16 MiB, 80 %: against the ideal cleaner")]);
+        assert_eq!(beyond, [format!("{workload}, 256 × 16 MiB, 80 %: against the ideal GC")]);
     }
     let beyond = broken(&[row("uniform", 95, false, 2.3)]);
     assert_eq!(beyond, ["uniform, 256 × 16 MiB, 95 %: against the optimum"]);

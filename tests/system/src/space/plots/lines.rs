@@ -51,13 +51,13 @@ const LINES: [Line; 9] = [
         value: |row| plain(row, row.optimum),
     },
     Line {
-        name: "ideal cleaner, all zones",
+        name: "ideal GC, all zones",
         colour: RGBColor(170, 170, 170),
         width: 2,
         value: |row| plain(row, row.ideal_of_all),
     },
     Line {
-        name: "ideal cleaner, zones left for data",
+        name: "ideal GC, zones left for data",
         colour: RGBColor(90, 90, 90),
         width: 2,
         value: |row| plain(row, row.ideal),

@@ -70,10 +70,10 @@ fn a_group_that_holds_needs_no_reason() {
     let mut beyond = row("mix", 80, false, 1.3);
     let told = |rows: &[Row]| section(&bounds::of(rows)).unwrap();
     let failed = told(&[beyond.clone(), Row { fsync: true, ..row("mix", 80, false, 1.1) }]);
-    assert!(failed.contains("* **mix, against the ideal cleaner**: 1 of 2 do not hold. On 64"), "{failed}");
+    assert!(failed.contains("* **mix, against the ideal GC**: 1 of 2 do not hold. On 64"), "{failed}");
     beyond.amplification = 1.1;
     let holds = told(&[beyond]);
-    assert!(holds.contains("\n\n* **mix, against the ideal cleaner**: 0 of 1 do not hold.\n"), "{holds}");
+    assert!(holds.contains("\n\n* **mix, against the ideal GC**: 0 of 1 do not hold.\n"), "{holds}");
 }
 
 /// A reason is written for observed violations.
@@ -98,5 +98,5 @@ fn a_bound_that_does_not_hold_and_has_no_reason_is_an_error() {
     };
     assert!(section(&[of(1.1)]).is_ok());
     let error = section(&[of(1.3)]).unwrap_err().to_string();
-    assert!(error.contains("mix, 256 × 16 MiB, 80 %: against the ideal cleaner"), "{error}");
+    assert!(error.contains("mix, 256 × 16 MiB, 80 %: against the ideal GC"), "{error}");
 }

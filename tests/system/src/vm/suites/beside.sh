@@ -105,7 +105,7 @@ clean_mounts() {
 
 run() {
     choose "$1"
-    echo "== $name: $raw MiB, $zones zones of them without a conventional part"
+    echo "== $name: $raw MiB, $zones zones for a file system without a conventional part"
     make
     attach
     usable
