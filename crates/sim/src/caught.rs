@@ -28,7 +28,7 @@ impl std::error::Error for Wrong {}
 #[derive(Default)]
 struct Watched {
     what: Option<String>,
-    said: Vec<String>,
+    messages: Vec<String>,
 }
 
 thread_local! {
@@ -47,10 +47,11 @@ pub fn caught<T>(what: impl fmt::Display, work: impl FnOnce() -> Result<T, Wrong
             }
         }));
     });
-    WATCHED.with_borrow_mut(|watched| *watched = Watched { what: Some(what.to_string()), said: Vec::new() });
+    WATCHED
+        .with_borrow_mut(|watched| *watched = Watched { what: Some(what.to_string()), messages: Vec::new() });
     let done = catch_unwind(AssertUnwindSafe(work));
     let watched = WATCHED.take();
-    done.unwrap_or_else(|_| Err(Wrong(watched.said.join("\n  then "))))
+    done.unwrap_or_else(|_| Err(Wrong(watched.messages.join("\n  then "))))
 }
 
 /// Keeps the message of a panic, if this thread is watched.
@@ -59,9 +60,9 @@ fn note(info: &PanicHookInfo<'_>) -> bool {
         let Some(what) = &watched.what else { return false };
         let place = info.location().map_or_else(String::new, |at| format!(" ({}:{})", at.file(), at.line()));
         let words = info.payload_as_str().unwrap_or("no words");
-        watched.said.push(format!("panic: {words}{place}"));
-        if watched.said.len() > 1 {
-            eprintln!("a panic during a panic, in\n  {what}\n  {}", watched.said.join("\n  "));
+        watched.messages.push(format!("panic: {words}{place}"));
+        if watched.messages.len() > 1 {
+            eprintln!("a panic during a panic, in\n  {what}\n  {}", watched.messages.join("\n  "));
         }
         true
     })

@@ -205,7 +205,7 @@ impl Counts {
             ("volumes that latched", self.latched),
             ("mounts refused", self.refused),
             ("volumes compared", self.judged),
-            ("volumes with losses that were told", self.lossy),
+            ("volumes with losses that were reported", self.lossy),
             ("volumes whose losses were known to the block", self.exact),
             ("volumes that miss one wrong block of data", self.bounded),
             ("zones evacuated", self.evacuated),

@@ -184,8 +184,8 @@ impl Target {
         if is_of_data && !seen.misses_one_block_at_most() {
             return Err(Wrong(format!("one block of data costs {:?}: {:?}", seen.lost, seen.unreadable)));
         }
-        let told = findings(&driver.fs);
-        let noticed = told.as_ref().map_or(true, |told| !told.is_empty());
+        let reported = findings(&driver.fs);
+        let noticed = reported.as_ref().map_or(true, |reported| !reported.is_empty());
         let lost = compare(&seen, std::slice::from_ref(&self.states[1]));
         let fate = match lost {
             Ok(lost) if !lost.is_empty() && noticed => Fate::Lost,

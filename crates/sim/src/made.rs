@@ -217,9 +217,9 @@ fn refusal(error: &FsError, allowed: &[Arc<MadeState>]) -> Result<MadeState, Wro
     if !allowed.iter().any(|state| matches!(**state, MadeState::Refused)) {
         return Err(Wrong(format!("there must be a volume, and the mount says: {error}")));
     }
-    let said = error.to_string();
-    if !HELP.iter().any(|help| said.contains(help)) || said.contains(NO_HELP) {
-        return Err(Wrong(format!("the mount is refused without a word about what to do: {said}")));
+    let message = error.to_string();
+    if !HELP.iter().any(|help| message.contains(help)) || message.contains(NO_HELP) {
+        return Err(Wrong(format!("the mount is refused without a word about what to do: {message}")));
     }
     Ok(MadeState::Refused)
 }

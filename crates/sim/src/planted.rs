@@ -193,7 +193,7 @@ impl Verdict {
     }
 
     /// Whether a comparison found something wrong.
-    pub fn is_told(self) -> bool {
+    pub fn is_reported(self) -> bool {
         matches!(self, Verdict::Wrong | Verdict::Uncut)
     }
 }
@@ -339,8 +339,8 @@ pub fn verdict(failure: Option<&Failure>) -> &'static str {
 /// The verdict of a harness that prints none follows from its failure message. A process that failed without a
 /// message has ended or hung.
 fn read_verdict(output: &str, passed: bool) -> Verdict {
-    let said = output.lines().find_map(|line| line.strip_prefix("verdict "));
-    match said {
+    let printed = output.lines().find_map(|line| line.strip_prefix("verdict "));
+    match printed {
         Some("clean") => Verdict::Clean,
         Some("idle") => Verdict::Idle,
         Some("uncut") => Verdict::Uncut,

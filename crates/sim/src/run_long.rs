@@ -232,7 +232,7 @@ pub(crate) fn churn(options: &Churn) -> Result<()> {
 fn in_directory(directory: &Path, verify: Option<&str>) -> Result<Directory> {
     let asked = directory.to_owned();
     let available = move || match rustix::fs::statvfs(&asked) {
-        Ok(told) => Ok(told.f_bavail * told.f_frsize),
+        Ok(space) => Ok(space.f_bavail * space.f_frsize),
         Err(errno) => Err(format!("{}: {errno}", asked.display())),
     };
     let command = verify.map(str::to_owned);

@@ -99,8 +99,8 @@ fn canaries(trial: &Trial) -> Result<()> {
         let alone = Trial { harnesses: vec![harness], ..trial.clone() };
         let Outcome { noticed, seconds } = alone.run(Some(bug))?;
         // A process that only ends might end without a planted bug as well.
-        let is_told = noticed.is_some_and(|noticed| noticed.verdict.is_told());
-        ensure!(is_told, "`{}` does not tell of {bug}: it says nothing any more", harness.name());
+        let is_reported = noticed.is_some_and(|noticed| noticed.verdict.is_reported());
+        ensure!(is_reported, "`{}` does not report {bug} any more", harness.name());
         println!("{:<38} {:<10} {seconds:>10.1} s", bug, harness.name());
     }
     println!("counted canaries noticed: {}", CANARIES.len());

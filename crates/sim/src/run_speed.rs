@@ -207,8 +207,8 @@ pub(crate) fn names(options: &Names) -> Result<()> {
     };
     stage(&trees, options.rounds, &SystemClock::new(), &mut show).map_err(|wrong| anyhow!(wrong))?;
     for tree in &trees {
-        let told = tree.named.place.told().unwrap_or_default();
-        println!("{} with {} files: {told}", tree.named.name, tree.files);
+        let statistics = tree.named.place.statistics().unwrap_or_default();
+        println!("{} with {} files: {statistics}", tree.named.name, tree.files);
     }
     Ok(())
 }
@@ -286,7 +286,7 @@ pub(crate) fn amplification(options: &Amplification) -> Result<()> {
     println!("measured metadata create: {:.1}", found.create);
     println!("measured metadata overwrite: {:.1}", found.overwrite);
     println!("measured metadata unlink: {:.1}", found.unlink);
-    println!("{}", place.told().unwrap_or_default());
+    println!("{}", place.statistics().unwrap_or_default());
     Ok(())
 }
 

@@ -68,12 +68,12 @@ pub trait Place: Send + Sync {
     }
 
     /// Bytes of live metadata, if known.
-    fn metadata_held(&self) -> Option<u64> {
+    fn live_metadata_bytes(&self) -> Option<u64> {
         None
     }
 
     /// Its internal counts, which help to explain why it is slow.
-    fn told(&self) -> Option<String> {
+    fn statistics(&self) -> Option<String> {
         None
     }
 }

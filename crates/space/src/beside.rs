@@ -179,18 +179,18 @@ impl<T> Post<T> {
 
 /// A client with a fixed rate, on a thread of its own: its task, and the two latencies that it measured.
 #[derive(Default)]
-struct Guest {
+struct Client {
     /// `None`: the run is over.
-    asked: Post<Option<Part>>,
-    told: Post<Result<[Waits; 2]>>,
+    tasks: Post<Option<Part>>,
+    results: Post<Result<[Waits; 2]>>,
 }
 
-impl Guest {
-    fn live(&self, mut comes: impl FnMut(&Part) -> Result<[Waits; 2]>) {
-        while let Some(part) = self.asked.take() {
-            let waits = comes(&part);
+impl Client {
+    fn serve(&self, mut run_part: impl FnMut(&Part) -> Result<[Waits; 2]>) {
+        while let Some(part) = self.tasks.take() {
+            let waits = run_part(&part);
             drop(part);
-            self.told.put(waits);
+            self.results.put(waits);
         }
     }
 }
@@ -243,7 +243,7 @@ struct Run<'a> {
     volume: Volume,
     trace: Trace,
     written: u64,
-    guests: &'a [Guest; 2],
+    clients: &'a [Client; 2],
 }
 
 impl Run<'_> {
@@ -283,15 +283,15 @@ impl Run<'_> {
         let read: Result<Vec<Opened>> =
             (FIRST_READ..SYNCED).map(|file| self.volume.open_for_another(file)).collect();
         let (read, synced) = (Arc::new(read?), Arc::new(self.volume.open_for_another(SYNCED)?));
-        for guest in self.guests {
+        for each in self.clients {
             let part = Part { until, read: Arc::clone(&read), synced: Arc::clone(&synced) };
-            guest.asked.put(Some(part));
+            each.tasks.put(Some(part));
         }
         Ok(())
     }
 
-    fn told(&self) -> Result<Others> {
-        let [reads, syncs] = self.guests.each_ref().map(|guest| guest.told.take());
+    fn results(&self) -> Result<Others> {
+        let [reads, syncs] = self.clients.each_ref().map(|each| each.results.take());
         let ([reads_of_4_kib, reads_of_64_kib], [writes_of_4_kib, fsyncs]) = (reads?, syncs?);
         Ok(Others { reads_of_4_kib, reads_of_64_kib, writes_of_4_kib, fsyncs })
     }
@@ -309,7 +309,7 @@ impl Run<'_> {
         }
         let took = self.volume.now() - began;
         let after = bytes(&self.volume);
-        let others = self.told()?;
+        let others = self.results()?;
         let user_bytes = ((self.written - before) * BLOCK) as f64;
         let [moved, in_all] = [0, 1].map(|which| (after[which] - bytes_before[which]) as f64);
         let wrote = Wrote {
@@ -324,7 +324,7 @@ impl Run<'_> {
     fn alone(&mut self, nanoseconds: u64) -> Result<Others> {
         self.volume.rest()?;
         self.part(self.volume.now() + nanoseconds)?;
-        self.told()
+        self.results()
     }
 }
 
@@ -332,16 +332,16 @@ impl Beside {
     /// Runs the measurement.
     pub fn run(&self) -> Result<Seen> {
         rt::random::repeat_from(self.seed);
-        let guests = [Guest::default(), Guest::default()];
+        let clients = [Client::default(), Client::default()];
         let of = (self.shape, self.medium, Reserve::default(), Switches::default());
-        let others = guests.iter().zip(["reader", "syncer"]).map(|(guest, name)| -> Body<'_, ()> {
+        let others = clients.iter().zip(["reader", "syncer"]).map(|(each, name)| -> Body<'_, ()> {
             let mut rng = Rng::with_seed(self.seed ^ name.len() as u64);
-            let comes = if name == "reader" { read } else { sync };
-            (name.to_owned(), Box::new(move || guest.live(|part| comes(part, &mut rng))))
+            let run_part = if name == "reader" { read } else { sync };
+            (name.to_owned(), Box::new(move || each.serve(|part| run_part(part, &mut rng))))
         });
         let client = |volume| {
-            let seen = self.run_on(volume, &guests);
-            guests.iter().for_each(|guest| guest.asked.put(None));
+            let seen = self.run_on(volume, &clients);
+            clients.iter().for_each(|each| each.tasks.put(None));
             seen
         };
         let seen = Volume::used_beside(of, self.seed, client, others.collect())?;
@@ -349,13 +349,13 @@ impl Beside {
         Ok(seen)
     }
 
-    fn run_on(&self, volume: Volume, guests: &[Guest; 2]) -> Result<Seen> {
+    fn run_on(&self, volume: Volume, clients: &[Client; 2]) -> Result<Seen> {
         let all = volume.available()? / BLOCK * self.fill_percent / 100;
         let read_blocks = (all / READ_SHARE / u64::from(READ_FILES)).clamp(LONG, PIECE);
         let level = all.saturating_sub(read_blocks * u64::from(READ_FILES) + SYNCED_BLOCKS);
         ensure!(level > 0, "at {} % there is no space for the files that are read", self.fill_percent);
         let trace = Trace::new(self.workload, level, self.seed);
-        let mut run = Run { volume, trace, written: 0, guests };
+        let mut run = Run { volume, trace, written: 0, clients };
         run.fill(level, read_blocks)?;
         let until = run.written + level * self.warm_percent / 100;
         while run.written < until {

@@ -34,7 +34,7 @@ pub struct Pieces {
 
 /// The layout of a file, and the cost of reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Lies {
+pub struct Layout {
     /// Runs of contiguous blocks.
     pub fragments: u64,
     /// Device commands for reading the file from start to end.
@@ -49,13 +49,13 @@ pub struct Seen {
     /// Blocks of each file.
     pub pieces: u64,
     /// After all writes.
-    pub before: Lies,
+    pub before: Layout,
     /// After GC.
-    pub collected: Lies,
+    pub collected: Layout,
     /// After defragmentation, if that saved anything.
-    pub put_together: Lies,
+    pub put_together: Layout,
     /// A file that was written alone.
-    pub alone: Lies,
+    pub alone: Layout,
     /// Bytes moved by GC.
     pub moved_bytes: u64,
 }
@@ -78,17 +78,17 @@ impl Pieces {
             let blocks = PIECE.min(self.pieces - start);
             volume.apply(&Op::Write { file: alone, start, blocks })?;
         }
-        let alone = volume.lies(alone)?;
-        let before = volume.lies(ONE)?;
+        let alone = volume.layout(alone)?;
+        let before = volume.layout(ONE)?;
         let mut others: Vec<u32> = (1..=self.others).collect();
         rng.shuffle(&mut others);
         for &file in &others[..self.deleted as usize] {
             volume.apply(&Op::Delete { file })?;
         }
         let moved_bytes = volume.collect()?;
-        let collected = volume.lies(ONE)?;
-        volume.put_together(ONE)?;
-        let put_together = volume.lies(ONE)?;
+        let collected = volume.layout(ONE)?;
+        volume.defragment(ONE)?;
+        let put_together = volume.layout(ONE)?;
         volume.compare(usize::MAX)?;
         volume.check()?;
         let Pieces { seed, pieces, .. } = *self;

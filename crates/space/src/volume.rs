@@ -20,7 +20,7 @@ use rt::{Clock, ManualClock, Timestamp};
 use tree::Step;
 use zone::{Cause, Device, FsId, Role, ZoneId};
 
-use crate::pieces::Lies;
+use crate::pieces::Layout;
 use crate::trace::{BLOCK, Class, Name, Op, PIECE};
 
 /// Memory for the metadata cache.
@@ -417,7 +417,7 @@ impl Volume {
 
     /// The layout of a file, and the number of commands for reading it from start to end. Its extents have been
     /// looked up before.
-    pub fn lies(&mut self, file: u32) -> Result<Lies> {
+    pub fn layout(&mut self, file: u32) -> Result<Layout> {
         let inode = self.files[&file].inode;
         let fragments = self.fs.layout(inode)?.fragments;
         let handle = self.fs.open(&caller(), inode, WRITING)?;
@@ -430,7 +430,7 @@ impl Volume {
                 bytes => at += bytes as u64,
             }
         }
-        Ok(Lies { fragments, reads: self.times().of(CommandClass::Read).commands - before })
+        Ok(Layout { fragments, reads: self.times().of(CommandClass::Read).commands - before })
     }
 
     /// Runs GC until it cannot free any more space. Returns the number of bytes moved.
@@ -442,7 +442,7 @@ impl Volume {
     }
 
     /// Defragments a file as far as that saves reads.
-    pub fn put_together(&mut self, file: u32) -> Result<()> {
+    pub fn defragment(&mut self, file: u32) -> Result<()> {
         let inode = self.files[&file].inode;
         let mut next = Some(0);
         while let Some(from) = next {

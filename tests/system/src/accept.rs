@@ -96,7 +96,7 @@ pub(crate) const POINTS: &[Point] = &[
     Point {
         number: 12,
         name: "trust",
-        title: "every state after a loss of power, every fault and every flipped bit is promised, harmless or told",
+        title: "every state after a loss of power, every fault and every flipped bit is promised, harmless or reported",
         run: trust::run,
     },
     Point {

@@ -139,8 +139,8 @@ impl Counting {
         let folder = folder.to_str().context("the target folder's path is no UTF-8")?;
         let place = [("CARGO_TARGET_DIR", folder), ("RUSTUP_TOOLCHAIN", "nightly")];
         let asked = Line::new("cargo llvm-cov show-env --branch");
-        let said = place.iter().fold(asked, |line, (key, value)| line.env(key, value)).output()?;
-        let mut all = variables(&said)?;
+        let printed = place.iter().fold(asked, |line, (key, value)| line.env(key, value)).output()?;
+        let mut all = variables(&printed)?;
         all.extend(place.map(|(key, value)| (key.to_owned(), value.to_owned())));
         all.extend(PROFILE.map(|(key, value)| (key.to_owned(), value.to_owned())));
         let written = all.iter_mut().find(|(key, _)| key == "LLVM_PROFILE_FILE");
@@ -156,13 +156,13 @@ impl Counting {
 }
 
 /// Lines such as `KEY='value'`.
-fn variables(said: &str) -> Result<Vec<(String, String)>> {
+fn variables(printed: &str) -> Result<Vec<(String, String)>> {
     let variable = |line: &str| {
         let (key, value) = line.split_once('=')?;
         let value = value.strip_prefix('\'').and_then(|value| value.strip_suffix('\'')).unwrap_or(value);
         Some((key.to_owned(), value.to_owned()))
     };
-    let lines = said.lines().filter(|line| !line.is_empty());
+    let lines = printed.lines().filter(|line| !line.is_empty());
     lines.map(|line| variable(line).with_context(|| format!("`{line}` is no variable"))).collect()
 }
 

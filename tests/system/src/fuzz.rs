@@ -156,7 +156,7 @@ struct Ended {
     target: String,
     line: Line,
     passed: bool,
-    said: String,
+    printed: String,
 }
 
 impl Fuzzer {
@@ -170,7 +170,8 @@ impl Fuzzer {
             std::fs::create_dir_all(corpus.join(canary))?;
             let ended = self.start(canary, corpus)?.end()?;
             let found = ended.input();
-            let input = found.with_context(|| format!("{canary} was not found; it said:\n{}", ended.said))?;
+            let input =
+                found.with_context(|| format!("{canary} was not found; its output:\n{}", ended.printed))?;
             ensure!(!ended.passed, "{canary} was found, but the program passed");
             std::fs::remove_file(&input).with_context(|| format!("{canary} left no {}", input.display()))?;
             println!("{canary}: found");
@@ -205,8 +206,8 @@ impl Fuzzer {
         // Only reached code counts, not how often it is reached.
         let line = self.bounded(target).args(["-set_cover_merge=1", "-use_counters=0"]);
         let line = line.arg(&kept).arg(corpus.join(target));
-        let (passed, said) = line.verdict()?;
-        ensure!(passed, "what was found of {target} cannot be kept: {said}\n    {line}");
+        let (passed, printed) = line.verdict()?;
+        ensure!(passed, "what was found of {target} cannot be kept: {printed}\n    {line}");
         println!("{target}: {} inputs are kept", std::fs::read_dir(&kept)?.count());
         Ok(())
     }
@@ -234,9 +235,10 @@ fn kept(target: &str) -> PathBuf {
 impl Running {
     fn end(mut self) -> Result<Ended> {
         let passed = self.child.wait()?.success();
-        let said = std::fs::read(&self.log).with_context(|| format!("cannot read {}", self.log.display()))?;
-        let said = String::from_utf8_lossy(&said).into_owned();
-        Ok(Ended { target: self.target, line: self.line, passed, said })
+        let printed =
+            std::fs::read(&self.log).with_context(|| format!("cannot read {}", self.log.display()))?;
+        let printed = String::from_utf8_lossy(&printed).into_owned();
+        Ok(Ended { target: self.target, line: self.line, passed, printed })
     }
 }
 
@@ -262,13 +264,14 @@ impl Ended {
 
     /// `stat::number_of_executed_units: 123`.
     fn inputs(&self) -> Option<u64> {
-        let line = self.said.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units:"))?;
+        let line =
+            self.printed.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units:"))?;
         line.trim().parse().ok()
     }
 
     /// The file with the failing input, from a line such as `Test unit written to PATH`.
     fn input(&self) -> Option<PathBuf> {
-        let written = self.said.lines().find_map(|line| line.split_once("Test unit written to "))?;
+        let written = self.printed.lines().find_map(|line| line.split_once("Test unit written to "))?;
         Some(PathBuf::from(written.1.trim()))
     }
 
@@ -277,8 +280,8 @@ impl Ended {
         let tells = |line: &&str| {
             ["panicked", "ERROR", "SUMMARY", "memory allocation"].iter().any(|word| line.contains(word))
         };
-        let lines: Vec<&str> = self.said.lines().filter(tells).collect();
-        if lines.is_empty() { self.said.clone() } else { lines.join("\n    ") }
+        let lines: Vec<&str> = self.printed.lines().filter(tells).collect();
+        if lines.is_empty() { self.printed.clone() } else { lines.join("\n    ") }
     }
 }
 

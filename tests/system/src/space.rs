@@ -204,16 +204,16 @@ fn heading(rows: &[Row], args: &Args) -> Result<String> {
     for row in rows {
         let raw = u64::from(row.zones) * row.zone_bytes;
         let offer = row.offered_bytes as f64 / raw as f64 * 100.0;
-        let said = format!("{}: {offer:.1} % of {} MiB", row.geometry(), raw >> 20);
-        if !offers.contains(&said) {
-            offers.push(said);
+        let printed = format!("{}: {offer:.1} % of {} MiB", row.geometry(), raw >> 20);
+        if !offers.contains(&printed) {
+            offers.push(printed);
         }
     }
     Ok(format!(
         include_str!("space/heading.md"),
         form = form(args),
         commits = commits(rows.iter().map(|row| &*row.commit)),
-        again = again::told(rows.len(), args)?,
+        again = again::sentence(rows.len(), args)?,
         seed = args.seed,
         warm = cells::WARM,
         measure = cells::MEASURE,

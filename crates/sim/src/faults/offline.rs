@@ -48,9 +48,9 @@ pub(super) fn has_lost(
     if seen.unreadable != *lost {
         return Err(Wrong(format!("lost are {:?}, and in the zone were {lost:?}", seen.unreadable)));
     }
-    let (told, gone) = (told(&driver.fs)?, inodes(&driver.fs, lost)?);
-    if told != gone {
-        return Err(Wrong(format!("the checker names {told:?}, and {gone:?} have lost something")));
+    let (reported, gone) = (reported(&driver.fs)?, inodes(&driver.fs, lost)?);
+    if reported != gone {
+        return Err(Wrong(format!("the checker names {reported:?}, and {gone:?} have lost something")));
     }
     let block = driver.fs.extents().block_size() as usize;
     driver.settle(driver.device.commands(), FilesState::found(seen.snapshot, block));
@@ -59,7 +59,7 @@ pub(super) fn has_lost(
 
 /// The inodes that the checker names, if they have a name. The others are still to be deleted, and their blocks do
 /// not count.
-fn told(fs: &Fs) -> Result<BTreeSet<InodeNo>, Wrong> {
+fn reported(fs: &Fs) -> Result<BTreeSet<InodeNo>, Wrong> {
     let failed = |error: &dyn std::fmt::Display| Wrong::at("check", error);
     let mut findings = fs.check().map_err(|error| failed(&error))?;
     let data = fs.extents().check_data(true).map_err(|error| failed(&error))?;

@@ -503,8 +503,8 @@ impl Trial<'_> {
             }
         }
         let seen = compare(&given, allowed)?;
-        let told = findings(&driver.fs);
-        if !seen.is_empty() && told.as_ref().is_ok_and(Vec::is_empty) {
+        let reported = findings(&driver.fs);
+        if !seen.is_empty() && reported.as_ref().is_ok_and(Vec::is_empty) {
             return Err(Wrong(format!("{seen:?} cannot be read, and the checker finds nothing")));
         }
         counts.lossy += u64::from(!seen.is_empty());
@@ -521,9 +521,9 @@ impl Trial<'_> {
         let now = driver.device.commands();
         let stuck = lives_in_read_only(&driver)?;
         let found = judge(&driver.fs, allowed)?;
-        let told = findings(&driver.fs).map_err(|error| Wrong::at("check of data", error))?;
-        if !told.is_empty() {
-            return Err(Wrong(format!("the checker finds {}", told.join("; "))));
+        let reported = findings(&driver.fs).map_err(|error| Wrong::at("check of data", error))?;
+        if !reported.is_empty() {
+            return Err(Wrong(format!("the checker finds {}", reported.join("; "))));
         }
         driver.settle(now, found);
         driver.run(&afterwards(1, self.stage.seed, self.stage.shape.spec.block_size as usize))?;

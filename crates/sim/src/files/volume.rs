@@ -107,10 +107,10 @@ pub fn among(allowed: &[Arc<FilesState>], found: &FilesState) -> Result<(), Wron
 
 /// All findings of the checkers, with every block of data read.
 pub fn findings(fs: &Fs) -> Result<Vec<String>, FsError> {
-    let mut told: Vec<String> = fs.check()?.iter().map(ToString::to_string).collect();
+    let mut reported: Vec<String> = fs.check()?.iter().map(ToString::to_string).collect();
     let data = fs.extents().check_data(true).map_err(FsError::from)?;
-    told.extend(data.into_iter().map(|finding| finding.what));
-    Ok(told)
+    reported.extend(data.into_iter().map(|finding| finding.what));
+    Ok(reported)
 }
 
 /// Checks that everything that can be read agrees with one of these states. Returns the paths that cannot be read

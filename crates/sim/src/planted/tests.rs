@@ -36,11 +36,11 @@ fn an_idle_harness_has_not_noticed() {
 /// An option that was renamed made every harness end at once, and every canary was counted as noticed.
 #[test]
 fn a_harness_that_does_not_know_an_option_has_not_noticed() {
-    assert!(!Verdict::Died.is_told() && Verdict::Wrong.is_told() && Verdict::Uncut.is_told());
+    assert!(!Verdict::Died.is_reported() && Verdict::Wrong.is_reported() && Verdict::Uncut.is_reported());
     let target = std::env::temp_dir().join(format!("polder-planted-{}", std::process::id()));
     std::fs::create_dir_all(target.join("debug")).unwrap();
     // `false` ends with 1, and `ls`, which has no such options, with 2.
-    let told = ["false", "ls"].map(|program| {
+    let verdicts = ["false", "ls"].map(|program| {
         let simulator = target.join("debug/polder-sim");
         let _ = std::fs::remove_file(&simulator);
         std::os::unix::fs::symlink(Path::new("/usr/bin").join(program), simulator).unwrap();
@@ -54,7 +54,7 @@ fn a_harness_that_does_not_know_an_option_has_not_noticed() {
         trial.run(Some("break-orphan"))
     });
     std::fs::remove_dir_all(&target).unwrap();
-    let [ended, misunderstood] = told;
+    let [ended, misunderstood] = verdicts;
     assert_eq!(ended.unwrap().noticed.unwrap().verdict, Verdict::Died);
     assert!(misunderstood.unwrap_err().to_string().contains("does not understand"));
 }

@@ -273,7 +273,7 @@ pub fn amplification(place: &dyn Place, files: u64, operations: u64, seed: u64) 
     let make = |file: u64| place.create(&format!("m{file}"), &NAMED);
     (0..files).try_for_each(make)?;
     place.sync()?;
-    let tree = place.metadata_held().ok_or_else(unknown)?;
+    let tree = place.live_metadata_bytes().ok_or_else(unknown)?;
     let create = per(&mut || (files..files + done).try_for_each(make))?;
     let mut numbers: Vec<u64> = (0..files).collect();
     rng.shuffle(&mut numbers);

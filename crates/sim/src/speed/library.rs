@@ -133,11 +133,11 @@ impl Place for Library {
         Some(causes.iter().map(|&cause| traffic.bytes_written(cause)).sum())
     }
 
-    fn metadata_held(&self) -> Option<u64> {
+    fn live_metadata_bytes(&self) -> Option<u64> {
         Some(self.fs.extents().space().metadata)
     }
 
-    fn told(&self) -> Option<String> {
+    fn statistics(&self) -> Option<String> {
         let stats = self.fs.store().stats();
         Some(format!(
             "{} commits, {} batches of the log, {} checkpoints; nodes: {} read, {} written, {} cleaned; changes \

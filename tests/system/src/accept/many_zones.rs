@@ -62,9 +62,9 @@ fn measure(zones: u32, used: u32, seed: u64) -> Result<Value> {
     let line = Line::program(program)
         .args(["many", "--zones", &zones.to_string(), "--used", &used.to_string()])
         .args(["--seed", &seed.to_string()]);
-    let said = line.output()?;
-    println!("{}", said.trim());
-    serde_json::from_str(&said).context("polder-space says no JSON")
+    let printed = line.output()?;
+    println!("{}", printed.trim());
+    serde_json::from_str(&printed).context("polder-space says no JSON")
 }
 
 /// The checks for each device.

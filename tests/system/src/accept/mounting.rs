@@ -117,9 +117,9 @@ impl Proof<'_> {
         let volume = self.place.join(format!("{name}.volume"));
         Line::program(self.volume.polder()).arg("mkfs").arg(&volume).args(["--size", "256M"]).run()?;
         let line = Line::new(shell).arg(script(name)).arg(self.volume.polder()).arg(place).arg(volume);
-        let said = line.env(super::volume::RUN_DIR, &self.volume.run_dir()).output()?;
-        said.lines().for_each(|line| println!("{line}"));
-        Ok(said.lines().filter(|line| line.starts_with("seen: ")).count() as u64)
+        let printed = line.env(super::volume::RUN_DIR, &self.volume.run_dir()).output()?;
+        printed.lines().for_each(|line| println!("{line}"));
+        Ok(printed.lines().filter(|line| line.starts_with("seen: ")).count() as u64)
     }
 
     /// Writes files of all sizes into a directory of its own.
@@ -199,12 +199,12 @@ impl Proof<'_> {
         fs::write(&source, &contents)?;
         let line = Line::new("sh").arg(script("memory.sh")).arg(self.volume.polder()).arg(self.volume.file());
         let line = line.arg(self.volume.dir()).arg(&source).arg(MEMORY_BYTES.to_string());
-        let said = line.env(super::volume::RUN_DIR, &self.volume.run_dir()).output()?;
+        let printed = line.env(super::volume::RUN_DIR, &self.volume.run_dir()).output()?;
         let file = self.volume.file();
         let written =
             Line::program(self.volume.polder()).arg("cat").arg(file).arg("written").output_bytes()?;
         ensure!(written == contents, "the bytes written with little memory have changed");
-        said.trim().parse().with_context(|| format!("{said}: no count"))
+        printed.trim().parse().with_context(|| format!("{printed}: no count"))
     }
 }
 

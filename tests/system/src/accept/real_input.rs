@@ -81,11 +81,11 @@ impl Proof<'_> {
         let geometry = format!("{}; {}", self.volume.geometry()?, self.archive.display());
         let clock = SystemClock::new();
         let wanted = self.unpack()?;
-        let said = |what: &str| println!("{what} after {} s", clock.monotonic_ns() / 1_000_000_000);
+        let progress = |what: &str| println!("{what} after {} s", clock.monotonic_ns() / 1_000_000_000);
         self.compare("source", &wanted)?;
-        said("unpacked and compared");
+        progress("unpacked and compared");
         let objects = self.use_git()?;
-        said("committed, cloned, packed and verified");
+        progress("committed, cloned, packed and verified");
         sync_all(&self.volume.dir())?;
         let user_bytes = number(&self.volume.stats()?, "/written/user_bytes")?;
 
@@ -93,12 +93,12 @@ impl Proof<'_> {
         self.volume.mount_in_time()?;
         let compared = self.compare("source", &wanted)? + self.compare("clone", &wanted)?;
         let verified = self.verify_git("source")? + self.verify_git("clone")?;
-        said("killed, mounted and compared again");
+        progress("killed, mounted and compared again");
         for copy in self.copies()? {
             std::fs::remove_dir_all(&copy).with_context(|| format!("cannot remove {}", copy.display()))?;
         }
         let built = self.build()?;
-        said("built and run");
+        progress("built and run");
         self.volume.unmount()?;
         self.volume.check()?;
         Ok(Report {
@@ -189,9 +189,9 @@ impl Proof<'_> {
         let copied = copying.join().map_err(|_| anyhow!("the copying thread panicked"))?;
         struck?;
         let (copies, failed) = copied.context("copying ended by itself")?;
-        let (_, said) = failed?;
-        let lost = said.contains("not connected") || said.contains("connection abort");
-        ensure!(lost, "the copy failed, but not because of the kill: {said}");
+        let (_, printed) = failed?;
+        let lost = printed.contains("not connected") || printed.contains("connection abort");
+        ensure!(lost, "the copy failed, but not because of the kill: {printed}");
         println!("killed during copy {copies}");
         self.volume.await_end()?;
         self.volume.detach()
@@ -234,9 +234,9 @@ impl Proof<'_> {
             cargo("cargo build --workspace --locked", &self.workspace_here()?)?;
             "polder"
         };
-        let said = Line::program(target.join("debug").join(program)).arg("--version").output()?;
+        let printed = Line::program(target.join("debug").join(program)).arg("--version").output()?;
         let wanted = format!("{program} {}", env!("CARGO_PKG_VERSION"));
-        ensure!(said.trim() == wanted, "what was built on the mount says {said:?}, not {wanted:?}");
+        ensure!(printed.trim() == wanted, "what was built on the mount says {printed:?}, not {wanted:?}");
         Ok(read_tree(&target)?.len() as u64)
     }
 

@@ -15,8 +15,8 @@ fn page(ratio: f64, reasons: &str) -> Page {
 #[test]
 fn a_row_below_half_of_a_peer_needs_its_reason() {
     page(0.5, "").check_reasons().unwrap();
-    let said = page(0.49, "* **mount: stat**: so it is\n").check_reasons().unwrap_err().to_string();
-    assert!(said.contains("library: sequential write; ") && !said.contains("mount: stat"), "{said}");
+    let printed = page(0.49, "* **mount: stat**: so it is\n").check_reasons().unwrap_err().to_string();
+    assert!(printed.contains("library: sequential write; ") && !printed.contains("mount: stat"), "{printed}");
     let all: Vec<String> = OURS
         .iter()
         .flat_map(|ours| {

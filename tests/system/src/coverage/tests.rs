@@ -48,9 +48,9 @@ fn all_users_may_write_counts() {
 
 #[test]
 fn the_compilers_environment_is_parsed() {
-    let said = "KEY='one two'\n\nOTHER=3=4\n";
-    let told = [("KEY", "one two"), ("OTHER", "3=4")].map(|(key, value)| (key.to_owned(), value.to_owned()));
-    assert_eq!(variables(said).unwrap(), told);
+    let printed = "KEY='one two'\n\nOTHER=3=4\n";
+    let pairs = [("KEY", "one two"), ("OTHER", "3=4")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+    assert_eq!(variables(printed).unwrap(), pairs);
     assert!(variables("warning: something").is_err());
 }
 

@@ -103,8 +103,8 @@ impl Application for Git {
     fn verify(&mut self) -> Result<u64> {
         self.tidy_up()?;
         git(&self.repository, &["fsck", "--full", "--strict", "--no-progress"])?;
-        let said = git(&self.repository, &["rev-list", "--first-parent", "--reverse", "main"])?;
-        let found: Vec<String> = said.lines().map(str::to_owned).collect();
+        let printed = git(&self.repository, &["rev-list", "--first-parent", "--reverse", "main"])?;
+        let found: Vec<String> = printed.lines().map(str::to_owned).collect();
         judge(&self.commits, &found)?;
         self.commits = found;
         Ok(self.commits.len() as u64)

@@ -124,8 +124,8 @@ impl Database {
         open.arg(&db).output()?;
         at_most(SECONDS_MAX, "ldb checkconsistency").arg(&db).output()?;
         let tables = at_most(SECONDS_MAX, "sst_dump --command=verify");
-        let (passed, said) = tables.arg(format!("--file={}", self.path.display())).verdict()?;
-        ensure!(passed && !said.to_lowercase().contains("corrupt"), "sst_dump finds: {said}");
+        let (passed, printed) = tables.arg(format!("--file={}", self.path.display())).verdict()?;
+        ensure!(passed && !printed.to_lowercase().contains("corrupt"), "sst_dump finds: {printed}");
         let found = scan(&self.path)?;
         let count = found.len() as u64;
         ensure!(

@@ -31,7 +31,7 @@ impl Writer {
 
     /// Whether it has reached this number, or has ended.
     pub(super) fn has_reached(&mut self, number: u64) -> Result<bool> {
-        Ok(self.running.ended()?.is_some() || self.said()? >= Some(number))
+        Ok(self.running.ended()?.is_some() || self.printed()? >= Some(number))
     }
 
     /// Its last line.
@@ -43,7 +43,7 @@ impl Writer {
     /// Notes the transactions that are certainly acknowledged.
     pub(super) fn brace(&mut self) -> Result<()> {
         let has_ended = self.running.ended()?.is_some();
-        self.braced = self.said()?;
+        self.braced = self.printed()?;
         ensure!(!has_ended, "it ended before the crash: {}", self.tail()?);
         Ok(())
     }
@@ -54,11 +54,11 @@ impl Writer {
         self.running.kill()?;
         let certain = self.braced.with_context(|| self.tail().unwrap_or_default());
         let certain = certain.context("it has acknowledged nothing")?;
-        let said = self.said()?.unwrap_or(certain);
-        Ok(certain..=said + 1)
+        let printed = self.printed()?.unwrap_or(certain);
+        Ok(certain..=printed + 1)
     }
 
-    fn said(&self) -> Result<Option<u64>> {
+    fn printed(&self) -> Result<Option<u64>> {
         let tail = self.tail()?;
         // The last line may be incomplete.
         let whole = tail.rsplit_once('\n').map_or("", |(whole, _)| whole);

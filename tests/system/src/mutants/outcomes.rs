@@ -41,9 +41,9 @@ impl fmt::Display for Outcome {
 
 /// Parses the outcome of a run of cargo-mutants with one mutant.
 pub(super) fn read(outcomes: &str, name: &str, by: &str) -> Result<Outcome> {
-    let said: Value =
+    let printed: Value =
         serde_json::from_str(outcomes).context("cargo-mutants wrote outcomes that are no JSON")?;
-    let all = said["outcomes"].as_array().context("cargo-mutants wrote no list of outcomes")?;
+    let all = printed["outcomes"].as_array().context("cargo-mutants wrote no list of outcomes")?;
     let of_mutants: Vec<&Value> = all.iter().filter(|one| one["scenario"]["Mutant"].is_object()).collect();
     let [one] = of_mutants[..] else { bail!("cargo-mutants tried {} mutants, not one", of_mutants.len()) };
     let tried = &one["scenario"]["Mutant"]["name"];

@@ -68,10 +68,10 @@ fn compile(
         // A check is quick, and reports nearly all errors of a build.
         let mut blamed = blamed(&asked_of(copy, "check --keep-going"), &woven)?.0;
         if blamed.is_empty() {
-            let (blamed_now, said) = self::blamed(&asked_of(copy, "test --no-run"), &woven)?;
+            let (blamed_now, printed) = self::blamed(&asked_of(copy, "test --no-run"), &woven)?;
             if blamed_now.is_empty() {
                 let mutants = woven.values().flat_map(Woven::numbers).collect();
-                return Ok(Together { programs: put_aside(&said, folder)?, mutants });
+                return Ok(Together { programs: copy_programs(&printed, folder)?, mutants });
             }
             blamed = blamed_now;
         }
@@ -103,22 +103,23 @@ fn switch() -> String {
 
 /// The mutants that keep it from compiling, and the output of cargo.
 fn blamed(line: &Line, woven: &BTreeMap<&str, Woven>) -> Result<(BTreeSet<usize>, String)> {
-    let (succeeds, said) = line.verdict()?;
+    let (succeeds, printed) = line.verdict()?;
     let mut blamed = BTreeSet::new();
-    for (file, line) in errors(&said) {
+    for (file, line) in errors(&printed) {
         let of = woven.get(file.as_str()).map(|woven| woven.blamed(line)).unwrap_or_default();
         ensure!(!of.is_empty(), "{file}:{line} does not compile, and there is no mutant");
         blamed.extend(of);
     }
     ensure!(succeeds || !blamed.is_empty(), "`{line}` fails, and no mutant is the cause");
-    Ok((blamed, said))
+    Ok((blamed, printed))
 }
 
 /// Files and lines with compiler errors.
-fn errors(said: &str) -> Vec<(String, usize)> {
-    let messages = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let errors = messages.filter(|said| said["message"]["level"] == "error");
-    let spans = errors.flat_map(|said| said["message"]["spans"].as_array().cloned().unwrap_or_default());
+fn errors(printed: &str) -> Vec<(String, usize)> {
+    let messages = printed.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let errors = messages.filter(|printed| printed["message"]["level"] == "error");
+    let spans =
+        errors.flat_map(|printed| printed["message"]["spans"].as_array().cloned().unwrap_or_default());
     spans
         .filter(|span| span["is_primary"] == true)
         .filter_map(|span| {
@@ -128,10 +129,10 @@ fn errors(said: &str) -> Vec<(String, usize)> {
 }
 
 /// Copies the test programs, so that the next build does not replace them.
-fn put_aside(said: &str, folder: &Path) -> Result<Vec<Program>> {
+fn copy_programs(printed: &str, folder: &Path) -> Result<Vec<Program>> {
     fs::create_dir_all(folder).context("cannot make a folder for programs")?;
     let mut programs = Vec::new();
-    for (built, dir) in built(said) {
+    for (built, dir) in built(printed) {
         let asked = ASKED.into_iter().find(|asked| dir.ends_with(asked.folder));
         let asked = asked.with_context(|| format!("{} was not requested", built.display()))?;
         let package = asked.package.to_owned();
@@ -144,12 +145,12 @@ fn put_aside(said: &str, folder: &Path) -> Result<Vec<Program>> {
 }
 
 /// The test programs that cargo has built, and the folders of their packages.
-fn built(said: &str) -> Vec<(PathBuf, PathBuf)> {
-    let messages = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let of_tests = messages.filter(|said| said["profile"]["test"] == true);
+fn built(printed: &str) -> Vec<(PathBuf, PathBuf)> {
+    let messages = printed.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let of_tests = messages.filter(|printed| printed["profile"]["test"] == true);
     of_tests
-        .filter_map(|said| {
-            let (program, manifest) = (said["executable"].as_str()?, said["manifest_path"].as_str()?);
+        .filter_map(|printed| {
+            let (program, manifest) = (printed["executable"].as_str()?, printed["manifest_path"].as_str()?);
             Some((PathBuf::from(program), Path::new(manifest).parent()?.to_owned()))
         })
         .collect()

@@ -149,11 +149,11 @@ impl<'a> Trials<'a> {
             std::io::ErrorKind::NotFound => Ok(()),
             _ => Err(error),
         })?;
-        let (_, said) = line.outcome()?;
+        let (_, printed) = line.outcome()?;
         let text = std::fs::read_to_string(&written)
-            .with_context(|| format!("cargo-mutants wrote no outcomes; it said:\n{said}"))?;
+            .with_context(|| format!("cargo-mutants wrote no outcomes; its output:\n{printed}"))?;
         outcomes::read(&text, &mutant.name, by)
-            .with_context(|| format!("of {}; it said:\n{said}", mutant.name))
+            .with_context(|| format!("of {}; its output:\n{printed}", mutant.name))
     }
 
     fn line(&self, mutant: &Mutant) -> Line {

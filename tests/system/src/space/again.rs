@@ -37,7 +37,7 @@ pub(super) fn compare(cells: &[Cell], rows: &[Row], args: &Args, folder: &Path) 
 }
 
 /// The page's sentence about that.
-pub(super) fn told(cells: usize, args: &Args) -> Result<String> {
+pub(super) fn sentence(cells: usize, args: &Args) -> Result<String> {
     let again = args.again.min(cells);
     if again == 0 {
         return Ok(String::new());

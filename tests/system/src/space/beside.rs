@@ -85,7 +85,7 @@ impl Case for Beside {
         (row.fill_percent, row.seed) == (self.fill, self.seed)
     }
 
-    fn told(row: &Row) -> String {
+    fn brief(row: &Row) -> String {
         let p99 = |waits: Waits| milliseconds(waits.all.p99_ns);
         format!("99 % of reads {} ms, of fsyncs {}", p99(row.beside.reads_of_4_kib), p99(row.beside.fsyncs))
     }

@@ -123,7 +123,7 @@ impl Case for Cell {
             && (row.by_file, row.learning) == (is_on("by-file"), is_on("learning"))
     }
 
-    fn told(row: &Row) -> String {
+    fn brief(row: &Row) -> String {
         let ideal = row.ideal.map_or("full".to_owned(), |ideal| format!("{ideal:.2}"));
         format!("{:.2}, ideal {ideal}", row.amplification)
     }

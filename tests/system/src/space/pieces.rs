@@ -27,7 +27,7 @@ pub(super) struct Pieces {
 
 /// The layout of a file, and the cost of reading it.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-pub(super) struct Lies {
+pub(super) struct Layout {
     pub(super) fragments: u64,
     pub(super) reads: u64,
 }
@@ -37,10 +37,10 @@ pub(super) struct Lies {
 pub(super) struct Row {
     pub(super) seed: u64,
     pub(super) pieces: u64,
-    pub(super) before: Lies,
-    pub(super) collected: Lies,
-    pub(super) put_together: Lies,
-    pub(super) alone: Lies,
+    pub(super) before: Layout,
+    pub(super) collected: Layout,
+    pub(super) put_together: Layout,
+    pub(super) alone: Layout,
     pub(super) moved_bytes: u64,
 }
 
@@ -64,7 +64,7 @@ impl Case for Pieces {
         (row.seed, row.pieces) == (self.seed, PIECES)
     }
 
-    fn told(row: &Row) -> String {
+    fn brief(row: &Row) -> String {
         format!("{} commands, {} alone", row.collected.reads, row.alone.reads)
     }
 }
@@ -87,13 +87,14 @@ pub(super) fn section(rows: &[Row]) -> (String, Vec<Bound>) {
     let mut table = Table::new(&["", "fragments", "commands", "÷ alone"]);
     for row in rows {
         let alone = row.alone.reads as f64;
-        for (what, lies) in [
+        for (what, layout) in [
             ("written in turn with the others", row.before),
             ("garbage collected", row.collected),
             ("put together", row.put_together),
             ("written alone", row.alone),
         ] {
-            let counts = [lies.fragments.to_string(), lies.reads.to_string(), two(lies.reads as f64 / alone)];
+            let counts =
+                [layout.fragments.to_string(), layout.reads.to_string(), two(layout.reads as f64 / alone)];
             table.row(&[&[what.to_owned()][..], &counts].concat());
         }
     }

@@ -23,7 +23,7 @@ pub(super) trait Case: Copy + Send + 'static {
     fn is(&self, row: &Self::Row) -> bool;
 
     /// A short form of the row, for the progress report.
-    fn told(row: &Self::Row) -> String;
+    fn brief(row: &Self::Row) -> String;
 }
 
 /// Options and their values, as a program takes them.
@@ -118,7 +118,7 @@ impl<C: Case> Done<C> {
         let args = case.args().join(" ");
         match row {
             Ok(row) => {
-                println!("{args}: {} ({seconds:.0} s; {} left)", C::told(&row), self.left);
+                println!("{args}: {} ({seconds:.0} s; {} left)", C::brief(&row), self.left);
                 self.rows.push(row);
             }
             Err(error) => {

@@ -16,11 +16,11 @@ fn the_quick_form_runs_some_cells_of_every_workload() {
 #[test]
 fn cells_are_distinguished_by_their_arguments() {
     let cells = cells::all(1);
-    let told: HashSet<Vec<String>> = cells.iter().map(Case::args).collect();
-    assert_eq!(told.len(), cells.len());
+    let arguments: HashSet<Vec<String>> = cells.iter().map(Case::args).collect();
+    assert_eq!(arguments.len(), cells.len());
     let devices = usable::all(1);
-    let told: HashSet<Vec<String>> = devices.iter().map(Case::args).collect();
-    assert_eq!(told.len(), devices.len());
+    let arguments: HashSet<Vec<String>> = devices.iter().map(Case::args).collect();
+    assert_eq!(arguments.len(), devices.len());
 }
 
 #[test]

@@ -101,7 +101,7 @@ impl Case for Usable {
             == (zones, zone_mib, block, reserve * 100, seed)
     }
 
-    fn told(row: &Row) -> String {
+    fn brief(row: &Row) -> String {
         format!("{:.1} GB offered, {:.1} %", row.offered_gb(), row.offered_percent)
     }
 }

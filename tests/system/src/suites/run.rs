@@ -125,10 +125,10 @@ impl Suite {
         let clock = SystemClock::new();
         let (status, log) = self.run_logged(&line)?;
         let seconds = clock.monotonic_ns() / 1_000_000_000;
-        let said = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
-        let (verdict, why) = verdict(status, &said);
+        let printed = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
+        let (verdict, why) = verdict(status, &printed);
         if verdict == Verdict::Failed {
-            let lines: Vec<&str> = said.lines().collect();
+            let lines: Vec<&str> = printed.lines().collect();
             lines[lines.len().saturating_sub(LINES_SHOWN)..].iter().for_each(|line| println!("  {line}"));
             println!("  all of it: {}", log.display());
         }
@@ -157,8 +157,8 @@ impl Suite {
 }
 
 /// The result that the exit status and the output of a suite show, and the reason if it did not pass.
-pub(super) fn verdict(status: Option<i32>, said: &str) -> (Verdict, String) {
-    let last = |begin: &str| said.lines().rev().find_map(|line| line.trim_start().strip_prefix(begin));
+pub(super) fn verdict(status: Option<i32>, printed: &str) -> (Verdict, String) {
+    let last = |begin: &str| printed.lines().rev().find_map(|line| line.trim_start().strip_prefix(begin));
     let left_out = || LEFT_OUT.iter().find_map(|begin| last(begin));
     match status {
         Some(0) => left_out()

@@ -22,9 +22,9 @@ pub(super) struct Traffic {
 }
 
 /// Parses `info blockstats` of the monitor for a disk.
-pub(super) fn traffic(told: &str, disk: &str) -> Result<Traffic> {
+pub(super) fn traffic(reply: &str, disk: &str) -> Result<Traffic> {
     let begin = format!("{disk}: ");
-    let line = told.lines().find_map(|line| line.strip_prefix(&begin));
+    let line = reply.lines().find_map(|line| line.strip_prefix(&begin));
     let line = line.with_context(|| format!("the emulator reports nothing about {disk}"))?;
     let number = |name| number(line, &format!("{name}="));
     Ok(Traffic {
@@ -107,8 +107,8 @@ impl Commands {
 
     /// The commands of a namespace since the last call.
     pub(super) fn since(&mut self, namespace: u32) -> Result<Done> {
-        let told = || format!("{} (does the suite have commands logged?)", self.log.display());
-        let mut log = File::open(&self.log).with_context(told)?;
+        let hint = || format!("{} (does the suite have commands logged?)", self.log.display());
+        let mut log = File::open(&self.log).with_context(hint)?;
         log.seek(SeekFrom::Start(self.at))?;
         let mut text = String::new();
         log.read_to_string(&mut text)?;

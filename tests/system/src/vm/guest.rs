@@ -99,7 +99,7 @@ pub(super) fn run(home: &Path, kernel: &Kernel, image: &Path, run: &Run<'_>) -> 
 
 /// The state that follows from the guest's lines so far.
 #[derive(Default)]
-struct Said {
+struct Heard {
     acknowledged: u64,
     resets: u32,
     /// Polder has run since the last boot.
@@ -124,7 +124,7 @@ enum Question {
     Commands(u32),
 }
 
-impl Said {
+impl Heard {
     fn hear(&mut self, line: &str) -> Result<Next> {
         // The kernel prints this line again after the reason.
         if line.contains("Kernel panic") && !line.contains("end Kernel panic") {
@@ -200,15 +200,15 @@ impl Guest {
 
     /// Reads lines up to the verdict. Returns the figures.
     fn listen(&mut self) -> Result<Vec<[String; 3]>> {
-        let mut said = Said::default();
+        let mut printed = Heard::default();
         loop {
             let line = self.line()?;
             println!("  {line}");
-            match said.hear(&line)? {
+            match printed.hear(&line)? {
                 Next::GoOn => {}
                 Next::Reset => self.monitor("system_reset").map(drop)?,
                 Next::Answer(question) => self.answer(&question)?,
-                Next::End => return Ok(said.figures),
+                Next::End => return Ok(printed.figures),
             }
         }
     }
@@ -248,13 +248,13 @@ impl Guest {
 
 /// The output of the monitor up to its prompt.
 fn until_prompt(monitor: &mut UnixStream) -> Result<String> {
-    let mut said = Vec::new();
+    let mut printed = Vec::new();
     let mut byte = [0];
-    while !said.ends_with(PROMPT) {
+    while !printed.ends_with(PROMPT) {
         ensure!(monitor.read(&mut byte)? == 1, "the monitor is gone");
-        said.push(byte[0]);
+        printed.push(byte[0]);
     }
-    Ok(String::from_utf8_lossy(&said).into_owned())
+    Ok(String::from_utf8_lossy(&printed).into_owned())
 }
 
 impl Drop for Guest {
@@ -281,12 +281,12 @@ fn read_lines(console: ChildStdout) -> Result<Receiver<String>> {
 /// The command that starts the machine.
 fn line(kernel: &Kernel, image: &Path, run: &Run<'_>, folder: &Path) -> Result<Line> {
     let Run { suite, emulator, quick, only, seed } = run;
-    let mut told = format!("vm.suite={} vm.devices={} vm.seed={seed}", suite.name, suite.devices.name);
+    let mut parameters = format!("vm.suite={} vm.devices={} vm.seed={seed}", suite.name, suite.devices.name);
     if *quick {
-        told += " vm.quick=1";
+        parameters += " vm.quick=1";
     }
     if let Some(only) = only {
-        told += &format!(" vm.only={only}");
+        parameters += &format!(" vm.only={only}");
     }
     let machine = ["-accel", "tcg,thread=multi", "-cpu", "max", "-m", "3G", "-smp", "2"];
     let mut line = emulator
@@ -301,7 +301,7 @@ fn line(kernel: &Kernel, image: &Path, run: &Run<'_>, folder: &Path) -> Result<L
         .arg(image)
         .arg("-append")
         // An emulated timer on a busy machine fails the kernel's test of it, which is logged as an error.
-        .arg(format!("console=ttyS0 quiet panic=0 mitigations=off no_timer_check {told}"))
+        .arg(format!("console=ttyS0 quiet panic=0 mitigations=off no_timer_check {parameters}"))
         .args(controller(suite.devices));
     if suite.devices.are_logged {
         line = line.arg("-D").arg(folder.join(LOG));

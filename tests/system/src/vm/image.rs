@@ -104,8 +104,8 @@ fn built(package: &str, program: &str) -> Result<PathBuf> {
 /// A test program of a package.
 fn tests(package: &str, which: &str) -> Result<PathBuf> {
     let line = Line::new("cargo test --locked --no-run --message-format json --package").arg(package);
-    let said = line.args(which.split(' ')).output()?;
-    let mut programs = said.lines().filter_map(|line| {
+    let printed = line.args(which.split(' ')).output()?;
+    let mut programs = printed.lines().filter_map(|line| {
         let message: Value = serde_json::from_str(line).ok()?;
         message["executable"].as_str().map(PathBuf::from)
     });
@@ -114,8 +114,8 @@ fn tests(package: &str, which: &str) -> Result<PathBuf> {
 
 /// The shared libraries that a program needs, including its loader.
 fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
-    let said = Line::new("ldd").arg(program).output()?;
-    let files = said.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect();
+    let printed = Line::new("ldd").arg(program).output()?;
+    let files = printed.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect();
     Ok(files)
 }
 

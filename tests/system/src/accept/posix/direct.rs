@@ -59,7 +59,7 @@ fn exercise(volume: &Volume, shape: &Shape, run: &Run) -> Result<String> {
     println!(
         "O_DIRECT, {}: {operations} operations, {moved_bytes} bytes moved; {}",
         shape.name,
-        subject.told()
+        subject.summary()
     );
     ensure!(moved_bytes > 0, "garbage collection had nothing to move");
     ensure!(subject.holes_seen > 0, "there was never a hole to be found");
@@ -153,7 +153,7 @@ impl Subject {
         Ok(())
     }
 
-    fn told(&self) -> String {
+    fn summary(&self) -> String {
         self.done.iter().map(|(name, done)| format!("{done} {name}")).collect::<Vec<_>>().join(", ")
     }
 

@@ -176,9 +176,9 @@ fn exercise(volume: &Volume, shape: &Shape, run: &Run) -> Result<Done> {
 /// Runs `fsx`, and shows the end of its output if it fails.
 fn succeed(line: &Line) -> Result<()> {
     println!("{line}");
-    let (succeeded, said) = line.verdict()?;
+    let (succeeded, printed) = line.verdict()?;
     if !succeeded {
-        let lines: Vec<&str> = said.lines().collect();
+        let lines: Vec<&str> = printed.lines().collect();
         lines.iter().skip(lines.len().saturating_sub(SHOWN)).for_each(|line| println!("  {line}"));
     }
     ensure!(succeeded, "what was read is not what was written, or an operation failed");

@@ -89,9 +89,9 @@ impl<'a> Handles<'a> {
     fn all_found(&self, from: u64) -> Result<()> {
         for number in 0..FILES {
             let line = Line::program(self.program()).arg("show").arg(self.volume.dir());
-            let (_, said) = line.arg(self.stored(number)).verdict()?;
+            let (_, printed) = line.arg(self.stored(number)).verdict()?;
             let expected = if number < from { STALE.to_owned() } else { contents(number) };
-            ensure!(said.trim() == expected, "the handle of file {number} gives: {said}");
+            ensure!(printed.trim() == expected, "the handle of file {number} gives: {printed}");
         }
         Ok(())
     }

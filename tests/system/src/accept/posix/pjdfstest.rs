@@ -120,10 +120,10 @@ impl Verdicts {
             .arg(dir)
             .in_dir(dir);
         println!("{line}");
-        let (succeeded, said) = line.verdict()?;
-        let verdicts = Verdicts::read(&said)?;
+        let (succeeded, printed) = line.verdict()?;
+        let verdicts = Verdicts::read(&printed)?;
         if !succeeded {
-            said.lines().for_each(|line| println!("  {line}"));
+            printed.lines().for_each(|line| println!("  {line}"));
             ensure!(!verdicts.failed.is_empty(), "`{line}` failed without a failed test");
         }
         Ok(verdicts)
@@ -131,9 +131,9 @@ impl Verdicts {
 
     /// Parses `chmod::errno::enoent  ok`, with the reason of a skipped test on the next line, and compares the number
     /// of tests with the summary.
-    fn read(said: &str) -> Result<Verdicts> {
+    fn read(printed: &str) -> Result<Verdicts> {
         let mut verdicts = Verdicts::default();
-        let mut lines = said.lines().peekable();
+        let mut lines = printed.lines().peekable();
         while let Some(line) = lines.next() {
             let words: Vec<&str> = line.split_whitespace().collect();
             let [test, verdict] = words[..] else { continue };
@@ -151,15 +151,15 @@ impl Verdicts {
             }
         }
         let total = verdicts.passed.len() + verdicts.failed.len() + verdicts.skipped.len();
-        let counted = total_of(said).context("pjdfstest prints no summary")?;
+        let counted = total_of(printed).context("pjdfstest prints no summary")?;
         ensure!(total == counted && total > 0, "{total} verdicts were read, the summary counts {counted}");
         Ok(verdicts)
     }
 }
 
 /// `Summary: 0 failed, 15 skipped, 383 passed, 0 expected failures, 398 total`.
-fn total_of(said: &str) -> Option<usize> {
-    let summary = said.lines().find_map(|line| line.strip_prefix("Summary: "))?;
+fn total_of(printed: &str) -> Option<usize> {
+    let summary = printed.lines().find_map(|line| line.strip_prefix("Summary: "))?;
     let (_, total) = summary.rsplit_once(", ")?;
     total.strip_suffix(" total")?.parse().ok()
 }

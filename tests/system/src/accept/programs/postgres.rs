@@ -160,9 +160,9 @@ impl Pgbench {
     fn count_acknowledged(&mut self) -> Result<u64> {
         let mut clients = self.clients.take().context("pgbench was not started")?;
         clients.await_end()?;
-        let said = std::fs::read_to_string(&self.output)?;
-        ensure!(!self.ended_early, "pgbench ended before the kill: {said}");
-        let acknowledged = processed(&said)?;
+        let printed = std::fs::read_to_string(&self.output)?;
+        ensure!(!self.ended_early, "pgbench ended before the kill: {printed}");
+        let acknowledged = processed(&printed)?;
         self.acknowledged += acknowledged;
         self.interruptions += 1;
         Ok(acknowledged)
@@ -242,16 +242,16 @@ impl Pgbench {
     }
 
     fn number(&self, sql: &str) -> Result<u64> {
-        let said = self.server.ask(sql)?;
-        said.concat().parse().with_context(|| format!("{said:?} is no number"))
+        let printed = self.server.ask(sql)?;
+        printed.concat().parse().with_context(|| format!("{printed:?} is no number"))
     }
 
     /// Verifies every page of a stopped server. Returns the number of pages.
     fn verify_pages(&self) -> Result<u64> {
         self.server.stop()?;
         let line = self.server.line("pg_checksums").arg("--check").arg("-D").arg(&self.data);
-        let said = line.output()?;
-        let scanned = said.lines().find_map(|line| line.strip_prefix("Blocks scanned:"));
+        let printed = line.output()?;
+        let scanned = printed.lines().find_map(|line| line.strip_prefix("Blocks scanned:"));
         let pages = scanned.context("pg_checksums counts nothing")?.trim().parse()?;
         self.server.start()?;
         Ok(pages)
@@ -259,14 +259,15 @@ impl Pgbench {
 }
 
 /// Whether pgbench has reported a second with transactions.
-fn has_progress(said: &str) -> bool {
-    said.lines().filter(|line| line.starts_with("progress: ")).any(|line| !line.contains(" 0.0 tps"))
+fn has_progress(printed: &str) -> bool {
+    printed.lines().filter(|line| line.starts_with("progress: ")).any(|line| !line.contains(" 0.0 tps"))
 }
 
 /// `number of transactions actually processed: 4711`.
-fn processed(said: &str) -> Result<u64> {
-    let count = said.lines().find_map(|line| line.strip_prefix("number of transactions actually processed:"));
-    let count = count.with_context(|| format!("pgbench does not count its transactions: {said}"))?;
+fn processed(printed: &str) -> Result<u64> {
+    let count =
+        printed.lines().find_map(|line| line.strip_prefix("number of transactions actually processed:"));
+    let count = count.with_context(|| format!("pgbench does not count its transactions: {printed}"))?;
     let count = count.split('/').next().expect("there is a first part").trim();
     count.parse().with_context(|| format!("pgbench counts {count}"))
 }

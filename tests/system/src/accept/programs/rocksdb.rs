@@ -120,10 +120,15 @@ impl Bench<'_> {
             } else {
                 line.arg("--use_existing_db=true").arg(format!("--reads={}", self.scale.reads / threads))
             };
-            let said = line.output()?;
+            let printed = line.output()?;
             for word in words.split(',') {
-                let result = said.lines().find(|line| line.starts_with(word) && line.contains("micros/op"));
-                println!("{}: {}", self.access.name, result.with_context(|| format!("no {word}: {said}"))?);
+                let result =
+                    printed.lines().find(|line| line.starts_with(word) && line.contains("micros/op"));
+                println!(
+                    "{}: {}",
+                    self.access.name,
+                    result.with_context(|| format!("no {word}: {printed}"))?
+                );
             }
             // Each opening begins another log.
             self.logged_no_error()?;
@@ -137,8 +142,8 @@ impl Bench<'_> {
     /// RocksDB reports errors of its threads only in its log.
     fn logged_no_error(&self) -> Result<()> {
         let log = std::fs::read_to_string(self.database().join("LOG"))?;
-        let told = ["[ERROR]", "Corruption", "IO error", "background error"];
-        let error = log.lines().find(|line| told.iter().any(|word| line.contains(word)));
+        let words = ["[ERROR]", "Corruption", "IO error", "background error"];
+        let error = log.lines().find(|line| words.iter().any(|word| line.contains(word)));
         ensure!(error.is_none(), "RocksDB logs: {error:?}");
         Ok(())
     }
@@ -157,8 +162,8 @@ impl Bench<'_> {
         self.volume.strike()?;
         running.await_end()?;
         begun?;
-        let said = std::fs::read_to_string(&output)?;
-        ensure!(!has_ended, "db_bench ended before the kill: {said}");
+        let printed = std::fs::read_to_string(&output)?;
+        ensure!(!has_ended, "db_bench ended before the kill: {printed}");
         self.volume.await_end()?;
         self.volume.detach()?;
         self.volume.check()?;
@@ -177,8 +182,8 @@ impl Bench<'_> {
         let tool = |words: &str| at_most(SECONDS_MAX, words);
         tool("ldb checkconsistency").arg(format!("--db={}", self.database().display())).output()?;
         let tables = format!("--file={}", self.database().display());
-        let (passed, said) = tool("sst_dump --command=verify").arg(tables).verdict()?;
-        ensure!(passed && !said.to_lowercase().contains("corrupt"), "sst_dump finds: {said}");
+        let (passed, printed) = tool("sst_dump --command=verify").arg(tables).verdict()?;
+        ensure!(passed && !printed.to_lowercase().contains("corrupt"), "sst_dump finds: {printed}");
         let again = self.count_keys()?;
         ensure!(again == keys, "{keys} keys were there, and {again} after mounting again");
         let found = self.line("readrandom").arg("--use_existing_db=true").arg("--reads=2000").output()?;
@@ -192,9 +197,9 @@ impl Bench<'_> {
     /// `Keys in range: 25312`. Must be most of the keys that were filled in random order.
     fn count_keys(&self) -> Result<u64> {
         let line = at_most(SECONDS_MAX, "ldb dump --count_only");
-        let said = line.arg(format!("--db={}", self.database().display())).output()?;
-        let count = said.lines().find_map(|line| line.strip_prefix("Keys in range: "));
-        let count: u64 = count.with_context(|| format!("ldb counts nothing: {said}"))?.trim().parse()?;
+        let printed = line.arg(format!("--db={}", self.database().display())).output()?;
+        let count = printed.lines().find_map(|line| line.strip_prefix("Keys in range: "));
+        let count: u64 = count.with_context(|| format!("ldb counts nothing: {printed}"))?.trim().parse()?;
         // Of n numbers drawn n times, 63 % are drawn.
         ensure!(count > self.scale.keys / 2, "only {count} keys are there");
         Ok(count)
@@ -202,8 +207,8 @@ impl Bench<'_> {
 }
 
 /// The hits and reads of `db_bench`: `(1266 of 2000 found)`.
-fn found_of(said: &str) -> Option<(u64, u64)> {
-    let (before, _) = said.split_once(" found)")?;
+fn found_of(printed: &str) -> Option<(u64, u64)> {
+    let (before, _) = printed.split_once(" found)")?;
     let (hits, reads) = before.rsplit_once('(')?.1.split_once(" of ")?;
     Some((hits.trim().parse().ok()?, reads.trim().parse().ok()?))
 }
@@ -212,8 +217,8 @@ fn found_of(said: &str) -> Option<(u64, u64)> {
 mod tests {
     #[test]
     fn hits_and_reads_are_parsed() {
-        let said = "readrandom   :  11.4 micros/op 87000 ops/sec;   86.1 MB/s (1266 of 2000 found)\n";
-        assert_eq!(super::found_of(said), Some((1266, 2000)));
+        let printed = "readrandom   :  11.4 micros/op 87000 ops/sec;   86.1 MB/s (1266 of 2000 found)\n";
+        assert_eq!(super::found_of(printed), Some((1266, 2000)));
         assert_eq!(super::found_of("readrandom : (of found)"), None);
     }
 }

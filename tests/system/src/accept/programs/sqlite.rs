@@ -235,7 +235,7 @@ impl Database {
 
     /// Checks the database after a crash, and continues from its state.
     fn check(&mut self) -> Result<u64> {
-        let said = self.ask(&format!(
+        let printed = self.ask(&format!(
             "PRAGMA integrity_check;
              SELECT count(*) FROM accounts WHERE balance <> {BALANCE}
                  - (SELECT ifnull(sum(amount), 0) FROM moved WHERE source = id)
@@ -245,7 +245,7 @@ impl Database {
             payload("client", "number")
         ))?;
         let wanted = ["ok", "0", "0", &(ACCOUNTS * BALANCE).to_string()];
-        ensure!(said == wanted, "integrity, wrong balances, wrong payloads and the sum are {said:?}");
+        ensure!(printed == wanted, "integrity, wrong balances, wrong payloads and the sum are {printed:?}");
         let mut found = 0;
         for client in 0..CLIENTS {
             let last = &mut self.last[client as usize];
@@ -264,8 +264,8 @@ impl Database {
 /// The number of transactions of a client. They must have no gap.
 fn count_of(file: &Path, client: u64) -> Result<u64> {
     let sql = format!("SELECT count(*), ifnull(max(number), 0) FROM moved WHERE client = {client};");
-    let said = at_most(SECONDS_MAX, "sqlite3 -bail").arg(file).arg(sql).output()?;
-    let (count, last) = said.trim().split_once('|').with_context(|| format!("{said}: no counts"))?;
+    let printed = at_most(SECONDS_MAX, "sqlite3 -bail").arg(file).arg(sql).output()?;
+    let (count, last) = printed.trim().split_once('|').with_context(|| format!("{printed}: no counts"))?;
     ensure!(count == last, "client {client} has {count} transactions, the last is number {last}");
     Ok(count.parse()?)
 }
@@ -296,11 +296,11 @@ impl Session {
         let mut session = Session { running, errors, input, output };
         let begun = session.ask(&format!(".timeout {BUSY_MS}\n{}\n.print begun\n", database.kind.settings));
         // The settings answer too.
-        let mut said = begun?;
-        while said.as_deref().is_some_and(|said| said != "begun") {
-            said = session.next()?;
+        let mut printed = begun?;
+        while printed.as_deref().is_some_and(|printed| printed != "begun") {
+            printed = session.next()?;
         }
-        ensure!(said.is_some(), "sqlite3 ended at once");
+        ensure!(printed.is_some(), "sqlite3 ended at once");
         Ok(session)
     }
 
@@ -320,8 +320,8 @@ impl Session {
 
     /// The program has ended. It may only do so while the daemon is being killed.
     fn close(mut self, killing: &AtomicBool) -> Result<()> {
-        let said = || std::fs::read_to_string(&self.errors).unwrap_or_default();
-        ensure!(killing.load(Ordering::SeqCst), "sqlite3 ended before the kill: {}", said());
+        let printed = || std::fs::read_to_string(&self.errors).unwrap_or_default();
+        ensure!(killing.load(Ordering::SeqCst), "sqlite3 ended before the kill: {}", printed());
         drop(self.input);
         self.running.await_end().map(drop)
     }
@@ -344,8 +344,8 @@ impl Mover {
                 // Answers after the kill count as in progress. SQLite takes a commit for done if it cannot open the
                 // directory that it wants to sync, as on a mount that has just died.
                 Some(_) if killing.load(Ordering::SeqCst) => break,
-                Some(said) if said == number.to_string() => self.last = number,
-                Some(said) => bail!("sqlite3 says {said} after transaction {number}"),
+                Some(printed) if printed == number.to_string() => self.last = number,
+                Some(printed) => bail!("sqlite3 says {printed} after transaction {number}"),
                 None => break,
             }
             done.fetch_add(1, Ordering::SeqCst);
@@ -373,8 +373,8 @@ impl Mover {
 fn read_sums(mut session: Session, killing: &AtomicBool) -> Result<u64> {
     let mut sums = 0;
     while !killing.load(Ordering::SeqCst) {
-        let Some(said) = session.ask("SELECT sum(balance) FROM accounts;\n")? else { break };
-        ensure!(said == (ACCOUNTS * BALANCE).to_string(), "a reader saw a sum of {said}");
+        let Some(printed) = session.ask("SELECT sum(balance) FROM accounts;\n")? else { break };
+        ensure!(printed == (ACCOUNTS * BALANCE).to_string(), "a reader saw a sum of {printed}");
         sums += 1;
         Stop::default().wait(PAUSE);
     }

@@ -72,9 +72,9 @@ fn compare(volume: &Volume, run: &Run, place: &Path) -> Result<(String, Counts)>
 
 /// The names of all stressors of file systems: `class 'filesystem' stressors: access …`.
 fn all() -> Result<Vec<String>> {
-    let said = Line::new("stress-ng --class filesystem?").verdict()?.1;
-    let names = said.lines().find_map(|line| line.strip_prefix("class 'filesystem' stressors: "));
-    let names = names.with_context(|| format!("stress-ng lists no stressors: {said}"))?;
+    let printed = Line::new("stress-ng --class filesystem?").verdict()?.1;
+    let names = printed.lines().find_map(|line| line.strip_prefix("class 'filesystem' stressors: "));
+    let names = names.with_context(|| format!("stress-ng lists no stressors: {printed}"))?;
     Ok(names.split_whitespace().map(str::to_owned).collect())
 }
 
@@ -104,9 +104,9 @@ fn is_worse(name: &str, ours: &Outcome, theirs: &Outcome) -> bool {
 }
 
 /// Its complaints, without numbers: `stress-ng: fail:  [77] link: …`.
-fn complaints(said: &str) -> BTreeSet<String> {
-    let told = said.lines().filter_map(|line| line.split_once("fail:")).map(|(_, what)| what);
-    let what = told.map(|what| what.rsplit("] ").next().unwrap_or(what));
+fn complaints(printed: &str) -> BTreeSet<String> {
+    let complaining = printed.lines().filter_map(|line| line.split_once("fail:")).map(|(_, what)| what);
+    let what = complaining.map(|what| what.rsplit("] ").next().unwrap_or(what));
     what.map(|what| what.chars().filter(|character| !character.is_ascii_digit()).collect()).collect()
 }
 
@@ -116,15 +116,15 @@ fn stress(name: &str, dir: &Path, quick: bool) -> Result<Outcome> {
     std::fs::create_dir(&folder)?;
     let line = at_most(seconds_max, "stress-ng --verify --temp-path").arg(&folder);
     let line = line.args(["--timeout", seconds]).args([&format!("--{name}"), WORKERS]);
-    let (status, said) = line.outcome()?;
+    let (status, printed) = line.outcome()?;
     std::fs::remove_dir_all(&folder).with_context(|| format!("what {name} left cannot be removed"))?;
-    Ok(judge(status, &said))
+    Ok(judge(status, &printed))
 }
 
 /// The result that follows from the exit status and the output.
-fn judge(status: Option<i32>, said: &str) -> Outcome {
+fn judge(status: Option<i32>, printed: &str) -> Outcome {
     let line_with = |words: &[&str]| {
-        let line = said.lines().find(|line| words.iter().any(|word| line.contains(word)));
+        let line = printed.lines().find(|line| words.iter().any(|word| line.contains(word)));
         line.map(|line| line.rsplit("] ").next().unwrap_or(line).trim().to_owned())
     };
     let left_out =
@@ -134,7 +134,7 @@ fn judge(status: Option<i32>, said: &str) -> Outcome {
         (Some(0 | NO_RESOURCE | NOT_IMPLEMENTED), Some(why)) => Outcome::LeftOut(why),
         // It ran nothing, and reports that this was because it is dangerous.
         (Some(1), Some(why)) if why.starts_with("disabled") => Outcome::LeftOut(why),
-        _ => Outcome::Failed(format!("status {status:?}\n{said}")),
+        _ => Outcome::Failed(format!("status {status:?}\n{printed}")),
     }
 }
 

@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn the_compiler_says_which_lines_are_wrong() {
-    let said = r#"
+    let printed = r#"
         {"reason":"compiler-message","message":{"level":"warning","spans":
             [{"file_name":"crates/tree/src/a.rs","line_start":3,"is_primary":true}]}}
         {"reason":"compiler-artifact","executable":null}
@@ -10,19 +10,19 @@ fn the_compiler_says_which_lines_are_wrong() {
     .replace("\n            ", "")
         + r#"{"reason":"compiler-message","message":{"level":"error","spans":[{"file_name":"b.rs","line_start":7,"is_primary":false},{"file_name":"crates/tree/src/a.rs","line_start":9,"is_primary":true}]}}"#
         + "\nno JSON";
-    assert_eq!(errors(&said), [("crates/tree/src/a.rs".to_owned(), 9)]);
+    assert_eq!(errors(&printed), [("crates/tree/src/a.rs".to_owned(), 9)]);
 }
 
 #[test]
 fn test_programs_are_distinguished_from_others() {
-    let said = [
+    let printed = [
         r#"{"reason":"compiler-artifact","manifest_path":"/w/crates/fs/Cargo.toml","profile":{"test":false},"executable":"/w/t/polder"}"#,
         r#"{"reason":"compiler-artifact","manifest_path":"/w/crates/fs/Cargo.toml","profile":{"test":true},"executable":null}"#,
         r#"{"reason":"compiler-artifact","manifest_path":"/w/crates/fs/Cargo.toml","profile":{"test":true},"executable":"/w/t/all-1"}"#,
         r#"{"reason":"build-finished","success":true}"#,
     ]
     .join("\n");
-    assert_eq!(built(&said), [(PathBuf::from("/w/t/all-1"), PathBuf::from("/w/crates/fs"))]);
+    assert_eq!(built(&printed), [(PathBuf::from("/w/t/all-1"), PathBuf::from("/w/crates/fs"))]);
 }
 
 #[test]

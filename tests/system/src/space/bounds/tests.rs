@@ -171,9 +171,9 @@ fn no_write_takes_longer_than_the_manual_says() {
 #[test]
 fn a_file_that_was_in_pieces_is_read_like_one_written_alone() {
     let row = |reads| {
-        let lies = |reads| pieces::Lies { fragments: 1, reads };
-        let (seed, before, put_together) = (1, lies(1000), lies(1));
-        let (collected, alone) = (lies(reads), lies(20));
+        let layout = |reads| pieces::Layout { fragments: 1, reads };
+        let (seed, before, put_together) = (1, layout(1000), layout(1));
+        let (collected, alone) = (layout(reads), layout(20));
         pieces::Row { seed, pieces: 1000, before, collected, put_together, alone, moved_bytes: 1 }
     };
     assert!(of_pieces(&row(22)).holds());

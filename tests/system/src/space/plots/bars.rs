@@ -38,13 +38,13 @@ fn way(row: &Row) -> Way {
 }
 
 fn name(row: &Row) -> String {
-    let said = [
+    let printed = [
         (!row.by_file, "by file off"),
         (!row.learning, "learning off"),
         (row.hints, "hints"),
         (row.fsync, "fsync"),
     ];
-    let names: Vec<&str> = said.into_iter().filter_map(|(is_so, name)| is_so.then_some(name)).collect();
+    let names: Vec<&str> = printed.into_iter().filter_map(|(is_so, name)| is_so.then_some(name)).collect();
     if names.is_empty() { "plain".to_owned() } else { names.join(", ") }
 }
 

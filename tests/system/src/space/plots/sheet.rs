@@ -28,7 +28,7 @@ impl Key {
         Key { name: name.to_owned(), colour, width: 10 }
     }
 
-    fn room(&self) -> i32 {
+    fn width_used(&self) -> i32 {
         SAMPLE + LETTER * self.name.chars().count() as i32 + MARGIN
     }
 }
@@ -74,11 +74,11 @@ impl Sheet {
     fn places(&self, width: i32) -> Vec<(i32, i32)> {
         let (mut x, mut y) = (MARGIN, LINE_HEIGHT / 2 + 4);
         let place = |key: &Key| {
-            if x > MARGIN && x + key.room() > width {
+            if x > MARGIN && x + key.width_used() > width {
                 (x, y) = (MARGIN, y + LINE_HEIGHT);
             }
             let place = (x, y);
-            x += key.room();
+            x += key.width_used();
             place
         };
         self.key.iter().map(place).collect()

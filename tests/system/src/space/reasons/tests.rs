@@ -23,8 +23,8 @@ fn rows() -> Vec<Row> {
 }
 
 fn judged() -> Vec<Bound> {
-    let lies = |reads| pieces::Lies { fragments: 1, reads };
-    let (before, collected, put_together, alone) = (lies(9), lies(9), lies(1), lies(1));
+    let layout = |reads| pieces::Layout { fragments: 1, reads };
+    let (before, collected, put_together, alone) = (layout(9), layout(9), layout(1), layout(1));
     let pieces = pieces::Row { seed: 1, pieces: 9, before, collected, put_together, alone, moved_bytes: 1 };
     let mut bounds = bounds::of(&rows());
     bounds.extend([(36, 2048), (1000, 64)].map(|(zones, mib)| {
@@ -68,11 +68,11 @@ fn pages_that_reasons_name_are_there() {
 #[test]
 fn a_group_that_holds_needs_no_reason() {
     let mut beyond = row("mix", 80, false, 1.3);
-    let told = |rows: &[Row]| section(&bounds::of(rows)).unwrap();
-    let failed = told(&[beyond.clone(), Row { fsync: true, ..row("mix", 80, false, 1.1) }]);
+    let section_of = |rows: &[Row]| section(&bounds::of(rows)).unwrap();
+    let failed = section_of(&[beyond.clone(), Row { fsync: true, ..row("mix", 80, false, 1.1) }]);
     assert!(failed.contains("* **mix, against the ideal GC**: 1 of 2 do not hold. On 64"), "{failed}");
     beyond.amplification = 1.1;
-    let holds = told(&[beyond]);
+    let holds = section_of(&[beyond]);
     assert!(holds.contains("\n\n* **mix, against the ideal GC**: 0 of 1 do not hold.\n"), "{holds}");
 }
 

@@ -4,12 +4,12 @@ use super::*;
 
 #[test]
 fn traffic_is_that_of_one_disk() {
-    let told = "info blockstats\r\n\
+    let reply = "info blockstats\r\n\
         disk1: rd_bytes=1 wr_bytes=2 rd_operations=3 wr_operations=4 flush_operations=5 wr_merged=9\r\n\
         disk11: rd_bytes=0 wr_bytes=0 rd_operations=0 wr_operations=0 flush_operations=0\r\n(qemu) ";
     let expected = Traffic { read_bytes: 1, written_bytes: 2, reads: 3, writes: 4 };
-    assert_eq!(traffic(told, "disk1").unwrap(), expected);
-    assert!(traffic(told, "disk").is_err());
+    assert_eq!(traffic(reply, "disk1").unwrap(), expected);
+    assert!(traffic(reply, "disk").is_err());
     assert!(traffic("disk1: rd_bytes=1\r\n", "disk1").is_err(), "half a line is none");
 }
 

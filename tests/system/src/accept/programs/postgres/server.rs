@@ -126,8 +126,8 @@ impl Server {
     /// The answer to a query: one value in each line.
     pub(super) fn ask(&self, sql: &str) -> Result<Vec<String>> {
         let line = self.client("psql").args(["--no-psqlrc", "--tuples-only", "--no-align"]);
-        let said = line.arg("--set=ON_ERROR_STOP=1").arg("--command").arg(sql).output()?;
-        Ok(said.lines().map(str::to_owned).collect())
+        let printed = line.arg("--set=ON_ERROR_STOP=1").arg("--command").arg(sql).output()?;
+        Ok(printed.lines().map(str::to_owned).collect())
     }
 
     /// Stops the server like its users: clients are disconnected, and everything is written.

@@ -14,10 +14,10 @@ fn a_stressor_left_out_has_a_reason_and_no_other_is() {
 
 #[test]
 fn a_failure_is_one_whatever_else_was_said() {
-    let said = "stress-ng: fail:  [7] link: link failed, errno=2\n\
+    let printed = "stress-ng: fail:  [7] link: link failed, errno=2\n\
                 stress-ng: info:  [7] link: skipping stressor";
     for status in [Some(1), Some(2), Some(124), None] {
-        assert!(matches!(judge(status, said), Outcome::Failed(_)), "{status:?}");
+        assert!(matches!(judge(status, printed), Outcome::Failed(_)), "{status:?}");
     }
     assert!(matches!(judge(Some(3), "no reason"), Outcome::Failed(_)));
 }
