@@ -129,7 +129,7 @@ fn content_between([before, after]: [&Item; 2], found: &Item, unreadable: &BTree
 
 /// The crash contract: whether `found` may be found where these states may. If not, why.
 pub fn contract(allowed: &[Arc<FilesState>], found: &Snapshot) -> Result<(), String> {
-    let mut why = "the names are not a prefix of what was done".to_owned();
+    let mut why = "the names are not a prefix of the operations".to_owned();
     for state in allowed.iter().rev().filter(|state| state.snapshot.same_names(found)) {
         match check_contents(allowed, state, found) {
             Ok(()) => return Ok(()),

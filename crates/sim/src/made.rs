@@ -219,7 +219,7 @@ fn refusal(error: &FsError, allowed: &[Arc<MadeState>]) -> Result<MadeState, Wro
     }
     let message = error.to_string();
     if !HELP.iter().any(|help| message.contains(help)) || message.contains(NO_HELP) {
-        return Err(Wrong(format!("the mount is refused without a word about what to do: {message}")));
+        return Err(Wrong(format!("the mount is refused without advice: {message}")));
     }
     Ok(MadeState::Refused)
 }

@@ -184,7 +184,7 @@ fn cuts(options: &Cuts) -> Result<()> {
         if let Some(failure) = failure {
             println!("{failure}");
             failed += 1;
-            ensure!(options.keep_going, "what was found after a cut is not what may be found");
+            ensure!(options.keep_going, "the state after a cut is not allowed");
         }
     }
     println!("{:<38} {sum} {:6.1} s", format!("{} runs", entries.len()), clock.monotonic_ns() as f64 / 1e9);

@@ -91,7 +91,7 @@ pub(crate) fn states(options: &States) -> Result<()> {
     );
     if let Some(failure) = failure {
         println!("{failure}");
-        bail!("what was found after a cut is not what may be found");
+        bail!("the state after a cut is not allowed");
     }
     let has_all = |operations: u32| search.has_taken_all(operations);
     println!("{} workload of one operation, {} of two", every(has_all(1)), every(has_all(2)));

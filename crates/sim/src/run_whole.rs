@@ -83,7 +83,7 @@ pub(crate) fn run(options: &Run) -> Result<()> {
     println!("FAILED: {}\n  first seen with: {}", failing.wrong, failing.plan);
     let small = shrink(failing, SHRINKING);
     println!("made smaller: {}\n  repeat with: {}", small.wrong, small.plan);
-    bail!("what was found is not what may be found");
+    bail!("the found state is not allowed");
 }
 
 fn once(plan: &Plan) -> Result<()> {

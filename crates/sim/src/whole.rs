@@ -8,7 +8,7 @@
 //! mount began, and the device loses what it may lose.
 //!
 //! There are two checks of the found state. Each client's directory must be one of the states of the client's own
-//! history, no older than what was promised to the client ([`crate::allowed`]). And all clients together must be one
+//! history, no older than the promised state to the client ([`crate::allowed`]). And all clients together must be one
 //! prefix of the log: there is an LSN so that of every client everything older is found, and nothing newer
 //! ([`order`]). So no change survives without the changes of all clients that it may have followed.
 //!

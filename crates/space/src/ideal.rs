@@ -87,7 +87,7 @@ impl Collector {
             }
             Op::Sync { .. } | Op::Close { .. } | Op::Rename { .. } => {}
             Op::Delete { file } => {
-                let places = self.files.remove(&file).expect("a trace deletes what it has made");
+                let places = self.files.remove(&file).expect("a trace deletes only its own files");
                 places.into_iter().for_each(|place| self.kill(place));
             }
         }
@@ -105,7 +105,7 @@ impl Collector {
     }
 
     fn write(&mut self, file: u32, block: usize) -> Result<(), Full> {
-        let places = self.files.get_mut(&file).expect("a trace writes what it has made");
+        let places = self.files.get_mut(&file).expect("a trace writes only to its own files");
         if places.len() <= block {
             places.resize(block + 1, NOWHERE);
         }

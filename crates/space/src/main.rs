@@ -247,7 +247,7 @@ fn run(options: &Options) -> Result<()> {
     ensure!((1..=100).contains(&options.fill), "--fill is a percentage from 1 to 100");
     ensure!(options.measure >= 1, "--measure is at least 1");
     let cell = Cell {
-        workload: options.workload.context("--workload says what to run")?,
+        workload: options.workload.context("--workload is required")?,
         fill_percent: options.fill,
         shape: Shape::new(options.zones, options.zone_mib << 20),
         medium: options.medium,

@@ -80,7 +80,7 @@ impl Usable {
         volume.apply(&Op::Create { file: FILE, name, class: Class::Unknown })?;
         let offered = volume.available()?;
         let blocks = self.fill(&mut volume, 0)?;
-        ensure!(blocks * block_bytes >= offered, "{blocks} blocks fit where {offered} bytes were offered");
+        ensure!(blocks * block_bytes >= offered, "{blocks} blocks fit into {offered} available bytes");
         let before = volume.written_in_all();
         let (churned, metadata_zones_max) = self.churn(&mut volume, blocks)?;
         let amplification = (volume.written_in_all() - before) as f64 / (churned * block_bytes).max(1) as f64;
@@ -91,7 +91,7 @@ impl Usable {
         let offered_again_bytes = volume.available_at_rest()?;
         ensure!(
             offered_again_bytes + FOR_METADATA >= offered,
-            "{offered} bytes were offered when it was empty, {offered_again_bytes} are when it is empty again"
+            "{offered} bytes were available when it was empty, {offered_again_bytes} are when it is empty again"
         );
         volume.check()?;
         let raw = u64::from(self.shape.zones) * self.shape.zone_bytes;
@@ -141,7 +141,7 @@ impl Usable {
                 end += blocks;
             }
         }
-        ensure!(volume.refuses(FILE, end)?, "a block more than was offered has been written");
+        ensure!(volume.refuses(FILE, end)?, "one block more than was available has been written");
         Ok(end)
     }
 }

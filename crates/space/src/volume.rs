@@ -279,7 +279,7 @@ impl Volume {
                 Ok(Timing::Other)
             }
             Op::Delete { file } => {
-                let gone = self.files.remove(&file).expect("a trace deletes what it has made");
+                let gone = self.files.remove(&file).expect("a trace deletes only its own files");
                 let directory = self.directories[gone.name.directory];
                 self.fs.unlink(&caller(), directory, &name_of(file, gone.name))?;
                 Ok(Timing::Other)
@@ -312,7 +312,7 @@ impl Volume {
     }
 
     fn file(&mut self, file: u32) -> &mut File {
-        self.files.get_mut(&file).expect("a trace uses what it has made")
+        self.files.get_mut(&file).expect("a trace uses only its own files")
     }
 
     fn directory(&mut self, name: &'static str) -> Result<InodeNo> {
@@ -347,7 +347,7 @@ impl Volume {
     fn write(&mut self, file: u32, start: u64, blocks: u64) -> Result<()> {
         let Volume { fs, files, buffer, block: block_bytes, .. } = self;
         let block_bytes = *block_bytes;
-        let known = files.get_mut(&file).expect("a trace writes what it has made");
+        let known = files.get_mut(&file).expect("a trace writes only to its own files");
         let end = (start + blocks) as usize;
         if known.versions.len() < end {
             known.versions.resize(end, 0);
@@ -475,7 +475,7 @@ impl Volume {
         fill(&mut expected, word(file, block, self.files[&file].versions[block as usize]));
         ensure!(
             read == found.len() && found == expected,
-            "block {block} of file {file} is not what was written"
+            "block {block} of file {file} differs from the last write"
         );
         Ok(())
     }
@@ -506,7 +506,7 @@ impl Opened {
         let mut expected = [0; BLOCK as usize];
         for (block, found) in (start..).zip(into.chunks_exact(BLOCK as usize)) {
             fill(&mut expected, word(self.file, block, 1));
-            ensure!(found == expected, "block {block} of file {} is not what was written", self.file);
+            ensure!(found == expected, "block {block} of file {} differs from the last write", self.file);
         }
         ensure!(read == into.len(), "file {} ends after {read} bytes of {}", self.file, into.len());
         Ok(took)

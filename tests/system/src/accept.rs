@@ -201,7 +201,7 @@ pub(crate) fn seed_of_commit() -> Result<u64> {
 
 /// Prints the results. A point that counted nothing fails.
 fn show(report: &Report) -> Result<()> {
-    ensure!(!report.geometry.trim().is_empty(), "the point does not say what it ran on");
+    ensure!(!report.geometry.trim().is_empty(), "the point does not report its geometry");
     ensure!(!report.counts.is_empty(), "the point counted nothing");
     println!("geometry: {}", report.geometry.trim());
     for (what, count) in &report.counts {

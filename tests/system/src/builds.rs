@@ -28,7 +28,7 @@ pub(crate) fn run() -> Result<()> {
 fn in_turn(chain: &[Line]) -> Result<()> {
     chain.iter().try_for_each(|line| {
         println!("    {line}");
-        line.run().context("what the gate runs cannot be built")
+        line.run().context("the programs of the gate cannot be built")
     })
 }
 

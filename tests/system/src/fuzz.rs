@@ -207,7 +207,7 @@ impl Fuzzer {
         let line = self.bounded(target).args(["-set_cover_merge=1", "-use_counters=0"]);
         let line = line.arg(&kept).arg(corpus.join(target));
         let (passed, printed) = line.verdict()?;
-        ensure!(passed, "what was found of {target} cannot be kept: {printed}\n    {line}");
+        ensure!(passed, "the findings of {target} cannot be kept: {printed}\n    {line}");
         println!("{target}: {} inputs are kept", std::fs::read_dir(&kept)?.count());
         Ok(())
     }

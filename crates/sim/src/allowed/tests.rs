@@ -146,7 +146,7 @@ fn a_write_under_way_is_known_where_a_block_of_another_file_is_lost() {
         blocks.iter().map(|(path, block)| ((*path).to_owned(), BTreeSet::from([*block]))).collect()
     };
     let is_found = |lost| under_way(story.history.allowed(story.commands), &half_and_lost, &lost).is_some();
-    assert!(is_found(lost(&[("a", 2), ("b", 0)])), "what is given is of one of two states");
+    assert!(is_found(lost(&[("a", 2), ("b", 0)])), "the readable blocks are from two states");
     assert!(!is_found(lost(&[("a", 2)])), "a block of the other file is given, and wrong");
     assert!(!is_found(lost(&[("b", 0)])), "a block of the file is given, and is neither version");
 }
@@ -164,7 +164,7 @@ fn blocks_that_were_never_written_are_refused() {
     let forged = story.wrong(|model| put(model, "a", 2 * BLOCK as u64, BLOCK, 77));
     assert!(story.refuses(&forged));
     let longer = story.wrong(|model| put(model, "a", 4 * BLOCK as u64, BLOCK, 77));
-    assert!(story.refuses(&longer), "the size covers what was never written");
+    assert!(story.refuses(&longer), "the size covers bytes that were never written");
 }
 
 #[test]

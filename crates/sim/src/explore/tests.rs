@@ -157,7 +157,7 @@ fn a_promise_before_the_flush_is_seen() {
 #[test]
 fn unflushed_data_of_a_killed_process_is_not_trusted() {
     let (_, failure) = Toy::explore(false, true, false);
-    let case = failure.expect("what was shown got lost").case;
+    let case = failure.expect("a shown state got lost").case;
     assert!(case.cuts.iter().any(|cut| cut.loss == Loss::Killed), "{case}");
 }
 

@@ -447,7 +447,7 @@ impl Trial<'_> {
         };
         match is_permitted {
             true => Ok(()),
-            false => Err(Wrong(format!("{what}: {error}, and {} should not be seen so", self.kind.name))),
+            false => Err(Wrong(format!("{what}: {error}, and {} must not have this effect", self.kind.name))),
         }
     }
 

@@ -46,13 +46,13 @@ fn a_volume_that_differs_from_the_written_one_is_wrong() {
     let mut target = target(true);
     let harmless = (0..)
         .map(|number| target.flip(number * 7919))
-        .find(|flip| target.try_flip(flip).expect("no bit does what it may not") == Fate::Harmless);
+        .find(|flip| target.try_flip(flip).expect("no bit has a forbidden effect") == Fate::Harmless);
     let mut other = target.states[1].model.clone();
     other
         .apply(&Operation::SetPermissions { path: "hard".to_owned(), permissions: 0o600 })
         .expect("it is there");
     target.states = [(); 2].map(|()| Arc::new(FilesState::new(other.clone())));
-    let wrong = target.try_flip(&harmless.expect("most bits are beyond what counts")).unwrap_err();
+    let wrong = target.try_flip(&harmless.expect("most bits do not matter")).unwrap_err();
     assert!(wrong.0.contains("/hard has other attributes"), "{wrong}");
 }
 
@@ -61,7 +61,7 @@ fn a_volume_that_differs_from_the_written_one_is_wrong() {
 fn a_bit_of_data_may_cost_its_block_alone() {
     let target = target(false);
     let is_refused = |flip: &Flip| {
-        flip.place.block > 0 && target.try_flip(flip).expect("no bit does what it may not") == Fate::Refused
+        flip.place.block > 0 && target.try_flip(flip).expect("no bit has a forbidden effect") == Fate::Refused
     };
     let blocks = (0..target.blocks.len() as u64).map(|block| target.flip(block * target.bits_of_block()));
     let Flip { place, bit } = blocks.into_iter().find(is_refused).expect("some blocks cannot be missed");

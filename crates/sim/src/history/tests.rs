@@ -62,8 +62,8 @@ fn a_step_without_commands_is_promised_at_once() {
 fn a_state_is_found_among_those_allowed_and_no_others() {
     let history = three_steps();
     assert_eq!(State::find(history.allowed(5), &Number(1)), Some(1));
-    assert_eq!(State::find(history.allowed(6), &Number(1)), None, "older than what was promised");
-    assert_eq!(State::find(history.allowed(6), &Number(3)), None, "newer than what was begun");
+    assert_eq!(State::find(history.allowed(6), &Number(1)), None, "older than the promised state");
+    assert_eq!(State::find(history.allowed(6), &Number(3)), None, "newer than the begun state");
     assert_eq!(State::explain(history.allowed(6), &Number(1)), "1 is not 2");
 }
 

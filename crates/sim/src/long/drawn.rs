@@ -103,7 +103,7 @@ impl Drawn {
         let after = library.regain(filled.offered).map_err(|error| error.wrong("after a mount"))?;
         if after < filled.offered {
             return Err(Wrong(format!(
-                "{after} bytes are offered after a mount, {} when empty",
+                "{after} bytes are available after a mount, {} when empty",
                 filled.offered
             )));
         }
@@ -248,7 +248,7 @@ fn is_possible(setup: &Setup) -> bool {
 fn offers(setup: &Setup) -> Result<u64, Wrong> {
     caught("drawing a shape", || {
         let mut library = Library::new(setup.clone())?;
-        library.available().map_err(|error| error.wrong("asking what is offered"))
+        library.available().map_err(|error| error.wrong("querying the available space"))
     })
 }
 

@@ -95,7 +95,7 @@ struct Run<'a, P> {
 
 /// Runs until the requested number of bytes has been written.
 pub fn endure<P: Place>(place: &mut P, asked: &Asked) -> Result<Endured, Wrong> {
-    let offered = place.available().map_err(|error| error.wrong("asking what is offered"))?;
+    let offered = place.available().map_err(|error| error.wrong("querying the available space"))?;
     let mut run = Run::new(place, offered / 100 * asked.percent, asked.seed);
     run.done.offered = offered;
     while run.done.written < asked.total {
@@ -362,7 +362,7 @@ impl<'a, P: Place> Run<'a, P> {
                 return Err(Wrong(format!("{file} has {size} bytes, not {}", model.size)));
             }
             if let Some(at) = model.differs(file, offset, &found[..read]) {
-                return Err(Wrong(format!("{file} of {size} bytes is not what was written at {at}")));
+                return Err(Wrong(format!("{file} of {size} bytes differs from the write at {at}")));
             }
             offset += read as u64;
             self.done.compared += read as u64;
@@ -407,7 +407,8 @@ impl<'a, P: Place> Run<'a, P> {
     fn take_all(&mut self, file: u32) -> Result<(), Wrong> {
         let mut unoffered = 0;
         loop {
-            let offered = self.place.regain(0).map_err(|error| error.wrong("asking what is offered"))?;
+            let offered =
+                self.place.regain(0).map_err(|error| error.wrong("querying the available space"))?;
             let length = offered / GRANULE * GRANULE;
             if length == 0 {
                 if !self.takes_more(file)? {
@@ -415,7 +416,7 @@ impl<'a, P: Place> Run<'a, P> {
                 }
                 unoffered += GRANULE;
                 if unoffered > NAMES_BYTES {
-                    return Err(Wrong(format!("nothing is offered, and {unoffered} bytes more fit")));
+                    return Err(Wrong(format!("no space is available, but {unoffered} more bytes fit")));
                 }
                 continue;
             }
@@ -451,8 +452,8 @@ impl<'a, P: Place> Run<'a, P> {
                 self.done.refused += 1;
                 Ok(())
             }
-            Err(error) => Err(error.wrong(format!("writing more than is offered to {file}"))),
-            Ok(()) => Err(Wrong(format!("nothing is offered, and {file} takes a block more"))),
+            Err(error) => Err(error.wrong(format!("writing more than is available to {file}"))),
+            Ok(()) => Err(Wrong(format!("no space is available, but {file} takes another block"))),
         }
     }
 
@@ -462,7 +463,7 @@ impl<'a, P: Place> Run<'a, P> {
         self.done.full_permille = sum / (self.fills.len() as u64).max(1);
         self.done.least_permille = self.fills.iter().min().copied().map_or(0, u64::from);
         if self.done.full_permille < FULL_PERMILLE {
-            return Err(Wrong(format!("it was {} ‰ full of what was asked for", self.done.full_permille)));
+            return Err(Wrong(format!("it was {} ‰ full of the requested level", self.done.full_permille)));
         }
         let files: Vec<u32> = self.files.keys().copied().collect();
         self.done.files = files.len() as u64;
@@ -477,7 +478,7 @@ impl<'a, P: Place> Run<'a, P> {
             self.place.regain(self.done.offered).map_err(|error| error.wrong("after deleting everything"))?;
         if left < self.done.offered {
             return Err(Wrong(format!(
-                "{left} bytes are offered after everything was deleted, {} before",
+                "{left} bytes are available after everything was deleted, {} before",
                 self.done.offered
             )));
         }

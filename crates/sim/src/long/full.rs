@@ -60,7 +60,7 @@ fn fill_once(place: &mut impl Place, way: &Way, rng: &mut Rng, filled: &mut Fill
     let size = if way.names == 0 { before } else { offered(place)? } / way.block_size * way.block_size;
     let mut files = shared_out(size, way);
     fill_all(place, way, &mut files, rng)
-        .map_err(|wrong| Wrong(format!("filling the {size} bytes offered: {wrong}")))?;
+        .map_err(|wrong| Wrong(format!("filling the {size} available bytes: {wrong}")))?;
     take_rest(place, way, &mut files, filled)?;
     refuses(place, &files, way)?;
     for file in &mut files {
@@ -101,7 +101,7 @@ fn take_rest(
     }
     let mut unoffered = 0;
     loop {
-        let offered = place.regain(0).map_err(|error| error.wrong("asking what is offered"))?;
+        let offered = place.regain(0).map_err(|error| error.wrong("querying the available space"))?;
         let rest = offered / way.block_size * way.block_size;
         if rest == 0 {
             // The available space leaves out what a write may need for names, but a writer can use it.
@@ -111,7 +111,7 @@ fn take_rest(
             unoffered += way.block_size;
             filled.rest += way.block_size;
             if unoffered > UNOFFERED_BYTES {
-                return Err(Wrong(format!("nothing is offered, and {unoffered} bytes more fit")));
+                return Err(Wrong(format!("no space is available, but {unoffered} more bytes fit")));
             }
             continue;
         }
@@ -131,7 +131,7 @@ fn shared_out(size: u64, way: &Way) -> Vec<Written> {
 fn regains(place: &mut impl Place, before: u64) -> Result<(), Wrong> {
     let after = place.regain(before).map_err(|error| error.wrong("after deleting"))?;
     if after < before {
-        return Err(Wrong(format!("{after} bytes are offered after deleting, {before} when empty")));
+        return Err(Wrong(format!("{after} bytes are available after deleting, {before} when empty")));
     }
     Ok(())
 }
@@ -210,7 +210,7 @@ impl Small {
             let read =
                 place.read(file, 0, &mut found).map_err(|error| error.wrong("reading a small file"))?;
             if read != (SMALL, SMALL as usize) || found != made(file, 0, SMALL as usize, write) {
-                return Err(Wrong(format!("small file {file} is not what write {write} put there")));
+                return Err(Wrong(format!("small file {file} differs from write {write}")));
             }
         }
         Ok(self.files.len() as u64 * SMALL)
@@ -244,7 +244,7 @@ fn make_small(place: &mut impl Place, file: u32) -> Result<Option<u32>, Wrong> {
 }
 
 fn offered(place: &mut impl Place) -> Result<u64, Wrong> {
-    place.available().map_err(|error| error.wrong("asking what is offered"))
+    place.available().map_err(|error| error.wrong("querying the available space"))
 }
 
 /// Creates the files that will take the available space, and one that gets no data.
@@ -270,10 +270,10 @@ fn refuses(place: &mut impl Place, files: &[Written], way: &Way) -> Result<(), W
         match written {
             // A mount's page cache may have counted the block before the file system refused it.
             Err(Refused::NoSpace) => {
-                place.truncate(file, offset).map_err(|error| error.wrong("cutting what was refused"))?;
+                place.truncate(file, offset).map_err(|error| error.wrong("truncating the refused write"))?;
             }
-            Err(error) => return Err(error.wrong("writing one block more than was offered")),
-            Ok(()) => return Err(Wrong(format!("file {file}: one block more than was offered fits"))),
+            Err(error) => return Err(error.wrong("writing one block more than was available")),
+            Ok(()) => return Err(Wrong(format!("file {file}: one block more than was available fits"))),
         }
     }
     Ok(())

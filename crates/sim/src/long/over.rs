@@ -275,9 +275,7 @@ impl Written {
             for ((index, found), &write) in (0..).zip(found.chunks(granule as usize)).zip(writes) {
                 let offset = offset + index * granule;
                 if found != made_by(granule, file, offset, granule as usize, write) {
-                    return Err(Wrong(format!(
-                        "file {file} at {offset} is not what write {write} put there"
-                    )));
+                    return Err(Wrong(format!("file {file} at {offset} differs from write {write}")));
                 }
             }
         }

@@ -440,7 +440,7 @@ impl<'a> Session<'a> {
         let done = self.user.meddled().map_err(|error| Wrong::at("commit during a checkpoint", error))?;
         taken.map_err(|error| Wrong::at("checkpoint", error))?;
         if done.len() < states.len() {
-            return Err(Wrong("the checkpoint did not ask its user for what it carries".to_owned()));
+            return Err(Wrong("the checkpoint did not ask its user for the payload".to_owned()));
         }
         self.commits.extend(done.into_iter().zip(first..));
         self.entries = after;

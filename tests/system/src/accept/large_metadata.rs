@@ -175,7 +175,7 @@ fn judge_cache(stats: &Value, files: u64, scale: &Scale) -> Result<u64> {
 
 /// The peak of the resident memory of the process. An error if it is too large.
 fn judge_memory(pid: Pid, scale: &Scale) -> Result<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).context("the daemon has gone")?;
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).context("the daemon has ended")?;
     let peak = peak_bytes(&status).context("the system does not tell the peak of resident memory")?;
     let allowed = scale.cache_bytes + BESIDE_CACHE_BYTES;
     println!("peak of resident memory: {} KiB of {} KiB", peak >> 10, allowed >> 10);

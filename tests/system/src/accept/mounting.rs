@@ -188,7 +188,7 @@ impl Proof<'_> {
         drop(open);
         self.volume.await_end()?;
         let line = Line::program(self.volume.polder()).arg("cat").arg(self.volume.file()).arg(name);
-        ensure!(line.output()? == "before and after the signal", "what was written around a signal is lost");
+        ensure!(line.output()? == "before and after the signal", "a write before or after a signal is lost");
         Ok(())
     }
 

@@ -162,7 +162,7 @@ impl Proof<'_> {
 
     fn compare(&self, name: &str, wanted: &Tree) -> Result<u64> {
         let found = read_tree(&self.tree(name))?;
-        judge(wanted, &found).with_context(|| format!("{name} is not what was unpacked"))?;
+        judge(wanted, &found).with_context(|| format!("{name} differs from the unpacked tree"))?;
         Ok(found.len() as u64)
     }
 
@@ -236,7 +236,10 @@ impl Proof<'_> {
         };
         let printed = Line::program(target.join("debug").join(program)).arg("--version").output()?;
         let wanted = format!("{program} {}", env!("CARGO_PKG_VERSION"));
-        ensure!(printed.trim() == wanted, "what was built on the mount says {printed:?}, not {wanted:?}");
+        ensure!(
+            printed.trim() == wanted,
+            "the program built on the mount prints {printed:?}, not {wanted:?}"
+        );
         Ok(read_tree(&target)?.len() as u64)
     }
 

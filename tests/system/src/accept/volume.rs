@@ -251,7 +251,7 @@ impl Volume {
             Some(stream) => stream,
             none => none.insert(BufReader::new(self.connect()?)),
         };
-        stream.get_mut().write_all(b"{\"command\":\"stats\"}\n").context("the daemon has gone")?;
+        stream.get_mut().write_all(b"{\"command\":\"stats\"}\n").context("the daemon has ended")?;
         let mut line = String::new();
         stream.read_line(&mut line).context("the daemon does not answer")?;
         let answer: Value = serde_json::from_str(&line).context("the daemon's answer is not JSON")?;
@@ -313,7 +313,7 @@ impl Volume {
         self.keep_file(&self.file(), &format!("failed-{name}.volume"), "the volume");
         let struck = self.folder.path().join(STRUCK);
         if struck.exists() {
-            self.keep_file(&struck, &format!("failed-{name}-struck.volume"), "what its last daemon left");
+            self.keep_file(&struck, &format!("failed-{name}-struck.volume"), "the file of its last daemon");
         }
     }
 

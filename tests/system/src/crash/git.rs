@@ -116,10 +116,7 @@ fn judge(acknowledged: &[String], found: &[String]) -> Result<()> {
     let lost = acknowledged.iter().zip(0..).find(|(commit, place)| found.get(*place) != Some(commit));
     if let Some((commit, place)) = lost {
         let there = found.len();
-        anyhow::bail!(
-            "commit {commit}, number {place} of {}, is lost; {there} are there",
-            acknowledged.len()
-        );
+        anyhow::bail!("commit {commit}, number {place} of {}, is lost; {there} exist", acknowledged.len());
     }
     let more = found.len() - acknowledged.len();
     ensure!(more <= 1, "{more} commits exist that were not acknowledged");

@@ -116,7 +116,7 @@ impl Database {
         let newest: u64 = newest.context("no record is there")?;
         ensure!(
             self.expected.contains(&newest),
-            "the last transaction must be one of {:?}, and {newest} is there",
+            "the last transaction must be one of {:?}, but is {newest}",
             self.expected
         );
         let wanted = wanted(newest);

@@ -107,7 +107,7 @@ impl Application for RocksDb {
             found += database.verify(&self.whole).with_context(|| database.path.display().to_string())?;
         }
         while self.databases.len() > KEPT {
-            let oldest = self.databases.pop_front().expect("there are more than are kept");
+            let oldest = self.databases.pop_front().expect("more databases exist than are kept");
             std::fs::remove_dir_all(&oldest.path)?;
         }
         Ok(found)

@@ -138,8 +138,8 @@ impl Application for Saves {
 
 fn judge(versions: Versions, found: u64) -> Result<()> {
     let Versions { acknowledged, tried } = versions;
-    ensure!(found >= acknowledged, "version {acknowledged} is lost; {found} is there");
-    ensure!(found <= tried, "version {found} is there, and {tried} is the last that was written");
+    ensure!(found >= acknowledged, "version {acknowledged} is lost; found version {found}");
+    ensure!(found <= tried, "found version {found}, but {tried} is the last that was written");
     Ok(())
 }
 

@@ -260,7 +260,7 @@ impl Section {
             Mode::Kill => "an application that syncs nothing",
             Mode::Cut => "a device that lies about its syncs",
         };
-        anyhow::bail!("{what} has survived {CANARY_CRASHES} crashes: this harness sees nothing")
+        anyhow::bail!("{what} has survived {CANARY_CRASHES} crashes: this harness notices nothing")
     }
 
     fn nothing_yet(&self) -> Counts {

@@ -28,11 +28,11 @@ pub(super) struct Begun {
 
 impl Begun {
     pub(super) fn save(&self, folder: &Path) -> Result<()> {
-        fs::write(folder.join(FILE), serde_json::to_string(self)?).context("cannot write what was begun")
+        fs::write(folder.join(FILE), serde_json::to_string(self)?).context("cannot record the run")
     }
 
     pub(super) fn load(folder: &Path) -> Result<Begun> {
         let text = fs::read_to_string(folder.join(FILE)).context("no run was begun")?;
-        serde_json::from_str(&text).context("cannot understand what was begun")
+        serde_json::from_str(&text).context("cannot parse the recorded run")
     }
 }

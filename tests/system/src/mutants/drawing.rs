@@ -84,7 +84,7 @@ pub(super) fn list(copy: &Copy) -> Result<Vec<Mutant>> {
 /// Parses the list of cargo-mutants.
 fn read(listed: &str) -> Result<Vec<Mutant>> {
     let mut mutants: Vec<Mutant> =
-        serde_json::from_str(listed).context("cargo-mutants lists what this command cannot read")?;
+        serde_json::from_str(listed).context("cannot parse the list of cargo-mutants")?;
     ensure!(!mutants.is_empty(), "cargo-mutants knows no mutants: are there sources in the copy?");
     let of = mutants.len();
     (0..).zip(&mut mutants).for_each(|(number, mutant)| mutant.place = Place { number, of });

@@ -204,7 +204,7 @@ fn listed(program: &Program) -> Result<Vec<Test>> {
 /// Runs a test without a mutant.
 fn measured(test: &Test, reached: &Path) -> Result<Test> {
     if reached.exists() {
-        fs::remove_file(reached).context("cannot remove what an earlier run has written")?;
+        fs::remove_file(reached).context("cannot remove the file of an earlier run")?;
     }
     let line = test.line().env("POLDER_MUTANTS_REACHED", &reached.to_string_lossy());
     let clock = SystemClock::new();

@@ -44,7 +44,7 @@ pub(super) fn seconds_max(seconds: u64) -> u64 {
 pub(super) fn limit_memory() -> Result<()> {
     let maximum = getrlimit(Resource::As).maximum;
     let wanted = Rlimit { current: Some(ADDRESS_SPACE), maximum };
-    setrlimit(Resource::As, wanted).context("cannot bound the memory of what is tried")
+    setrlimit(Resource::As, wanted).context("cannot limit the memory of the trials")
 }
 
 impl<'a> Trials<'a> {

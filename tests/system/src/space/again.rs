@@ -30,9 +30,9 @@ pub(super) fn compare(cells: &[Cell], rows: &[Row], args: &Args, folder: &Path) 
     let found = runs::run(&program()?, &again, &record)?;
     for (row, &index) in found.iter().zip(&drawn) {
         let differs = first_difference(&value(row)?, &value(&rows[index])?, "");
-        ensure!(differs.is_none(), "{:?} is not what it was: {}", cells[index], differs.unwrap_or_default());
+        ensure!(differs.is_none(), "{:?} has changed: {}", cells[index], differs.unwrap_or_default());
     }
-    println!("{} cells made again are what they were", found.len());
+    println!("{} repeated cells are the same", found.len());
     Ok(())
 }
 

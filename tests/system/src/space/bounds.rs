@@ -25,11 +25,11 @@ const CLOSED: (f64, f64) = (2.0, 4.0);
 /// Limits as multiples of the time on an empty device, at half the rate: 99.9 %, all.
 const HALF_RATE: (f64, f64) = (8.0, 30.0);
 
-/// The bound that the manual states for every write: two zones are reclaimed before it, and another client takes one
-/// of them.
+/// The bound that the manual states for every write: zones are reclaimed this many times before it, because another
+/// writer may take the first ones.
 const TURNS: f64 = 2.0;
-/// For each of them the write waits for one checkpoint behind another. A checkpoint writes two fifths of a zone's
-/// pages, within this minimum and maximum.
+/// Each time the write waits for this many checkpoints, one behind another. A checkpoint writes two fifths of a zone's
+/// pages, within the following minimum and maximum.
 const CHECKPOINTS: f64 = 2.0;
 const CHECKPOINT_PAGES: (u64, u64) = (512, 1024);
 const PAGE_BYTES: u64 = 16 << 10;

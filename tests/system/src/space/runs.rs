@@ -69,7 +69,7 @@ pub(super) fn run<C: Case>(program: &Path, cases: &[C], record: &Path) -> Result
         })
         .collect::<std::io::Result<_>>()?;
     for runner in runners {
-        runner.join().expect("a runner notes what fails, and does not panic");
+        runner.join().expect("a runner notes failures, and does not panic");
     }
     let done = shared.done.lock();
     if let Some(first) = done.failed.first() {

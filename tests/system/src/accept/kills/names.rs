@@ -131,7 +131,7 @@ pub(super) fn judge_prefix(fits: &[Fit]) -> Result<()> {
     if let (Some(there), Some(missing)) = (last_there, first_missing) {
         ensure!(
             there < missing,
-            "names are no prefix: a change that began at {there} is there, one that ended at {missing} is not"
+            "names are no prefix: a change that began at {there} is found, one that ended at {missing} is not"
         );
     }
     Ok(())

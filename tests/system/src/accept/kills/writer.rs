@@ -318,7 +318,7 @@ impl Writer {
         let mut files = BTreeMap::new();
         let mut bytes = 0;
         for (name, inode) in &self.found {
-            let inode = inode.expect("what is listed has an inode");
+            let inode = inode.expect("listed names have inodes");
             let Some(number) = self.by_inode.get(&inode).copied().or(self.unanswered) else {
                 bail!("{}/{name} has inode {inode}, which no writer created", self.directory_name());
             };

@@ -31,6 +31,6 @@ fn a_crash_keeps_the_first_files_and_no_later_one() {
         assert_eq!(judge_order(left).expect("a prefix"), whole, "{left:?}");
     }
     for left in [&[Nothing, Whole][..], &[Whole, Empty, Empty], &[Empty, Whole], &[Whole, Nothing, Empty]] {
-        judge_order(left).expect_err("something is there without what came before it");
+        judge_order(left).expect_err("a file is found without an earlier one");
     }
 }

@@ -181,7 +181,7 @@ fn succeed(line: &Line) -> Result<()> {
         let lines: Vec<&str> = printed.lines().collect();
         lines.iter().skip(lines.len().saturating_sub(SHOWN)).for_each(|line| println!("  {line}"));
     }
-    ensure!(succeeded, "what was read is not what was written, or an operation failed");
+    ensure!(succeeded, "a read differs from the writes, or an operation failed");
     Ok(())
 }
 

@@ -236,7 +236,7 @@ impl Pgbench {
         let rows = self.number("SELECT count(*) FROM pgbench_history")?;
         ensure!(
             (acknowledged..=acknowledged + unanswered_max).contains(&rows),
-            "{acknowledged} transactions were acknowledged, and {rows} are there"
+            "{acknowledged} transactions were acknowledged, but {rows} exist"
         );
         Ok(rows)
     }

@@ -201,7 +201,7 @@ impl Bench<'_> {
         let count = printed.lines().find_map(|line| line.strip_prefix("Keys in range: "));
         let count: u64 = count.with_context(|| format!("ldb counts nothing: {printed}"))?.trim().parse()?;
         // Of n numbers drawn n times, 63 % are drawn.
-        ensure!(count > self.scale.keys / 2, "only {count} keys are there");
+        ensure!(count > self.scale.keys / 2, "only {count} keys exist");
         Ok(count)
     }
 }

@@ -252,7 +252,7 @@ impl Database {
             let there = count_of(&self.file, client)?;
             ensure!(
                 (*last..=*last + 1).contains(&there),
-                "client {client} was acknowledged transaction {last}, and {there} are there"
+                "client {client} has transaction {last} acknowledged, but {there} exist"
             );
             *last = there;
             found += there;
@@ -314,7 +314,7 @@ impl Session {
 
     fn next(&mut self) -> Result<Option<String>> {
         let mut line = String::new();
-        self.output.read_line(&mut line).context("cannot read what sqlite3 prints")?;
+        self.output.read_line(&mut line).context("cannot read the output of sqlite3")?;
         Ok(line.ends_with('\n').then(|| line.trim().to_owned()))
     }
 

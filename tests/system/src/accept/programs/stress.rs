@@ -117,7 +117,7 @@ fn stress(name: &str, dir: &Path, quick: bool) -> Result<Outcome> {
     let line = at_most(seconds_max, "stress-ng --verify --temp-path").arg(&folder);
     let line = line.args(["--timeout", seconds]).args([&format!("--{name}"), WORKERS]);
     let (status, printed) = line.outcome()?;
-    std::fs::remove_dir_all(&folder).with_context(|| format!("what {name} left cannot be removed"))?;
+    std::fs::remove_dir_all(&folder).with_context(|| format!("the files of {name} cannot be removed"))?;
     Ok(judge(status, &printed))
 }
 

@@ -143,6 +143,6 @@ fn compare(root: &Path, trees: &[(Snapshot, PathBuf)], rounds: u64, held: &Held)
         let entry = entry?;
         found.insert(entry.file_name().to_string_lossy().into_owned(), sum(&fs::read(entry.path())?));
     }
-    ensure!(found == *held, "the files that were changed on {} are not what was written", root.display());
+    ensure!(found == *held, "the changed files on {} differ from the writes", root.display());
     Ok(compared)
 }

@@ -202,7 +202,8 @@ fn spent(daemon: Option<Pid>) -> Result<u64> {
 
 /// Processor time of one process.
 fn spent_by(process: Pid) -> Result<u64> {
-    let clock = clock_getcpuclockid(process).context("the system does not tell what a process has taken")?;
+    let clock =
+        clock_getcpuclockid(process).context("the system does not report the processor time of a process")?;
     Ok(TimeSpec::num_nanoseconds(&clock_gettime(clock)?) as u64)
 }
 

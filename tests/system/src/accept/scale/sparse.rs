@@ -102,6 +102,6 @@ fn compare_cut(path: &Path) -> Result<u64> {
     // The block with the earlier end of the file stays, with zeros after that end.
     let behind = LARGEST / 2 + 1;
     assert!(behind.is_multiple_of(BLOCK), "half of the largest file ends one byte before the end of a block");
-    ensure!(seek(&file, SeekFrom::Data(behind)).is_err(), "what was cut off is there");
+    ensure!(seek(&file, SeekFrom::Data(behind)).is_err(), "the truncated bytes are still there");
     Ok(3)
 }
