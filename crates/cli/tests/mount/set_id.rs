@@ -1,7 +1,6 @@
-//! Which changes take the right to run as another away from a file: compared with ext4.
+//! Which changes of a file clear its set-user-ID and set-group-ID bits: compared with ext4.
 //!
-//! The kernel leaves it to a FUSE server to drop the set-user-id and set-group-id bits, and says only of some requests
-//! whether the caller may keep them.
+//! The kernel leaves it to a FUSE server to clear these bits. Only some requests say whether the caller may keep them.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -20,35 +19,41 @@ use crate::bench_or_skip;
 const OWNER: u32 = 65534;
 const GROUP: u32 = 7777;
 
-/// Who changes a file of [`OWNER`] and [`GROUP`].
+/// The caller that changes a file of [`OWNER`] and [`GROUP`].
 #[derive(Clone, Copy, Debug)]
-enum Who {
+enum Caller {
     Root,
-    /// Root that has given up `CAP_FSETID`.
-    RootWithout,
+    /// Root without `CAP_FSETID`.
+    RootWithoutFsetid,
     Owner,
     OwnerInGroup,
     Stranger,
     StrangerInGroup,
 }
 
-const EVERYBODY: [Who; 6] =
-    [Who::Root, Who::RootWithout, Who::Owner, Who::OwnerInGroup, Who::Stranger, Who::StrangerInGroup];
+const CALLERS: [Caller; 6] = [
+    Caller::Root,
+    Caller::RootWithoutFsetid,
+    Caller::Owner,
+    Caller::OwnerInGroup,
+    Caller::Stranger,
+    Caller::StrangerInGroup,
+];
 
-impl Who {
-    /// For the rest of the thread's life.
+impl Caller {
+    /// Gives the thread the caller's IDs and capabilities until the thread ends.
     fn become_this_thread(self) -> io::Result<()> {
         let user = match self {
-            Who::Root => return Ok(()),
-            Who::RootWithout => {
+            Caller::Root => return Ok(()),
+            Caller::RootWithoutFsetid => {
                 let mut sets = capabilities(None)?;
                 sets.effective.remove(CapabilitySet::FSETID);
                 return Ok(set_capabilities(None, sets)?);
             }
-            Who::Owner | Who::OwnerInGroup => OWNER,
-            Who::Stranger | Who::StrangerInGroup => OWNER - 1,
+            Caller::Owner | Caller::OwnerInGroup => OWNER,
+            Caller::Stranger | Caller::StrangerInGroup => OWNER - 1,
         };
-        let further = if matches!(self, Who::OwnerInGroup | Who::StrangerInGroup) { GROUP } else { 1 };
+        let further = if matches!(self, Caller::OwnerInGroup | Caller::StrangerInGroup) { GROUP } else { 1 };
         set_thread_groups(&[Gid::from_raw(1), Gid::from_raw(further)])?;
         let (user, group) = (Uid::from_raw(user), Gid::from_raw(user));
         set_thread_res_gid(group, group, group)?;
@@ -65,8 +70,8 @@ struct Victim {
 
 type Change = fn(&Victim) -> io::Result<()>;
 
-/// What changes the owner, or says that it does.
-const OF_OWNER: [(&str, Change); 5] = [
+/// Changes of the owner or the group. Some of them name neither.
+const OWNER_CHANGES: [(&str, Change); 5] = [
     ("chown(-1, -1)", |victim| chown(&victim.path, None, None)),
     ("fchown(-1, -1)", |victim| fchown(&victim.open, None, None)),
     ("chown(owner, -1)", |victim| chown(&victim.path, Some(OWNER), None)),
@@ -74,16 +79,16 @@ const OF_OWNER: [(&str, Change); 5] = [
     ("fchown(owner, group)", |victim| fchown(&victim.open, Some(OWNER), Some(GROUP))),
 ];
 
-/// What changes the contents.
-const OF_CONTENTS: [(&str, Change); 10] = [
+/// Changes of the contents.
+const CONTENT_CHANGES: [(&str, Change); 10] = [
     ("write", |victim| victim.open.write_all_at(b"x", 3)),
     ("truncate", |victim| File::options().write(true).open(&victim.path)?.set_len(10)),
-    ("ftruncate to be shorter", |victim| victim.open.set_len(10)),
-    ("ftruncate to what it is", |victim| victim.open.set_len(9000)),
-    ("ftruncate to be longer", |victim| victim.open.set_len(20_000)),
+    ("ftruncate to a smaller size", |victim| victim.open.set_len(10)),
+    ("ftruncate to the same size", |victim| victim.open.set_len(9000)),
+    ("ftruncate to a larger size", |victim| victim.open.set_len(20_000)),
     ("open with O_TRUNC", |victim| File::create(&victim.path).map(drop)),
     ("fallocate", |victim| Ok(fallocate(&victim.open, FallocateFlags::empty(), 0, 20_000)?)),
-    ("fallocate beyond", |victim| Ok(fallocate(&victim.open, FallocateFlags::KEEP_SIZE, 0, 20_000)?)),
+    ("fallocate beyond the end", |victim| Ok(fallocate(&victim.open, FallocateFlags::KEEP_SIZE, 0, 20_000)?)),
     ("punch a hole", |victim| {
         Ok(fallocate(&victim.open, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, 4096)?)
     }),
@@ -92,18 +97,18 @@ const OF_CONTENTS: [(&str, Change); 10] = [
     }),
 ];
 
-/// What changes the bits themselves, or nothing of that.
-const OF_BITS: [(&str, Change); 5] = [
+/// Changes of the mode, and changes of other attributes.
+const ATTRIBUTE_CHANGES: [(&str, Change); 5] = [
     ("chmod", |victim| {
         let mode = fs::metadata(&victim.path)?.permissions().mode();
         fs::set_permissions(&victim.path, Permissions::from_mode(mode & 0o7777))
     }),
-    ("access list that is a mode", |victim| {
-        set_list(&victim.path, &[(1, 7, NOBODY), (4, 7, NOBODY), (0x20, 7, NOBODY)])
+    ("access list equivalent to a mode", |victim| {
+        set_list(&victim.path, &[(1, 7, NO_ID), (4, 7, NO_ID), (0x20, 7, NO_ID)])
     }),
     ("access list with a user", |victim| {
-        let named = [(2, 4, 5), (4, 6, NOBODY), (0x10, 6, NOBODY), (0x20, 4, NOBODY)];
-        set_list(&victim.path, &[&[(1, 6, NOBODY)], &named[..]].concat())
+        let named = [(2, 4, 5), (4, 6, NO_ID), (0x10, 6, NO_ID), (0x20, 4, NO_ID)];
+        set_list(&victim.path, &[&[(1, 6, NO_ID)], &named[..]].concat())
     }),
     ("utimensat", |victim| victim.open.set_modified(std::time::UNIX_EPOCH)),
     ("setxattr", |victim| {
@@ -111,7 +116,8 @@ const OF_BITS: [(&str, Change); 5] = [
     }),
 ];
 
-const NOBODY: u32 = u32::MAX;
+/// The ID of an entry that names neither a user nor a group.
+const NO_ID: u32 = u32::MAX;
 
 fn set_list(path: &Path, entries: &[(u16, u16, u32)]) -> io::Result<()> {
     let mut bytes = 2_u32.to_le_bytes().to_vec();
@@ -123,8 +129,14 @@ fn set_list(path: &Path, entries: &[(u16, u16, u32)]) -> io::Result<()> {
     Ok(rustix::fs::setxattr(path, "system.posix_acl_access", &bytes, XattrFlags::empty())?)
 }
 
-/// Changes a new file or directory; the error or none, and the mode that is left.
-fn outcome(place: &Path, is_directory: bool, mode: u32, who: Who, change: Change) -> (Option<i32>, u32) {
+/// Changes a new file or directory. Returns the error, if any, and the resulting mode.
+fn outcome(
+    place: &Path,
+    is_directory: bool,
+    mode: u32,
+    caller: Caller,
+    change: Change,
+) -> (Option<i32>, u32) {
     let path = place.join(if is_directory { "directory" } else { "file" });
     let options = if is_directory {
         fs::remove_dir(&path).ok();
@@ -140,15 +152,15 @@ fn outcome(place: &Path, is_directory: bool, mode: u32, who: Who, change: Change
     let open = options.open(&path).unwrap();
     let victim = Arc::new(Victim { path, open, source: File::open(place.join("source")).unwrap() });
     let changed = Arc::clone(&victim);
-    let thread = rt::thread::spawn("whoever", move || {
-        who.become_this_thread()?;
+    let thread = rt::thread::spawn("caller", move || {
+        caller.become_this_thread()?;
         change(&changed)
     });
     let error = thread.unwrap().join().unwrap().err().map(|error| error.raw_os_error().unwrap());
     (error, victim.open.metadata().unwrap().mode() & 0o7777)
 }
 
-/// A directory that everybody can reach files in.
+/// A directory in which every user can open files.
 fn place(root: &Path) -> PathBuf {
     let place = root.join("place");
     fs::create_dir(&place).unwrap();
@@ -158,7 +170,7 @@ fn place(root: &Path) -> PathBuf {
     place
 }
 
-/// An ext4 of its own; unmounted when dropped.
+/// A new ext4 file system. It is unmounted when dropped.
 struct Ext4(PathBuf);
 
 impl Ext4 {
@@ -187,14 +199,14 @@ impl Drop for Ext4 {
     }
 }
 
-/// `chown(path, -1, -1)` left the bits where any other `chown` takes them: the kernel asks for nothing there but a new time
-/// of change. For strangers it succeeded, where elsewhere it is refused. Root that had given up `CAP_FSETID` kept the
-/// bits of whatever it wrote over.
+/// `chown(path, -1, -1)` kept the bits, unlike every other `chown`: the kernel then requests only a new ctime. It also
+/// succeeded for strangers, although other file systems refuse it. When root without `CAP_FSETID` wrote to a file, the
+/// file kept the bits.
 #[test]
-fn set_id_bits_go_where_they_go_on_ext4() {
+fn set_id_bits_are_cleared_as_on_ext4() {
     let bench = bench_or_skip!();
     if !rustix::process::geteuid().is_root() {
-        return crate::skip("only root can change a file as somebody else");
+        return crate::skip("only root can change a file as another user");
     }
     let elsewhere = tempfile::tempdir().unwrap();
     fs::set_permissions(elsewhere.path(), Permissions::from_mode(0o755)).unwrap();
@@ -205,52 +217,56 @@ fn set_id_bits_go_where_they_go_on_ext4() {
     let parent = bench.directory();
     fs::set_permissions(parent.parent().unwrap(), Permissions::from_mode(0o755)).unwrap();
     let mounted = bench.mount(&[]);
-    let (ours, theirs) = (place(&mounted.root()), place(&ext4.0));
-    let of_files = [&OF_OWNER[..], &OF_CONTENTS, &OF_BITS].concat();
-    let of_directories = [&OF_OWNER[..], &OF_BITS].concat();
-    let (mut kept, mut dropped) = (0, 0);
-    for (is_directory, changes) in [(false, of_files), (true, of_directories)] {
+    let (polder, reference) = (place(&mounted.root()), place(&ext4.0));
+    let file_changes = [&OWNER_CHANGES[..], &CONTENT_CHANGES, &ATTRIBUTE_CHANGES].concat();
+    let directory_changes = [&OWNER_CHANGES[..], &ATTRIBUTE_CHANGES].concat();
+    let (mut kept, mut cleared) = (0, 0);
+    for (is_directory, changes) in [(false, file_changes), (true, directory_changes)] {
         for (name, change) in changes {
-            for who in EVERYBODY {
+            for caller in CALLERS {
                 for mode in [0o6777, 0o6766, 0o4755, 0o2755, 0o2766, 0o755] {
-                    let found = outcome(&ours, is_directory, mode, who, change);
-                    let expected = outcome(&theirs, is_directory, mode, who, change);
-                    let what = if is_directory { "directory" } else { "file" };
-                    assert_eq!(found, expected, "{name} of a {what} of mode {mode:o} by {who:?}");
-                    *(if found.1 & 0o6000 == mode & 0o6000 { &mut kept } else { &mut dropped }) += 1;
+                    let found = outcome(&polder, is_directory, mode, caller, change);
+                    let expected = outcome(&reference, is_directory, mode, caller, change);
+                    let type_name = if is_directory { "directory" } else { "file" };
+                    assert_eq!(found, expected, "{name} of a {type_name} with mode {mode:o} by {caller:?}");
+                    *(if found.1 & 0o6000 == mode & 0o6000 { &mut kept } else { &mut cleared }) += 1;
                 }
             }
         }
     }
-    assert!(kept > 100 && dropped > 100, "{kept} kept, {dropped} dropped");
+    assert!(kept > 100 && cleared > 100, "{kept} kept, {cleared} cleared");
     mounted.umount();
     bench.check();
 }
 
-/// The same without anything to compare with.
+/// The same without a comparison, for machines where ext4 cannot be mounted.
 #[test]
-fn a_change_of_owner_that_names_nobody_drops_set_id_bits() {
+fn a_chown_without_owner_and_group_clears_set_id_bits() {
     let bench = bench_or_skip!();
     if !rustix::process::geteuid().is_root() {
-        return crate::skip("only root can change a file as somebody else");
+        return crate::skip("only root can change a file as another user");
     }
     let mounted = bench.mount(&[]);
     let place = place(&mounted.root());
-    let (_, fchown) = OF_OWNER[1];
+    let (_, fchown) = OWNER_CHANGES[1];
     const PERM: Option<i32> = Some(rustix::io::Errno::PERM.raw_os_error());
-    for (mode, who, expected) in [
-        (0o6777, Who::Root, (None, 0o777)),
-        (0o6766, Who::Root, (None, 0o2766)),
-        (0o6777, Who::OwnerInGroup, (None, 0o777)),
-        (0o6766, Who::OwnerInGroup, (None, 0o2766)),
-        (0o6766, Who::Owner, (None, 0o766)),
-        (0o6766, Who::Stranger, (PERM, 0o6766)),
-        (0o2766, Who::StrangerInGroup, (None, 0o2766)),
-        (0o755, Who::Stranger, (None, 0o755)),
+    for (mode, caller, expected) in [
+        (0o6777, Caller::Root, (None, 0o777)),
+        (0o6766, Caller::Root, (None, 0o2766)),
+        (0o6777, Caller::OwnerInGroup, (None, 0o777)),
+        (0o6766, Caller::OwnerInGroup, (None, 0o2766)),
+        (0o6766, Caller::Owner, (None, 0o766)),
+        (0o6766, Caller::Stranger, (PERM, 0o6766)),
+        (0o2766, Caller::StrangerInGroup, (None, 0o2766)),
+        (0o755, Caller::Stranger, (None, 0o755)),
     ] {
-        let found = outcome(&place, false, mode, who, fchown);
-        assert_eq!(found, expected, "mode {mode:o} by {who:?}");
-        assert_eq!(outcome(&place, true, 0o6777, who, fchown), (None, 0o6777), "a directory, by {who:?}");
+        let found = outcome(&place, false, mode, caller, fchown);
+        assert_eq!(found, expected, "mode {mode:o} by {caller:?}");
+        assert_eq!(
+            outcome(&place, true, 0o6777, caller, fchown),
+            (None, 0o6777),
+            "a directory, by {caller:?}"
+        );
     }
     mounted.umount();
     bench.check();
