@@ -1,4 +1,4 @@
-//! What somebody else may do, who is not root and mounted nothing.
+//! The rights of another user, that is, of a user that is not root and has not mounted the volume.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -15,7 +15,7 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use crate::bench::{Bench, Mounted, mounts, names};
 use crate::bench_or_skip;
 
-/// A user and a group that own nothing.
+/// The user and the group `nobody`, that own nothing.
 pub(crate) const NOBODY: u32 = 65534;
 
 macro_rules! root_or_skip {
@@ -26,14 +26,14 @@ macro_rules! root_or_skip {
     };
 }
 
-/// By a process of its own: what is open for writing cannot be run, and a process that another test is just starting
-/// has our open files until it begins its program.
+/// Copies with a separate process. A file that is open for writing cannot be executed, and a child process that
+/// another test has just forked keeps our files open until it calls `exec`.
 fn copy_program(from: &Path, to: &Path) {
     let copied = Command::new("cp").args([from, to]).status().unwrap();
     assert!(copied.success(), "{} cannot be copied", from.display());
 }
 
-/// Lets others into the directory of the bench, and gives them a program that they can run.
+/// Gives other users access to the directory of the bench, and a program that they can run.
 pub(crate) fn open_to_others(bench: &Bench) {
     let place = bench.volume().parent().unwrap().to_owned();
     fs::set_permissions(&place, Permissions::from_mode(0o755)).unwrap();
@@ -46,7 +46,7 @@ fn as_nobody(program: &Path, arguments: &[&str], bench: &Bench) -> Output {
     command.env("POLDER_RUN_DIR", bench.sockets()).output().unwrap()
 }
 
-/// Does something on a thread that is somebody else's.
+/// Calls a function on a thread that runs as [`NOBODY`].
 fn on_thread_of_nobody<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
     let acted = rt::thread::spawn("nobody", move || {
         let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
@@ -58,7 +58,7 @@ fn on_thread_of_nobody<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'stat
     acted.unwrap().join().unwrap()
 }
 
-/// The complaint of somebody else's command, which must fail and tell nothing.
+/// Runs a command as [`NOBODY`]. The command must fail and print nothing on standard output. Returns the error message.
 fn refusal(bench: &Bench, arguments: &[&str]) -> String {
     let output = as_nobody(&bench.volume().with_file_name("polder"), arguments, bench);
     let said = String::from_utf8(output.stderr).unwrap();
@@ -66,7 +66,7 @@ fn refusal(bench: &Bench, arguments: &[&str]) -> String {
     said
 }
 
-/// A command of somebody else's that must be refused in plain words.
+/// Runs a command as [`NOBODY`]. The command must be refused with a plain message about permissions.
 fn refuse(bench: &Bench, arguments: &[&str]) {
     let said = refusal(bench, arguments);
     let is_plain = ["permission denied", "not permitted", "only root"]
@@ -75,7 +75,7 @@ fn refuse(bench: &Bench, arguments: &[&str]) {
     assert!(is_plain, "{arguments:?}: {said}");
 }
 
-/// What somebody else's command prints that must not fail.
+/// Runs a command as [`NOBODY`]. The command must succeed. Returns its standard output.
 fn allow(bench: &Bench, arguments: &[&str]) -> String {
     let output = as_nobody(&bench.volume().with_file_name("polder"), arguments, bench);
     let said = String::from_utf8_lossy(&output.stderr);
@@ -83,9 +83,9 @@ fn allow(bench: &Bench, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A directory beside the volume that is somebody else's.
+/// A directory next to the volume, owned by [`NOBODY`].
 fn place_of_nobody(bench: &Bench) -> PathBuf {
-    let place = bench.volume().with_file_name("his");
+    let place = bench.volume().with_file_name("nobodys");
     fs::create_dir(&place).unwrap();
     chown(&place, Some(NOBODY), Some(NOBODY)).unwrap();
     place
@@ -95,8 +95,8 @@ fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
 }
 
-/// A program that runs as root, and a device that all may read.
-pub(crate) fn tempt(mounted: &Mounted<'_>) {
+/// Creates a set-user-ID program of root, and a device that every user may read.
+pub(crate) fn create_program_and_device(mounted: &Mounted<'_>) {
     let (program, device) = (mounted.path("id"), mounted.path("zero"));
     copy_program(Path::new("/usr/bin/id"), &program);
     fs::set_permissions(&program, Permissions::from_mode(0o4755)).unwrap();
@@ -144,7 +144,7 @@ fn others_reach_neither_the_daemon_nor_the_volume() {
     bench.check();
 }
 
-/// The directory is closed to others, and if it were not the socket would be: whatever its maker's umask.
+/// The directory and the sockets are both closed to other users, whatever the umask of the daemon is.
 #[test]
 fn others_cannot_connect_to_the_daemon() {
     root_or_skip!();
@@ -176,7 +176,7 @@ fn others_cannot_connect_to_the_daemon() {
     fs::set_permissions(bench.sockets(), Permissions::from_mode(0o755)).unwrap();
     for socket in &sockets {
         let (sees, connected) = tried(socket);
-        assert!(sees, "nothing but the socket is in the way");
+        assert!(sees, "only the mode of the socket denies access");
         assert_eq!(connected.unwrap_err().raw_os_error(), Some(Errno::ACCESS.raw_os_error()));
         UnixStream::connect(socket).unwrap();
     }
@@ -184,9 +184,9 @@ fn others_cannot_connect_to_the_daemon() {
     bench.check();
 }
 
-/// Others may be let read a volume, as the group of a disk is; that gives them no say in how it is mounted.
+/// Other users may have read access to a volume, like the group of a disk. This gives them no control over its mount.
 #[test]
-fn who_may_read_a_volume_does_not_reach_its_daemon() {
+fn read_access_to_a_volume_gives_no_access_to_its_daemon() {
     root_or_skip!();
     let bench = bench_or_skip!();
     open_to_others(&bench);
@@ -194,7 +194,7 @@ fn who_may_read_a_volume_does_not_reach_its_daemon() {
         fs::set_permissions(path, Permissions::from_mode(permissions)).unwrap();
     }
     let mounted = bench.mount(&[]);
-    set_stage(&mounted);
+    create_files_of_root(&mounted);
     let (root, open) = (mounted.root(), mounted.path("open"));
     let [root, open] = [&root, &open].map(|path| path.to_str().unwrap());
     for arguments in [
@@ -219,15 +219,16 @@ fn who_may_read_a_volume_does_not_reach_its_daemon() {
     bench.check();
 }
 
-/// What can be asked about files is asked of the daemon, and who may ask that may ask about every file: so it is for
-/// those who mounted, and for others not even about what is theirs. A hint is an attribute, and set by who may write.
+/// The daemon answers questions about files, and does not distinguish between files. So only the user that mounted the
+/// volume may ask, and other users may not even ask about their own files. A hint is an extended attribute. A user with
+/// write permission may set it.
 #[test]
-fn others_ask_about_no_file_and_hint_where_they_may_write() {
+fn others_query_no_file_and_set_hints_only_with_write_permission() {
     root_or_skip!();
     let bench = bench_or_skip!();
     open_to_others(&bench);
     let mounted = bench.mount(&[]);
-    set_stage(&mounted);
+    create_files_of_root(&mounted);
     let own = mounted.path("shared/own");
     on_thread_of_nobody(move || fs::write(own, [1; 9000])).unwrap();
     let (root, volume) = (mounted.root(), bench.volume());
@@ -256,23 +257,23 @@ fn others_ask_about_no_file_and_hint_where_they_may_write() {
     for path in [open, closed, shared] {
         assert_eq!(bench.succeed(&["hint", path]), "none\n");
     }
-    assert_eq!(allow(&bench, &["hint", open]), "none\n", "he may read the file");
+    assert_eq!(allow(&bench, &["hint", open]), "none\n", "the user may read the file");
     allow(&bench, &["hint", own, "long"]);
     assert_eq!(allow(&bench, &["hint", own]), "long\n");
     mounted.umount();
     bench.check();
 }
 
-/// Who may not read a volume gets nothing out of it, and who may read it gets everything, of whatever mode. To be told
-/// of a volume that he may not read that it is "not in a mounted volume", as `fragments` and `defrag` did, sends him
-/// looking for a mount that would not help.
+/// A user without read permission for a volume gets nothing out of it. A user with read permission gets all of its
+/// files, whatever their modes are. `fragments` and `defrag` reported of an unreadable volume that it is "not in a mounted
+/// volume". This message sent the user looking for a mount, which would not help.
 #[test]
-fn others_get_at_the_inside_of_no_volume_but_one_that_they_may_read() {
+fn others_read_an_unmounted_volume_only_with_read_permission() {
     root_or_skip!();
     let bench = bench_or_skip!();
     open_to_others(&bench);
     let mounted = bench.mount(&[]);
-    set_stage(&mounted);
+    create_files_of_root(&mounted);
     mounted.umount();
     let place = place_of_nobody(&bench);
     let (volume, readable, target) = (bench.volume(), place.join("volume"), place.join("saved"));
@@ -316,8 +317,9 @@ fn others_get_at_the_inside_of_no_volume_but_one_that_they_may_read() {
     assert_eq!((saved.uid(), saved.mode() & 0o7777, saved.len()), (NOBODY, 0o600, 6));
 }
 
-/// Files of root's that others may read and may not, and a place where all may make files.
-fn set_stage(mounted: &Mounted<'_>) {
+/// Creates files of root, with and without read permission for others, and a directory in which every user may create
+/// files.
+fn create_files_of_root(mounted: &Mounted<'_>) {
     let shared = mounted.path("shared");
     fs::create_dir_all(&shared).unwrap();
     let files = [("open", "for all", 0o644), ("closed", "root's", 0o600), ("shared/theirs", "root's", 0o666)];
@@ -328,35 +330,35 @@ fn set_stage(mounted: &Mounted<'_>) {
     fs::set_permissions(shared, Permissions::from_mode(0o1777)).unwrap();
 }
 
-/// What somebody does who owns nothing there but what he makes.
-fn try_what_modes_grant(root: &Path) {
-    let refused = |what: &str, tried: io::Result<()>, errno: Errno| {
-        assert_eq!(tried.unwrap_err().raw_os_error(), Some(errno.raw_os_error()), "{what}");
+/// Operations of a user that owns nothing in the volume except the files that it creates.
+fn try_operations_as_other(root: &Path) {
+    let refused = |operation: &str, tried: io::Result<()>, errno: Errno| {
+        assert_eq!(tried.unwrap_err().raw_os_error(), Some(errno.raw_os_error()), "{operation}");
     };
     let (open, closed, theirs) = (root.join("open"), root.join("closed"), root.join("shared/theirs"));
     assert_eq!(fs::read(&open).unwrap(), b"for all");
-    refused("read what is closed", fs::read(&closed).map(drop), Errno::ACCESS);
+    refused("read a closed file", fs::read(&closed).map(drop), Errno::ACCESS);
     refused("write", fs::write(&open, "mine"), Errno::ACCESS);
-    refused("open up", fs::set_permissions(&closed, Permissions::from_mode(0o644)), Errno::PERM);
-    refused("take", chown(&closed, Some(NOBODY), None), Errno::PERM);
-    refused("make in root's", fs::write(root.join("new"), ""), Errno::ACCESS);
-    refused("remove from root's", fs::remove_file(&open), Errno::ACCESS);
-    // He may write to this one; that makes neither it nor its name his.
+    refused("change a mode", fs::set_permissions(&closed, Permissions::from_mode(0o644)), Errno::PERM);
+    refused("take ownership", chown(&closed, Some(NOBODY), None), Errno::PERM);
+    refused("create in root's directory", fs::write(root.join("new"), ""), Errno::ACCESS);
+    refused("remove from root's directory", fs::remove_file(&open), Errno::ACCESS);
+    // The user may write to this file. This gives it neither the ownership nor the right to change the name.
     fs::write(&theirs, "scribbled").unwrap();
-    refused("remove somebody else's", fs::remove_file(&theirs), Errno::PERM);
-    refused("rename somebody else's", fs::rename(&theirs, root.join("shared/mine")), Errno::PERM);
+    refused("remove another user's file", fs::remove_file(&theirs), Errno::PERM);
+    refused("rename another user's file", fs::rename(&theirs, root.join("shared/mine")), Errno::PERM);
     let own = root.join("shared/own");
-    fs::write(&own, "his").unwrap();
-    refused("replace somebody else's", fs::rename(&own, &theirs), Errno::PERM);
+    fs::write(&own, "own").unwrap();
+    refused("replace another user's file", fs::rename(&own, &theirs), Errno::PERM);
     let made = fs::metadata(&own).unwrap();
-    assert_eq!((made.uid(), made.gid()), (NOBODY, NOBODY), "what he makes is his");
+    assert_eq!((made.uid(), made.gid()), (NOBODY, NOBODY), "a new file belongs to its creator");
     refused("give away", chown(&own, Some(0), None), Errno::PERM);
     fs::remove_file(&own).unwrap();
 }
 
-/// Root's mount is for all, asked for or not.
+/// A mount by root is accessible to all users, with or without `allow_other`.
 #[test]
-fn others_do_in_roots_mount_what_modes_grant() {
+fn modes_decide_what_others_may_do_in_a_mount_by_root() {
     root_or_skip!();
     let bench = bench_or_skip!();
     open_to_others(&bench);
@@ -368,8 +370,8 @@ fn others_do_in_roots_mount_what_modes_grant() {
         for word in ["allow_other", "default_permissions"] {
             assert!(of_kernel.contains(&word), "{line}");
         }
-        set_stage(&mounted);
-        on_thread_of_nobody(move || try_what_modes_grant(&root));
+        create_files_of_root(&mounted);
+        on_thread_of_nobody(move || try_operations_as_other(&root));
         assert_eq!(fs::read(mounted.path("shared/theirs")).unwrap(), b"scribbled");
         assert_eq!(names(&mounted.root()), ["closed", "open", "shared"]);
         mounted.umount();
@@ -378,7 +380,7 @@ fn others_do_in_roots_mount_what_modes_grant() {
 }
 
 #[test]
-fn programs_and_devices_count_as_the_options_say() {
+fn nosuid_and_nodev_disable_programs_and_devices() {
     root_or_skip!();
     let bench = bench_or_skip!();
     open_to_others(&bench);
@@ -387,8 +389,12 @@ fn programs_and_devices_count_as_the_options_say() {
         String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
     };
     let mounted = bench.mount(&[]);
-    tempt(&mounted);
-    assert_eq!((user(&mounted), reads_device(&mounted)), ("0".into(), true), "root has mounted it so");
+    create_program_and_device(&mounted);
+    assert_eq!(
+        (user(&mounted), reads_device(&mounted)),
+        ("0".into(), true),
+        "root mounts without nosuid and nodev"
+    );
     mounted.umount();
     let mounted = bench.mount(&["-o", "nosuid"]);
     assert_eq!((user(&mounted), reads_device(&mounted)), (NOBODY.to_string(), true));
@@ -398,9 +404,9 @@ fn programs_and_devices_count_as_the_options_say() {
     mounted.umount();
 }
 
-/// What is mounted on, and is asked about, is where the link leads at that moment.
+/// `polder` resolves a symbolic link to the mount point once, at the time of the command.
 #[test]
-fn a_mount_at_a_link_is_where_the_link_leads() {
+fn a_mount_on_a_symbolic_link_is_on_its_target() {
     let bench = bench_or_skip!();
     let link = bench.volume().with_file_name("link");
     symlink(bench.directory(), &link).unwrap();

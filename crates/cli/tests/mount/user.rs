@@ -1,6 +1,6 @@
-//! Mounting without being root, by the rules of `fusermount3`.
+//! Mounts by users other than root, under the rules of `fusermount3`.
 //!
-//! Root runs it as another user, in a mount namespace of its own where that user may open `/dev/fuse`.
+//! Root runs the scripts as another user, in a separate mount namespace in which that user may open `/dev/fuse`.
 
 use std::fs;
 use std::os::unix::fs::chown;
@@ -10,11 +10,11 @@ use std::process::Command;
 use crate::security::NOBODY;
 use crate::{bench_or_skip, security};
 
-/// Prepares the namespace. `$1`: where the user's files are; `$2`: the program.
+/// Prepares the namespace. `$1` is the directory of the user's files, `$2` is the program.
 const PREPARE: &str = r#"
 set -e
 mount --make-rprivate /
-# Mounts of other tests, which could not end as long as they are in this namespace too.
+# Mounts of other tests. Their daemons could not end as long as this namespace has the mounts too.
 for mount in $(sed -n "s/^[^ ]* [^ ]* [^ ]* [^ ]* \([^ ]*\) .* - fuse.polder.*/\1/p" /proc/self/mountinfo); do
     umount --internal-only --no-canonicalize --lazy "$mount" 2> /dev/null || true
 done
@@ -24,11 +24,11 @@ mount --bind /mnt/fuse /dev/fuse
 cp "$2" /mnt/polder
 chmod 755 /mnt/polder
 cd "$1"
-# A script that ends early leaves no daemon.
+# A script that ends early leaves no daemon behind.
 trap "umount -l mnt other 2> /dev/null || true" EXIT
 "#;
 
-/// Goes on as the user.
+/// The part that runs as the user.
 const SCRIPT: &str = r#"
 setpriv --reuid=65534 --regid=65534 --clear-groups sh -ec '
 /mnt/polder mkfs volume --size 64M
@@ -44,20 +44,20 @@ test "$(stat -c %a run/*.sock | sort -u)" = 600
 /mnt/polder info mnt
 if /mnt/polder mount -o remount,ro mnt 2> complaint; then exit 1; fi
 grep -q "only root may remount" complaint
-# A link to a place that is not his, and a volume that is not his.
+# A link to a directory of another user, and a volume of another user.
 ln -s /usr elsewhere
 if /mnt/polder mount foreign elsewhere 2> complaint; then exit 1; fi
 grep -q "no write access to mountpoint /usr" complaint
 if /mnt/polder mount closed other 2> complaint; then exit 1; fi
 grep -qi "permission denied" complaint
-# Programs and devices in a volume that somebody else has made count for nothing.
+# Set-user-ID programs and devices in a volume that another user has created are disabled.
 /mnt/polder mount foreign other -o suid,dev
 test "$(stat -c %a other/id)" = 4755
 test "$(other/id -u)" = 65534
 if head -c 1 other/zero 2> complaint; then exit 1; fi
 grep -q "Permission denied" complaint
 /mnt/polder umount other
-# A user cannot open a file by its handle, so its pages are written back one by one before it is renamed.
+# A user cannot open a file by its handle, so the pages are written back one by one before the file is renamed.
 /mnt/polder mount replaced other
 echo old > other/file
 exec 3> other/new
@@ -90,7 +90,7 @@ head -c 9 mnt/seq/0 | grep -q .
 if echo x 2> complaint > mnt/seq/0; then exit 1; fi
 grep -q "Read-only file system" complaint
 '
-# Not even root looks into what a user has there.
+# Not even root may read a mount of a user.
 if ls mnt/seq 2> complaint; then exit 1; fi
 grep -q "Permission denied" complaint
 setpriv --reuid=65534 --regid=65534 --clear-groups sh -ec '
@@ -101,7 +101,7 @@ fusermount3 -u mnt
 '
 "#;
 
-/// Another user in the mount of a user who has not let him in, and in one who has, by root's leave.
+/// A second user in the mount of the first: without `allow_other`, and with it, which root permits in `fuse.conf`.
 const GRANT: &str = r#"
 chmod 755 .
 echo user_allow_other > /mnt/fuse.conf
@@ -111,10 +111,10 @@ umask 022
 /mnt/polder mkfs volume --size 64M
 mkdir mnt
 /mnt/polder mount volume mnt
-echo hers > mnt/file
+echo first > mnt/file
 '
 cat > /mnt/refused <<'END'
-# Runs a command that must fail, with these words.
+# Runs a command that must fail with these words.
 if complaint=$("$@" 2>&1 < /dev/null); then echo "allowed: $*" >&2; exit 1; fi
 if echo "$complaint" | grep -qi "$words"; then exit 0; fi
 echo "$*: $complaint" >&2
@@ -135,14 +135,14 @@ echo secret > mnt/closed
 chmod 600 mnt/closed
 mkdir mnt/shared
 chmod 1777 mnt/shared
-echo hers > mnt/shared/hers
-chmod 666 mnt/shared/hers
+echo first > mnt/shared/first
+chmod 666 mnt/shared/first
 '
 test "$(cat mnt/closed)" = secret
 setpriv --reuid=65533 --regid=65533 --clear-groups sh -ec '
-test "$(cat mnt/file)" = hers
-echo his > mnt/shared/his
-test "$(stat -c %u:%g mnt/shared/his)" = 65533:65533
+test "$(cat mnt/file)" = first
+echo second > mnt/shared/second
+test "$(stat -c %u:%g mnt/shared/second)" = 65533:65533
 export words="permission denied"
 sh /mnt/refused cat mnt/closed
 sh /mnt/refused tee mnt/file
@@ -150,20 +150,20 @@ sh /mnt/refused touch mnt/new
 sh /mnt/refused /mnt/polder stats mnt
 sh /mnt/refused /mnt/polder umount mnt
 words="operation not permitted"
-sh /mnt/refused rm -f mnt/shared/hers
-sh /mnt/refused mv -f mnt/shared/hers mnt/shared/taken
-sh /mnt/refused mv -f mnt/shared/his mnt/shared/hers
+sh /mnt/refused rm -f mnt/shared/first
+sh /mnt/refused mv -f mnt/shared/first mnt/shared/taken
+sh /mnt/refused mv -f mnt/shared/second mnt/shared/first
 sh /mnt/refused chmod 644 mnt/closed
-rm mnt/shared/his
+rm mnt/shared/second
 '
 setpriv --reuid=65534 --regid=65534 --clear-groups sh -ec '
-test "$(ls mnt mnt/shared | tr "\n" " ")" = "mnt: closed file shared  mnt/shared: hers "
+test "$(ls mnt mnt/shared | tr "\n" " ")" = "mnt: closed file shared  mnt/shared: first "
 /mnt/polder umount mnt
 /mnt/polder check volume
 '
 "#;
 
-/// Root unmounts what a user has mounted whose daemon is stopped.
+/// Root unmounts the mount of a user while its daemon is stopped.
 const STOPPED: &str = r#"
 as_user() { setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; }
 as_user mkdir mnt
@@ -172,7 +172,7 @@ for how in "" --lazy; do
     as_user /mnt/polder mount volume mnt -o commit=3600
     pid=$(as_user /mnt/polder info --json mnt | sed -n "s/.*\"pid\": \([0-9]*\).*/\1/p")
     trap "kill -CONT $pid 2> /dev/null || true; umount -l mnt 2> /dev/null || true" EXIT
-    # The kernel still has this, and waits for the daemon to write it.
+    # These pages are still dirty, and the kernel waits for the daemon to write them.
     as_user dd if=/dev/zero of=mnt/file bs=1M count=3 2> /dev/null
     kill -STOP $pid
     until grep -q "^State:.T" /proc/$pid/status; do :; done
@@ -187,7 +187,8 @@ for how in "" --lazy; do
 done
 "#;
 
-/// Where nothing can be mounted for want of rights, says so; otherwise the script must come to its end.
+/// Runs a script in the prepared namespace. The script must reach its end. The test is skipped if mounts are not
+/// permitted.
 fn succeed(bench: &crate::Bench, home: &Path, script: &str) {
     let output = Command::new("unshare")
         .args(["--mount", "sh", "-c", &format!("{PREPARE}{script}\necho seen to the end"), "sh"])
@@ -204,16 +205,17 @@ fn succeed(bench: &crate::Bench, home: &Path, script: &str) {
     assert!(output.status.success() && said.ends_with("seen to the end\n"), "{said}{complained}");
 }
 
-/// A directory of the user's. The home of a test may be in a directory that is closed to others.
+/// A directory of the user, in the system's temporary directory: the directory of a bench may be closed to others.
 fn home() -> tempfile::TempDir {
     let home = tempfile::Builder::new().prefix("user-").tempdir_in(std::env::temp_dir()).unwrap();
     chown(home.path(), Some(NOBODY), Some(NOBODY)).unwrap();
     home
 }
 
-/// The user's daemon is not root, and what others make in his mount is theirs all the same.
+/// The user's daemon does not run as root. Nevertheless a file that another user creates in the mount belongs to that
+/// user.
 #[test]
-fn a_user_lets_others_do_what_modes_grant() {
+fn modes_decide_what_others_may_do_in_a_mount_by_a_user() {
     let bench = bench_or_skip!();
     if !rustix::process::geteuid().is_root() {
         return crate::skip("only root can prepare the namespace");
@@ -221,7 +223,7 @@ fn a_user_lets_others_do_what_modes_grant() {
     succeed(&bench, home().path(), GRANT);
 }
 
-/// A user's daemon does not answer root. Root waited for its lock without end, and without a word.
+/// A stopped daemon of a user does not answer root. Root waited for its lock forever, without a message.
 #[test]
 fn root_does_not_wait_for_the_stopped_daemon_of_a_user() {
     let bench = bench_or_skip!();
@@ -232,14 +234,14 @@ fn root_does_not_wait_for_the_stopped_daemon_of_a_user() {
 }
 
 #[test]
-fn a_user_mounts_what_is_his() {
+fn a_user_mounts_own_volumes() {
     let bench = bench_or_skip!();
     if !rustix::process::geteuid().is_root() {
         return crate::skip("only root can prepare the namespace");
     }
     let home = home();
     let mounted = bench.mount(&[]);
-    security::tempt(&mounted);
+    security::create_program_and_device(&mounted);
     mounted.umount();
     for (name, owner) in [("foreign", NOBODY), ("closed", 0)] {
         fs::copy(bench.volume(), home.path().join(name)).unwrap();
