@@ -1,4 +1,4 @@
-//! `polder salvage`: a volume in a file whose log zones are destroyed, and what ends up in a directory.
+//! `polder salvage` of a volume whose log zones or headers are destroyed, and the files that it saves.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
@@ -21,17 +21,18 @@ use zone::{Device, FsId, Role};
 const ZONE_BYTES: u64 = 4 << 20;
 const ROOT: InodeNo = InodeNo::ROOT;
 
-/// A path below the root, and what is there.
+/// A file, as far as the tests compare it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum There {
+enum SavedFile {
     File(Vec<u8>),
     Link(PathBuf),
     Directory,
-    /// A device, socket, or, if true, a FIFO.
+    /// A FIFO if true, else a device or socket.
     Special(bool),
 }
 
-type Tree = BTreeMap<String, There>;
+/// Files by their paths below the root.
+type Tree = BTreeMap<String, SavedFile>;
 
 fn polder(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_polder")).args(arguments).output().unwrap()
@@ -41,7 +42,7 @@ fn pattern(seed: usize, length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 7 + at / 251 + seed * 13) as u8).collect()
 }
 
-/// Makes a volume with some hundred files; where its log and metadata zones are.
+/// Creates a volume with some hundred files. Returns the files, the log zones and the metadata zones.
 fn volume(path: &Path) -> (Tree, Vec<u64>, Vec<u64>) {
     let options = FileOptions {
         size: Some(128 << 20),
@@ -71,32 +72,32 @@ fn volume(path: &Path) -> (Tree, Vec<u64>, Vec<u64>) {
 }
 
 fn fill(volume: &Fs) -> Tree {
-    let who = Caller { uid: format_owner().0, gid: format_owner().1, ..Caller::root() };
+    let caller = Caller { uid: format_owner().0, gid: format_owner().1, ..Caller::root() };
     let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
     let mut tree = Tree::new();
     for number in 0..20 {
         let name = format!("d{number}");
-        let directory = volume.make_directory(&who, ROOT, name.as_bytes(), 0o750).unwrap().inode;
-        tree.insert(name.clone(), There::Directory);
+        let directory = volume.make_directory(&caller, ROOT, name.as_bytes(), 0o750).unwrap().inode;
+        tree.insert(name.clone(), SavedFile::Directory);
         for file in 0..20usize {
             let seed = number * 20 + file;
             let bytes = pattern(seed, [0, 30, 2000, 4097, 60_000, 150_000][seed % 6]);
             let (named, path) = (format!("f{file}"), format!("{name}/f{file}"));
             let (made, handle) =
-                volume.create(&who, directory, named.as_bytes(), 0o640, flags, true).unwrap();
+                volume.create(&caller, directory, named.as_bytes(), 0o640, flags, true).unwrap();
             volume.write(&handle, 0, &bytes).unwrap();
             if file == 7 {
-                volume.set_xattr(&who, made.inode, b"user.color", b"blue", false, false).unwrap();
-                volume.link(&who, made.inode, ROOT, format!("link{number}").as_bytes()).unwrap();
-                tree.insert(format!("link{number}"), There::File(bytes.clone()));
+                volume.set_xattr(&caller, made.inode, b"user.color", b"blue", false, false).unwrap();
+                volume.link(&caller, made.inode, ROOT, format!("link{number}").as_bytes()).unwrap();
+                tree.insert(format!("link{number}"), SavedFile::File(bytes.clone()));
             }
-            tree.insert(path, There::File(bytes));
+            tree.insert(path, SavedFile::File(bytes));
         }
-        volume.symlink(&who, directory, b"s", b"../d0/f1").unwrap();
-        tree.insert(format!("{name}/s"), There::Link(PathBuf::from("../d0/f1")));
+        volume.symlink(&caller, directory, b"s", b"../d0/f1").unwrap();
+        tree.insert(format!("{name}/s"), SavedFile::Link(PathBuf::from("../d0/f1")));
     }
-    volume.make_node(&who, ROOT, b"pipe", Kind::Fifo, 0o600, 0).unwrap();
-    tree.insert("pipe".to_owned(), There::Special(true));
+    volume.make_node(&caller, ROOT, b"pipe", Kind::Fifo, 0o600, 0).unwrap();
+    tree.insert("pipe".to_owned(), SavedFile::Special(true));
     tree
 }
 
@@ -104,7 +105,7 @@ fn format_owner() -> (u32, u32) {
     (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw())
 }
 
-/// Where a zone begins in the file.
+/// The offset of a zone in the file.
 fn offset_of(path: &Path, zone: u64) -> u64 {
     let zones = (fs::metadata(path).unwrap().len() - 16384) / ZONE_BYTES;
     8192 + 2 * (zones * 32).next_multiple_of(4096) + zone * ZONE_BYTES
@@ -116,24 +117,24 @@ fn destroy(path: &Path, at: u64, length: usize) {
     file.write_all(&vec![0x5a; length]).unwrap();
 }
 
-/// What is in a directory.
+/// The files below a directory.
 fn tree_of(root: &Path) -> Tree {
     let (mut tree, mut left) = (Tree::new(), vec![root.to_owned()]);
     while let Some(directory) = left.pop() {
         for entry in fs::read_dir(&directory).unwrap() {
             let path = entry.unwrap().path();
             let kind = fs::symlink_metadata(&path).unwrap().file_type();
-            let there = if kind.is_symlink() {
-                There::Link(fs::read_link(&path).unwrap())
+            let file = if kind.is_symlink() {
+                SavedFile::Link(fs::read_link(&path).unwrap())
             } else if kind.is_dir() {
                 left.push(path.clone());
-                There::Directory
+                SavedFile::Directory
             } else if kind.is_file() {
-                There::File(fs::read(&path).unwrap())
+                SavedFile::File(fs::read(&path).unwrap())
             } else {
-                There::Special(kind.is_fifo())
+                SavedFile::Special(kind.is_fifo())
             };
-            tree.insert(path.strip_prefix(root).unwrap().to_str().unwrap().to_owned(), there);
+            tree.insert(path.strip_prefix(root).unwrap().to_str().unwrap().to_owned(), file);
         }
     }
     tree
@@ -152,7 +153,7 @@ impl Place {
 }
 
 #[test]
-fn a_volume_without_its_log_is_saved_as_a_whole() {
+fn a_volume_without_a_log_is_saved_completely() {
     let place = Place(tempfile::tempdir().unwrap());
     let (source, target) = (place.path("volume"), place.path("saved"));
     let (expected, log, _) = volume(&source);
@@ -160,7 +161,7 @@ fn a_volume_without_its_log_is_saved_as_a_whole() {
         destroy(&source, offset_of(&source, zone), ZONE_BYTES as usize);
     }
     let refused = polder(&["ls", &place.text("volume")]);
-    assert_eq!(refused.status.code(), Some(1), "it cannot be opened");
+    assert_eq!(refused.status.code(), Some(1), "the volume cannot be opened");
     let before = fs::read(&source).unwrap();
     let output = polder(&["salvage", &place.text("volume"), &place.text("saved")]);
     let said = String::from_utf8(output.stdout).unwrap();
@@ -170,8 +171,8 @@ fn a_volume_without_its_log_is_saved_as_a_whole() {
     assert!(fs::read(&source).unwrap() == before, "the volume is not written");
 
     let found = tree_of(&target);
-    for (path, there) in &expected {
-        assert!(found.get(path) == Some(there), "{path}");
+    for (path, file) in &expected {
+        assert!(found.get(path) == Some(file), "{path}");
     }
     assert_eq!(found.len(), expected.len());
     let file = fs::metadata(target.join("d3/f7")).unwrap();
@@ -186,7 +187,7 @@ fn a_volume_without_its_log_is_saved_as_a_whole() {
     }
 }
 
-/// Volumes as earlier releases wrote them: the pages themselves tell whether places have one address or two.
+/// Volumes as earlier releases wrote them: each page itself says whether its references have one address or two.
 #[test]
 fn volumes_of_every_format_are_saved() {
     for image in
@@ -207,9 +208,9 @@ fn volumes_of_every_format_are_saved() {
     }
 }
 
-/// Blocks of metadata are destroyed as well: what is saved is right, or named.
+/// Metadata blocks are destroyed as well. Each saved file is correct, or the report names it.
 #[test]
-fn what_is_not_saved_is_named() {
+fn files_that_are_not_saved_are_reported() {
     let place = Place(tempfile::tempdir().unwrap());
     let source = place.path("volume");
     let (expected, log, metadata) = volume(&source);
@@ -230,41 +231,43 @@ fn what_is_not_saved_is_named() {
         let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
         let report: Value = serde_json::from_slice(&output.stdout).expect(&complaint);
         let found = tree_of(&target);
-        let told: Vec<&str> = report["troubles"]
+        let reported: Vec<&str> = report["troubles"]
             .as_array()
             .unwrap()
             .iter()
-            .map(|told| told["path"].as_str().unwrap())
+            .map(|trouble| trouble["path"].as_str().unwrap())
             .collect();
         let is_newest = report["newest"] == true;
         newest += u32::from(is_newest);
-        let all_there = expected.iter().all(|(path, there)| found.get(path) == Some(there));
+        let all_there = expected.iter().all(|(path, file)| found.get(path) == Some(file));
         assert_eq!(output.status.code(), Some(if report["complete"] == true { 0 } else { 4 }), "{report}");
         assert!(all_there || report["complete"] == false, "round {round}");
-        // Where a later state may be lost, all of it is doubtful: that is said of the whole, and for a reason.
+        // If a later state may be lost, every file is doubtful. The report must say so for the whole volume, and damaged
+        // pages must be the reason.
         let is_doubtful =
             report["complete"] == false && report["metadata_pages_damaged"].as_u64().unwrap() > 0;
         assert!(is_newest || is_doubtful, "round {round}: {report}");
         assert!(!found.is_empty() && found.len() * 2 > expected.len(), "round {round}: {}", found.len());
         for path in
-            expected.iter().filter(|(path, there)| found.get(*path) != Some(there)).map(|(path, _)| path)
+            expected.iter().filter(|(path, file)| found.get(*path) != Some(file)).map(|(path, _)| path)
         {
             wrong += 1;
             let above = path.rsplit_once('/').map_or("", |(above, _)| above);
-            let is_told = told.contains(&path.as_str()) || told.contains(&above) || told.contains(&"");
-            assert!(!is_newest || is_told, "round {round}: {path}");
+            let is_reported =
+                reported.contains(&path.as_str()) || reported.contains(&above) || reported.contains(&"");
+            assert!(!is_newest || is_reported, "round {round}: {path}");
         }
     }
     assert!(newest > 2, "{wrong} wrong, newest in {newest} of 8");
 }
 
 #[test]
-fn what_cannot_be_salvaged_is_refused_in_one_line() {
+fn impossible_salvages_are_refused_in_one_line() {
     let place = Place(tempfile::tempdir().unwrap());
     let (source, full) = (place.path("volume"), place.path("full"));
     volume(&source);
     fs::create_dir(&full).unwrap();
-    fs::write(full.join("there"), "").unwrap();
+    fs::write(full.join("file"), "").unwrap();
     fs::write(place.path("text"), vec![1; 1 << 20]).unwrap();
     for (from, to, why) in [
         ("volume", "full", "is not empty"),
@@ -277,43 +280,45 @@ fn what_cannot_be_salvaged_is_refused_in_one_line() {
         assert_eq!(output.status.code(), Some(8), "{from} {to}: {said}");
         assert!(said.lines().count() == 1 && said.contains(why), "{said}");
     }
-    assert!(!place.path("new").exists(), "nothing is made for nothing");
+    assert!(!place.path("new").exists(), "a refused salvage creates no directory");
     let mounted = FileDevice::open(&source, zone::file::OpenMode::ReadWrite).unwrap();
     let output = polder(&["salvage", &place.text("volume"), &place.text("new")]);
     assert_eq!(output.status.code(), Some(8), "{}", String::from_utf8_lossy(&output.stderr));
     drop(mounted);
 }
 
-/// Bytes that another program wrote over the start, by mistake; what of the end.
+/// The number of bytes that another program has overwritten by mistake, at the start and at the end of a volume.
 #[derive(Clone, Copy)]
-struct Accident {
+struct Overwrite {
     start: u64,
     end: u64,
 }
 
-fn befall(path: &Path, Accident { start, end }: Accident) {
+fn overwrite(path: &Path, Overwrite { start, end }: Overwrite) {
     let length = fs::metadata(path).unwrap().len();
     destroy(path, 0, start as usize);
     destroy(path, length - end, end as usize);
 }
 
-/// The header at the start and the one near the end; the tables of zones with it; and of the log the first megabyte.
-const HEADERS: Accident = Accident { start: 8192, end: 128 << 10 };
-const HEADERS_AND_TABLES: Accident = Accident { start: 16384, ..HEADERS };
-const MEGABYTE: Accident = Accident { start: 1 << 20, ..HEADERS };
+/// The headers at the start and near the end; the headers and the zone tables; the headers, the tables and the first
+/// megabyte of the log.
+const HEADERS: Overwrite = Overwrite { start: 8192, end: 128 << 10 };
+const HEADERS_AND_TABLES: Overwrite = Overwrite { start: 16384, ..HEADERS };
+const MEGABYTE: Overwrite = Overwrite { start: 1 << 20, ..HEADERS };
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The first 8 KiB of a volume were all that named it: no command did anything for files of which every byte was there.
+/// Only the first 8 KiB of a volume identified it. Without them no command could read the files, although all of their
+/// bytes were intact.
 #[test]
-fn a_volume_without_any_header_is_saved_as_a_whole() {
-    for accident in [HEADERS, HEADERS_AND_TABLES, MEGABYTE] {
+fn a_volume_without_any_header_is_saved_completely() {
+    for damage in [HEADERS, HEADERS_AND_TABLES, MEGABYTE] {
         let place = Place(tempfile::tempdir().unwrap());
         let source = place.path("volume");
         let (expected, _, _) = volume(&source);
-        befall(&source, accident);
+        overwrite(&source, damage);
         let before = fs::read(&source).unwrap();
         let refused = polder(&["info", &place.text("volume")]);
         let said = text(&refused.stderr);
@@ -330,11 +335,11 @@ fn a_volume_without_any_header_is_saved_as_a_whole() {
 
 #[test]
 fn a_volume_without_any_header_is_repaired() {
-    for accident in [HEADERS, HEADERS_AND_TABLES] {
+    for damage in [HEADERS, HEADERS_AND_TABLES] {
         let place = Place(tempfile::tempdir().unwrap());
         let (source, named) = (place.path("volume"), place.text("volume"));
         let (expected, _, _) = volume(&source);
-        befall(&source, accident);
+        overwrite(&source, damage);
         let output = polder(&["check", "--repair", "--data", &named]);
         let said = text(&output.stdout);
         assert_eq!(output.status.code(), Some(0), "{said}{}", text(&output.stderr));
@@ -353,15 +358,15 @@ fn a_volume_without_any_header_is_repaired() {
     }
 }
 
-/// What a repair cannot tell is left alone: the headers of the log's zones are gone as well.
+/// A repair does not guess: the headers of the log zones are gone as well.
 #[test]
-fn a_volume_whose_log_is_lost_as_well_is_left_to_salvage() {
+fn a_volume_without_header_and_log_is_left_to_salvage() {
     let place = Place(tempfile::tempdir().unwrap());
     let (source, named) = (place.path("volume"), place.text("volume"));
     let (expected, _, _) = volume(&source);
     // The log may be in any of the first four zones.
     (0..4).for_each(|zone| destroy(&source, offset_of(&source, zone), 4096));
-    befall(&source, HEADERS);
+    overwrite(&source, HEADERS);
     let before = fs::read(&source).unwrap();
     let output = polder(&["check", "--repair", &named]);
     let said = text(&output.stderr);
@@ -375,7 +380,7 @@ fn a_volume_whose_log_is_lost_as_well_is_left_to_salvage() {
     assert!(tree_of(&place.path("saved")) == expected);
 }
 
-/// Each copy alone: `check`, `scrub` and `info` report it, in words and as JSON, and a repair writes it anew.
+/// For each single damaged copy, `check`, `scrub` and `info` report it, as text and as JSON, and a repair rewrites it.
 #[test]
 fn a_damaged_copy_is_reported_and_repaired() {
     let place = Place(tempfile::tempdir().unwrap());
@@ -428,7 +433,8 @@ fn a_damaged_copy_is_reported_and_repaired() {
     }
 }
 
-/// `fsck -y`, which nobody reads, writes a header over nothing that may be another program's.
+/// The output of `fsck -y` is usually not read. So it does not write a header over data that may belong to another
+/// program.
 #[test]
 fn fsck_repairs_a_header_unless_something_else_is_there() {
     let place = Place(tempfile::tempdir().unwrap());
@@ -438,7 +444,7 @@ fn fsck_repairs_a_header_unless_something_else_is_there() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_polder"));
         command.arg0("fsck.polder").args(["-y", &named]).output().unwrap()
     };
-    befall(&source, HEADERS);
+    overwrite(&source, HEADERS);
     let mut file = File::options().write(true).open(&source).unwrap();
     file.write_all(b"XFSB").unwrap();
     let before = fs::read(&source).unwrap();
@@ -446,11 +452,11 @@ fn fsck_repairs_a_header_unless_something_else_is_there() {
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(8), "{said}");
     assert!(said.contains("its start shows an XFS file system"), "{said}");
-    assert!(fs::read(&source).unwrap() == before, "what looks like another file system is left alone");
+    assert!(fs::read(&source).unwrap() == before, "a possible other file system is not changed");
     file.seek(SeekFrom::Start(0)).unwrap();
     file.write_all(b"nope").unwrap();
     assert_eq!(fsck().status.code(), Some(1), "repaired");
-    // One copy is left, and the start shows the mark of a partition table.
+    // One copy is left, and the start contains the signature of a partition table.
     file.seek(SeekFrom::Start(510)).unwrap();
     file.write_all(&[0x55, 0xaa]).unwrap();
     let before = fs::read(&source).unwrap();
@@ -461,16 +467,16 @@ fn fsck_repairs_a_header_unless_something_else_is_there() {
     assert!(polder(&["check", "--repair", "--force", &named]).status.success());
 }
 
-/// A device was mistyped, on which an ext4 had been made where a volume was, and `check --repair` destroyed it and called
-/// the volume clean.
+/// A volume had been replaced by an ext4 on a device. `check --repair` of this device, mistyped, destroyed the ext4 and
+/// reported the volume clean.
 #[test]
-fn a_repair_overwrites_another_file_system_by_force_only() {
-    // The zones are all that is left, or the copy of the header near the end is there too.
-    for accident in [HEADERS, Accident { end: 0, ..HEADERS_AND_TABLES }] {
+fn a_repair_overwrites_another_file_system_only_with_force() {
+    // Only the zones are left, or also the copy of the header near the end.
+    for damage in [HEADERS, Overwrite { end: 0, ..HEADERS_AND_TABLES }] {
         let place = Place(tempfile::tempdir().unwrap());
         let (source, named) = (place.path("volume"), place.text("volume"));
         volume(&source);
-        befall(&source, accident);
+        overwrite(&source, damage);
         let mut file = File::options().write(true).open(&source).unwrap();
         file.seek(SeekFrom::Start(1024 + 56)).unwrap();
         file.write_all(&[0x53, 0xef]).unwrap();
@@ -500,23 +506,23 @@ fn opened(path: &Path) -> Arc<Fs> {
     Fs::mount(device, options).unwrap().0
 }
 
-/// Whoever reads that something is wrong still, and not why, does not know whether to try again.
+/// Without the reason for a failed repair, users do not know whether to try again.
 #[test]
-fn what_is_not_repaired_is_told_with_what_helps() {
+fn an_incomplete_repair_is_reported_with_its_reason_and_advice() {
     use ::fs::format::{INODE, inode_key};
     let place = Place(tempfile::tempdir().unwrap());
     let (source, named) = (place.path("volume"), place.text("volume"));
     volume(&source);
     let fs = opened(&source);
     let d3 = fs.lookup(&Caller::root(), ROOT, b"d3").unwrap().inode;
-    // One with blocks of data, which stay: nobody knows what they are without it.
+    // A file with data blocks. The blocks stay, and without the inode there is no way to tell which file they belong to.
     let file = fs.lookup(&Caller::root(), d3, b"f5").unwrap().inode;
     let store = fs.store();
     let mut tx = tree::Tx::new();
     tx.delete(store.group_of(file.0), INODE, inode_key(file));
     store.commit(tx).unwrap();
     fs.unmount().unwrap();
-    // The tree of a group that the root directory is not in.
+    // The tree of another group than the root directory's.
     let other = 1 + (u64::from(store.group_of(ROOT.0).0) + 1) % u64::from(store.info().groups);
     let node = store.view_node(other).unwrap().unwrap();
     let at = if node.base.is_none() { node.address } else { node.base };
@@ -530,16 +536,17 @@ fn what_is_not_repaired_is_told_with_what_helps() {
     advice("where nobody knows what is right");
     destroy(&source, offset_of(&source, u64::from(at.zone().0)) + u64::from(at.block()) * 4096, 4096);
     advice("while metadata cannot be read");
-    let told: Value =
+    let report: Value =
         serde_json::from_slice(&polder(&["check", "--repair", "--json", &named]).stdout).unwrap();
-    assert!(told["not_repaired"].as_str().unwrap().starts_with("while metadata cannot be read"), "{told}");
-    let told: Value = serde_json::from_slice(&polder(&["check", "--json", &named]).stdout).unwrap();
-    assert!(told.get("not_repaired").is_none() && told["clean"] == false, "{told}");
+    let reason = report["not_repaired"].as_str().unwrap();
+    assert!(reason.starts_with("while metadata cannot be read"), "{report}");
+    let report: Value = serde_json::from_slice(&polder(&["check", "--json", &named]).stdout).unwrap();
+    assert!(report.get("not_repaired").is_none() && report["clean"] == false, "{report}");
 }
 
-/// A volume whose counts are wrong and in which a file has lost its name.
+/// Link counts are repaired from the names, and a file without a name gets one in `lost+found`.
 #[test]
-fn what_follows_from_something_else_is_repaired() {
+fn redundant_metadata_is_repaired() {
     use ::fs::format::{DIRENT, Dirent, INODE, Record, dirent_key, inode_key};
     let place = Place(tempfile::tempdir().unwrap());
     let source = place.path("volume");
@@ -575,7 +582,7 @@ fn what_follows_from_something_else_is_repaired() {
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(said.contains("repaired: names:") && said.ends_with(": clean\n"), "{said}");
     let found = polder(&["cat", &named, &format!("/lost+found/inode-{}", lost.0)]);
-    assert!(Some(&There::File(found.stdout)) == expected.get("d3/f1"));
+    assert!(Some(&SavedFile::File(found.stdout)) == expected.get("d3/f1"));
     let again: Value =
         serde_json::from_slice(&polder(&["check", "--repair", "--json", &named]).stdout).unwrap();
     assert!(again["clean"] == true && again.get("repaired").is_none(), "{again}");
