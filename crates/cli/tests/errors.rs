@@ -1,5 +1,4 @@
-//! What the command says to bad input: one line that names the thing, a status that is not 0, and nothing
-//! changed.
+//! The command's reaction to bad input: one line that names the object, a status other than 0, and no changes.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
@@ -18,13 +17,13 @@ fn polder(arguments: &[&str]) -> Output {
     polder_as("polder", arguments)
 }
 
-/// Runs the program by another of its names.
+/// Runs the program under another of its names.
 fn polder_as(name: &str, arguments: &[&str]) -> Output {
     let run = Command::new(env!("CARGO_BIN_EXE_polder")).arg0(name).args(arguments).output();
     run.expect("the command was built for this test")
 }
 
-/// Runs the command, expects this status, and returns its one line of complaint.
+/// Runs the command, expects this status, and returns its error message of one line.
 fn refusal(status: i32, arguments: &[&str]) -> String {
     let output = polder(arguments);
     let said = String::from_utf8(output.stderr).unwrap();
@@ -34,10 +33,10 @@ fn refusal(status: i32, arguments: &[&str]) -> String {
     said
 }
 
-/// `polder stats volume | head -3` ended in a panic when `head` had read enough, and so did everything that was written
-/// to a file on a full disk.
+/// `polder stats volume | head -3` panicked when `head` had read enough. So did every command whose output went to a file
+/// on a full disk.
 #[test]
-fn whoever_reads_may_stop_and_a_full_disk_is_an_error() {
+fn a_closed_pipe_is_no_error_and_a_full_disk_is_one() {
     let place = Place::new();
     let volume = place.volume("volume");
     let new = place.path("new");
@@ -50,27 +49,27 @@ fn whoever_reads_may_stop_and_a_full_disk_is_an_error() {
         &["mkfs", &new, "--size", "64M", "--force"],
     ];
     for arguments in of {
-        let told = |to: Stdio| {
+        let outcome = |to: Stdio| {
             let run = Command::new(env!("CARGO_BIN_EXE_polder")).args(arguments).stdout(to).output();
             let output = run.expect("the command was built for this test");
             (output.status.code(), String::from_utf8(output.stderr).unwrap())
         };
-        let (nobody, to_nobody) = std::io::pipe().unwrap();
-        drop(nobody);
-        assert_eq!(told(to_nobody.into()), (Some(0), String::new()), "{arguments:?}");
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        assert_eq!(outcome(writer.into()), (Some(0), String::new()), "{arguments:?}");
         let full = fs::File::options().write(true).open("/dev/full").unwrap();
-        let (status, said) = told(full.into());
+        let (status, said) = outcome(full.into());
         assert_eq!((status, said.lines().count()), (Some(1), 1), "{arguments:?}: {said}");
         assert!(said.contains("cannot be written: No space left"), "{said}");
     }
 }
 
-/// `polder gc volume --free 99 2>&1 | head -2` ended in a panic: nobody read what was wrong.
+/// `polder gc volume --free 99 2>&1 | head -2` panicked because the reader of the errors had ended.
 #[test]
-fn whoever_hears_of_errors_may_stop() {
+fn error_output_to_a_closed_pipe_keeps_the_status() {
     let place = Place::new();
     let (volume, missing) = (place.volume("volume"), place.path("missing"));
-    let nobody = || {
+    let closed_pipe = || {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         writer
@@ -89,21 +88,21 @@ fn whoever_hears_of_errors_may_stop() {
         (0, &["gc", &volume]),
     ] {
         let mut run = Command::new(env!("CARGO_BIN_EXE_polder"));
-        let ended = run.args(arguments).stdout(nobody()).stderr(nobody()).status().unwrap();
+        let ended = run.args(arguments).stdout(closed_pipe()).stderr(closed_pipe()).status().unwrap();
         assert_eq!(ended.code(), Some(status), "{arguments:?}");
     }
     for (name, status) in [("fsck.polder", 8), ("mount.polder", 1), ("umount.polder", 32)] {
         let mut run = Command::new(env!("CARGO_BIN_EXE_polder"));
-        let run = run.arg0(name).arg(&missing).stdout(nobody()).stderr(nobody());
+        let run = run.arg0(name).arg(&missing).stdout(closed_pipe()).stderr(closed_pipe());
         assert_eq!(run.status().unwrap().code(), Some(status), "{name}");
     }
 }
 
-/// What a command line names in the test of exit statuses.
+/// Placeholders in the command lines of the test of exit statuses.
 const PATH: &str = "PATH";
 const FOLDER: &str = "FOLDER";
 
-/// A command, words that make sense behind it, with [`PATH`] for the volume, and its status for what cannot be done.
+/// A command, valid arguments with [`PATH`] for the volume, and its exit status when the operation fails.
 struct Called {
     command: &'static str,
     words: &'static [&'static str],
@@ -134,7 +133,7 @@ const ALL_COMMANDS: [Called; 20] = [
 ];
 
 impl Called {
-    /// Its words, with these for the places in them.
+    /// The command line with the placeholders replaced.
     fn with<'a>(&self, path: &'a str, folder: &'a str) -> Vec<&'a str> {
         let word = |word: &&'static str| match *word {
             PATH => path,
@@ -145,7 +144,7 @@ impl Called {
     }
 }
 
-/// `polder mount` with an unknown option ended with 1 and `polder check` with 2, and so on.
+/// For an unknown option, `polder mount` returned 1 and `polder check` returned 2.
 #[test]
 fn the_same_mistake_ends_with_the_same_status_everywhere() {
     let help = String::from_utf8(polder(&["--help"]).stdout).unwrap();
@@ -153,7 +152,7 @@ fn the_same_mistake_ends_with_the_same_status_everywhere() {
         help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
     let listed: Vec<&str> = listed.filter_map(|line| line.split_whitespace().next()).collect();
     let called: Vec<&str> = ALL_COMMANDS.iter().map(|called| called.command).collect();
-    assert_eq!(listed, [called.as_slice(), &["help"]].concat(), "every command is here");
+    assert_eq!(listed, [called.as_slice(), &["help"]].concat(), "the table lists every command");
 
     let place = Place::new();
     let folder = place.folder("folder");
@@ -183,7 +182,7 @@ fn the_same_mistake_ends_with_the_same_status_everywhere() {
     }
 }
 
-/// Values that cannot be, whatever is at the path.
+/// Values that are invalid for every volume.
 #[test]
 fn wrong_values_are_misuse() {
     for words in [
@@ -216,7 +215,7 @@ fn wrong_values_are_misuse() {
         refusal(2, &["dump", "v", "zone"])
             .contains("add the number of the zone, like `polder dump v zone 1`")
     );
-    // By names that the system calls, with the statuses that it knows.
+    // Under the names that the system calls, with the statuses that it expects.
     for (name, words, status) in [
         ("mkfs.polder", &["v", "--size", "1M"][..], 2),
         ("mkfs.polder", &[], 2),
@@ -254,13 +253,13 @@ fn mistyped_words_get_a_suggestion() {
         let said = refusal(2, words);
         assert!(said.contains("; did you mean ") && said.contains(meant), "{said}");
     }
-    // `hint` was suggested.
+    // `hint` was suggested for these.
     for word in ["nothing", "mnt"] {
         assert!(!refusal(2, &[word]).contains("did you mean"));
     }
 }
 
-/// `polder mount LABEL=x mnt` was told to make a volume there first.
+/// `polder mount LABEL=x mnt` advised to create a volume there first.
 #[test]
 fn paths_that_lead_nowhere_are_explained() {
     let place = Place::new();
@@ -283,7 +282,7 @@ fn paths_that_lead_nowhere_are_explained() {
     }
 }
 
-/// Another user who made a file with such a name in the working directory of root chose what root mounted.
+/// If another user created a file with such a name in root's working directory, root mounted that file.
 #[test]
 fn a_tag_is_no_file_in_the_working_directory() {
     let place = Place::new();
@@ -332,7 +331,7 @@ impl Place {
 }
 
 #[test]
-fn words_that_mean_nothing_are_refused() {
+fn invalid_arguments_are_refused() {
     assert!(refusal(2, &["mkfz"]).contains("mkfz"));
     assert!(refusal(2, &["mkfs"]).contains("<PATH>"));
     assert!(refusal(2, &["mkfs", "v", "--size", "1Q"]).contains("'1Q' is not a size"));
@@ -357,7 +356,7 @@ fn words_that_mean_nothing_are_refused() {
 }
 
 #[test]
-fn geometries_that_cannot_be_make_no_file() {
+fn impossible_geometries_create_no_file() {
     let place = Place::new();
     let path = place.path("volume");
     for (arguments, complaint) in [
@@ -389,7 +388,7 @@ fn geometries_that_cannot_be_make_no_file() {
 }
 
 #[test]
-fn what_a_file_holds_is_not_overwritten_unasked() {
+fn existing_data_is_overwritten_only_with_force() {
     let place = Place::new();
     let volume = place.volume("volume");
     let before = fs::read(&volume).unwrap();
@@ -403,13 +402,13 @@ fn what_a_file_holds_is_not_overwritten_unasked() {
 
     let forced = polder(&["mkfs", &volume, "--force"]);
     assert!(forced.status.success(), "{}", String::from_utf8_lossy(&forced.stderr));
-    assert_ne!(fs::read(&volume).unwrap(), before, "a volume has an id of its own");
+    assert_ne!(fs::read(&volume).unwrap(), before, "each volume has its own ID");
 }
 
-/// A volume was lost to `polder mkfs --force` with a page size that cannot be: the file was emptied before that
-/// was found out.
+/// `polder mkfs --force` with an invalid page size destroyed a volume: the file was truncated before the page size was
+/// checked.
 #[test]
-fn what_mkfs_refuses_leaves_the_file_as_it_was() {
+fn a_refused_mkfs_leaves_the_file_unchanged() {
     let place = Place::new();
     let volume = place.volume("volume");
     let blank = place.file("blank", &[0; 64 << 20]);
@@ -425,7 +424,7 @@ fn what_mkfs_refuses_leaves_the_file_as_it_was() {
         (&host_is_full, &volume),
     ] {
         for (path, size) in [(&volume, &[][..]), (&blank, &[]), (&empty, &["--size", "64M"])] {
-            // An option that comes again would be refused for that.
+            // `mkfs` refuses an option that is given twice.
             let size = if arguments.contains(&"--size") { &[] } else { size };
             let blocks = || fs::metadata(path).unwrap().blocks();
             let (before, taken) = (fs::read(path).unwrap(), blocks());
@@ -440,8 +439,8 @@ fn what_mkfs_refuses_leaves_the_file_as_it_was() {
     assert!(polder(&["check", &volume]).status.success());
 }
 
-/// Every command that looks at a volume refuses this one with this complaint and this advice, and leaves the
-/// file as it was.
+/// Asserts that every command that reads a volume refuses this path with this complaint and this advice, and leaves the
+/// file unchanged.
 fn refused_by_all(place: &Place, path: &str, complaint: &str, advice: &str) {
     let folder = place.path("mount point");
     fs::create_dir_all(&folder).unwrap();
@@ -462,24 +461,24 @@ fn refused_by_all(place: &Place, path: &str, complaint: &str, advice: &str) {
     assert!(fs::read_dir(&folder).unwrap().next().is_none(), "something was mounted");
 }
 
-/// `polder mkfs` does not overwrite this, and names it.
-fn not_overwritten(path: &str, what: &str) {
+/// Asserts that `polder mkfs` does not overwrite this file, and names its contents.
+fn not_overwritten(path: &str, contents: &str) {
     let before = fs::read(path).unwrap();
     for more in [&[][..], &["--size", "64M"]] {
         let said = refusal(1, &[&["mkfs", path], more].concat());
-        assert!(said.contains(what) && said.contains("use --force to overwrite it"), "{said}");
+        assert!(said.contains(contents) && said.contains("use --force to overwrite it"), "{said}");
         assert!(fs::read(path).unwrap() == before, "a refusal changes nothing");
     }
 }
 
-/// Changes blocks of 4096 bytes and makes their checksums right again, which stand at byte 8 in headers of files
-/// and of zones alike.
-fn rewrite(path: &str, is_one: impl Fn(usize, &[u8]) -> bool, change: impl Fn(&mut [u8])) {
+/// Changes blocks of 4096 bytes and updates their checksums. The checksum is at byte 8 in the headers of files and of
+/// zones.
+fn rewrite(path: &str, is_selected: impl Fn(usize, &[u8]) -> bool, change: impl Fn(&mut [u8])) {
     let mut bytes = fs::read(path).unwrap();
     let headers = copies_of_header(bytes.len());
     let mut changed = 0;
     for (index, block) in
-        bytes.chunks_exact_mut(4096).enumerate().filter(|(index, block)| is_one(*index, block))
+        bytes.chunks_exact_mut(4096).enumerate().filter(|(index, block)| is_selected(*index, block))
     {
         change(block);
         block[8..12].fill(0);
@@ -491,11 +490,11 @@ fn rewrite(path: &str, is_one: impl Fn(usize, &[u8]) -> bool, change: impl Fn(&m
         );
         changed += 1;
     }
-    assert!(changed > 0, "there is something to change");
+    assert!(changed > 0, "at least one block is selected");
     fs::write(path, bytes).unwrap();
 }
 
-/// In which blocks of 4096 bytes a file of this length has copies of its header.
+/// The blocks of 4096 bytes in which a file of this length has the copies of its header.
 fn copies_of_header(bytes: usize) -> [usize; 3] {
     [0, 1, (bytes / 65536 - 2) * 16]
 }
@@ -517,7 +516,7 @@ const REPAIR: &str =
 const NAME_ONE: &str = "name a volume, or make one elsewhere (polder mkfs)";
 
 #[test]
-fn what_is_no_volume_is_refused_by_every_command() {
+fn every_command_refuses_a_path_without_a_volume() {
     let place = Place::new();
     let missing = place.path("missing");
     refused_by_all(
@@ -538,33 +537,33 @@ fn what_is_no_volume_is_refused_by_every_command() {
         "{said}"
     );
     refused_by_all(&place, &place.file("zeros", &[0; 100_000]), nothing, NAME_ONE);
-    // What has zones of a volume is one, whatever stands where its header was.
+    // A file with the zones of a volume is a volume, even if its header is overwritten.
     let volume = place.volume("wrong magic");
     rewrite_file_header(&volume, |copy| copy[..8].copy_from_slice(b"POLDERX1"));
     refused_by_all(&place, &volume, DAMAGED, REPAIR);
 }
 
 #[test]
-fn other_file_systems_are_named_and_kept() {
+fn other_file_systems_are_named_and_not_overwritten() {
     let place = Place::new();
     let mut made = Vec::new();
     for (program, arguments, megabytes, what) in [
         ("mkfs.ext4", &["-q", "-F"][..], 16, "an ext2, ext3 or ext4 file system"),
-        // The smallest that it takes.
+        // The smallest size that `mkfs.xfs` accepts.
         ("mkfs.xfs", &["-q", "-f"], 300, "an XFS file system"),
     ] {
         let path = place.path(program);
         fs::File::create(&path).unwrap().set_len(megabytes << 20).unwrap();
         let search = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
         match Command::new(program).args(arguments).arg(&path).env("PATH", search).status() {
-            Err(error) if error.kind() == ErrorKind::NotFound => eprintln!("{program} is not here"),
+            Err(error) if error.kind() == ErrorKind::NotFound => eprintln!("{program} is not installed"),
             status => {
                 assert!(status.unwrap().success(), "{program}");
                 made.push((path, what));
             }
         }
     }
-    // What the programs write, in case they are not here: the magic numbers at their places.
+    // The magic numbers that the programs write, in case the programs are not installed.
     let mut ext4 = vec![0; 1 << 20];
     ext4[1080..1082].copy_from_slice(&[0x53, 0xef]);
     made.push((place.file("ext4", &ext4), "an ext2, ext3 or ext4 file system"));
@@ -622,7 +621,7 @@ fn a_later_format_is_refused_with_the_release_that_reads_it() {
 }
 
 #[test]
-fn a_shape_that_cannot_be_is_refused() {
+fn impossible_geometry_in_a_header_is_refused() {
     let place = Place::new();
     let numbers = [(56, 5000), (56, 0), (60, 0), (64, 0), (68, 0), (68, u32::MAX), (72, 2), (76, 1)];
     for (at, number) in numbers {
@@ -631,7 +630,7 @@ fn a_shape_that_cannot_be_is_refused() {
         refused_by_all(&place, &volume, DAMAGED, REPAIR);
         fs::remove_file(&volume).unwrap();
     }
-    // Such as can be, but are not the one that the volume was made with.
+    // Possible geometries that differ from the one with which the volume was created.
     for zones in [5, 31] {
         let volume = place.volume("volume");
         rewrite_file_header(&volume, |copy| copy[60] = zones);
@@ -659,7 +658,7 @@ fn a_volume_in_use_is_refused() {
 }
 
 #[test]
-fn a_device_that_is_too_small_is_left_alone() {
+fn a_device_that_is_too_small_is_not_changed() {
     let place = Place::new();
     let small = place.file("small", &[0; 1 << 20]);
     let said = refusal(1, &["mkfs", &small]);
@@ -695,9 +694,9 @@ fn damage_is_named() {
     refused_by_all(&place, &logless, "the log holds no checkpoint that can be read", restore);
 }
 
-/// What is left of an old volume on a device is told from the new one by its identity alone.
+/// Only the ID of the volume distinguishes remains of an old volume on a device from the new one.
 #[test]
-fn a_new_volume_does_not_get_the_identity_of_the_old_one() {
+fn a_new_volume_does_not_get_the_id_of_the_old_one() {
     const FIRST: &str = "00112233-4455-6677-8899-aabbccddeeff";
     const OTHER: &str = "00112233-4455-6677-8899-aabbccddeefe";
     let place = Place::new();
@@ -707,12 +706,12 @@ fn a_new_volume_does_not_get_the_identity_of_the_old_one() {
     let before = fs::read(&path).unwrap();
     let said = refusal(1, &["mkfs", &path, "--force", "--uuid", FIRST]);
     assert!(said.contains(FIRST) && said.contains("choose another"), "{said}");
-    assert!(before == fs::read(&path).unwrap(), "it was changed");
+    assert!(before == fs::read(&path).unwrap(), "the volume was changed");
     assert!(make(OTHER));
 }
 
 #[test]
-fn what_cannot_hold_a_volume_is_refused() {
+fn pipes_directories_and_character_devices_are_refused() {
     let place = Place::new();
     let (folder, file, pipe) = (place.folder("folder"), place.file("folder/file", b"x"), place.path("pipe"));
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -729,7 +728,7 @@ fn what_cannot_hold_a_volume_is_refused() {
     assert_eq!(fs::read(file).unwrap(), b"x");
 }
 
-/// As `refused_by_all`, for what cannot be read, and by `polder mkfs`.
+/// Like `refused_by_all`, for paths that cannot be read. Includes `polder mkfs`.
 fn refused_without_reading(place: &Place, path: &str, complaint: &str, advice: &str) {
     let folder = place.path("mount point");
     fs::create_dir_all(&folder).unwrap();
@@ -749,16 +748,16 @@ fn refused_without_reading(place: &Place, path: &str, complaint: &str, advice: &
     }
 }
 
-/// A user who is not root has no right to read this file. Root, who may read all, becomes nobody for that.
+/// Only root may read this file. If the test runs as root, the commands run as the user `nobody`.
 #[test]
-fn what_may_not_be_read_is_refused() {
+fn an_unreadable_volume_is_refused() {
     const NOBODY: u32 = 65534;
     let place = Place::new();
     let volume = place.volume("volume");
     let before = fs::read(&volume).unwrap();
     fs::set_permissions(place.directory.path(), Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(&volume, Permissions::from_mode(0o000)).unwrap();
-    // Where everybody may run it.
+    // A copy that every user may run.
     let command = place.path("polder");
     fs::copy(env!("CARGO_BIN_EXE_polder"), &command).unwrap();
     let folder = place.folder("folder");
@@ -800,7 +799,7 @@ fn mount_points_must_be_directories() {
 }
 
 #[test]
-fn a_new_volume_is_clean_and_tells_what_it_is() {
+fn a_new_volume_is_clean_and_reports_its_properties() {
     let place = Place::new();
     let volume = place.volume("volume");
     let before = fs::read(&volume).unwrap();
@@ -809,7 +808,7 @@ fn a_new_volume_is_clean_and_tells_what_it_is() {
     assert_eq!(checked.status.code(), Some(0), "{}", String::from_utf8_lossy(&checked.stderr));
     assert!(String::from_utf8(checked.stdout).unwrap().ends_with(": clean\n"));
 
-    // Somebody who does not want to read it.
+    // A reader that ends early.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let mut unread = Command::new(env!("CARGO_BIN_EXE_polder"));
@@ -834,5 +833,5 @@ fn a_new_volume_is_clean_and_tells_what_it_is() {
         serde_json::Value::Null,
         "nothing can be written"
     );
-    assert_eq!(fs::read(&volume).unwrap(), before, "looking changes nothing");
+    assert_eq!(fs::read(&volume).unwrap(), before, "reading commands change nothing");
 }

@@ -1,4 +1,4 @@
-//! The life of a daemon: starting, answering, refusing, ending.
+//! The life of a daemon: start, answers, refusals, end.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -19,13 +19,13 @@ use serde_json::Value;
 use crate::bench::Daemon;
 use crate::{Bench, bench_or_skip};
 
-/// Looks until it is so, for ten seconds.
-fn comes_true(mut is_so: impl FnMut() -> bool) -> bool {
+/// Waits up to ten seconds until a condition is true. Returns whether it became true.
+fn comes_true(mut condition: impl FnMut() -> bool) -> bool {
     let waiting = rt::thread::Stop::default();
-    (0..2000).any(|_| is_so() || waiting.wait(Duration::from_millis(5)))
+    (0..2000).any(|_| condition() || waiting.wait(Duration::from_millis(5)))
 }
 
-/// A further directory to mount something on, taken down when dropped.
+/// A second mount point. Its mount is taken down when this is dropped.
 struct Elsewhere<'a> {
     bench: &'a Bench,
     place: tempfile::TempDir,
@@ -55,7 +55,7 @@ impl<'a> Elsewhere<'a> {
         Daemon::of(self.bench, &self.directory())
     }
 
-    /// Whether its daemon comes to log this.
+    /// Whether its daemon logs these words within the time limit of [`comes_true`].
     fn comes_to_log(&self, words: &str) -> bool {
         comes_true(|| fs::read_to_string(self.log()).unwrap().contains(words))
     }
@@ -67,19 +67,19 @@ impl Drop for Elsewhere<'_> {
     }
 }
 
-/// Takes down what is mounted on a directory of any name.
+/// Unmounts a directory when dropped. Its name may be any bytes.
 struct TakenDown<'a>(&'a Bench, &'a OsStr);
 
 impl Drop for TakenDown<'_> {
     fn drop(&mut self) {
         let mut command = Command::new(self.0.program());
         command.args(["umount", "--lazy"]).arg(self.1).env("POLDER_RUN_DIR", self.0.sockets());
-        // What is not mounted any more need not be.
+        // The command fails if the directory is not mounted any more.
         let _ = command.output();
     }
 }
 
-/// A process that gets on again when this is dropped.
+/// A stopped process. It continues when this is dropped.
 struct Stopped<'a>(&'a Daemon);
 
 impl<'a> Stopped<'a> {
@@ -95,7 +95,7 @@ impl Drop for Stopped<'_> {
     }
 }
 
-/// A command that is ended when this is dropped.
+/// A running command. It is killed when this is dropped.
 struct Running(Child);
 
 impl Running {
@@ -112,7 +112,7 @@ impl Drop for Running {
 }
 
 #[test]
-fn a_mounted_volume_answers_and_is_refused_to_others() {
+fn a_mounted_volume_answers_and_other_commands_may_not_open_it() {
     let bench = bench_or_skip!();
     let (volume, directory) = (bench.volume(), bench.directory());
     let (volume, directory) = (volume.to_str().unwrap(), directory.to_str().unwrap());
@@ -156,8 +156,8 @@ fn only_the_owner_may_talk_to_the_daemon() {
     assert_eq!(fs::read_dir(&sockets).unwrap().count(), 0, "the socket goes with the daemon");
 }
 
-/// The kernel writes back the times of a file whose last name has just gone; its `syncfs` failed with a
-/// stale handle, and nobody could say what was lost. Nothing was.
+/// The kernel writes back the times of a file that has just lost its last name. `syncfs` then failed with a stale handle,
+/// although nothing was lost.
 #[test]
 fn a_sync_after_an_unlink_succeeds() {
     let bench = bench_or_skip!();
@@ -176,7 +176,7 @@ fn a_sync_after_an_unlink_succeeds() {
 }
 
 #[test]
-fn a_busy_mount_stays_unless_told_otherwise() {
+fn a_busy_mount_stays_unless_it_is_unmounted_lazily() {
     let bench = bench_or_skip!();
     let directory = bench.directory();
     let mounted = bench.mount(&[]);
@@ -213,14 +213,14 @@ fn a_signal_unmounts() {
 }
 
 #[test]
-fn a_signal_to_a_busy_mount_detaches_it_and_saves_what_was_written() {
+fn a_signal_to_a_busy_mount_detaches_it_and_saves_its_writes() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     let daemon = mounted.daemon();
     let mut file = File::create(mounted.path("open")).unwrap();
     file.write_all(b"in the kernel's cache").unwrap();
     daemon.signal(Signal::TERM);
-    // The daemon waits for us to close the file; by then the mount is detached.
+    // The daemon waits until we close the file. The mount is detached before that.
     let gone = rt::thread::Stop::default();
     while bench.is_mounted() {
         gone.wait(Duration::from_millis(5));
@@ -234,7 +234,7 @@ fn a_signal_to_a_busy_mount_detaches_it_and_saves_what_was_written() {
 }
 
 #[test]
-fn a_second_signal_does_not_wait_for_who_uses_the_mount() {
+fn a_second_signal_does_not_wait_for_open_files() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     let daemon = mounted.daemon();
@@ -247,16 +247,17 @@ fn a_second_signal_does_not_wait_for_who_uses_the_mount() {
     }
     daemon.signal(Signal::TERM);
     daemon.wait();
-    assert!(file.metadata().is_err(), "nobody answers any more");
+    assert!(file.metadata().is_err(), "the daemon does not answer any more");
     bench.check();
     let again = bench.mount(&[]);
     assert_eq!(fs::read(again.path("open")).unwrap(), b"written before");
     again.umount();
 }
 
-/// Its thread waited in the kernel for what it would have answered itself, and kept the connection.
+/// A thread of the daemon waited in the kernel for requests that the daemon itself would have answered, and so kept the
+/// connection open.
 #[test]
-fn a_daemon_that_is_killed_while_it_unmounts_leaves_nobody_waiting() {
+fn killing_a_daemon_while_it_unmounts_leaves_no_process_waiting() {
     let bench = bench_or_skip!();
     for round in 0..6 {
         let mounted = bench.mount(&[]);
@@ -270,7 +271,7 @@ fn a_daemon_that_is_killed_while_it_unmounts_leaves_nobody_waiting() {
             let file = File::create(path).unwrap();
             let bytes = vec![round; 1 << 20];
             let write = |at: u64| file.write_all_at(&bytes, (at % 64) << 20);
-            // What nobody answers for any more still goes to the kernel's cache.
+            // Writes still go to the kernel's cache after the daemon has ended.
             let goes_on = |at: &u64| !ends.load(Ordering::Relaxed) && write(*at).is_ok();
             (0..).take_while(goes_on).for_each(|at| {
                 let _ = begun.send(at);
@@ -279,7 +280,7 @@ fn a_daemon_that_is_killed_while_it_unmounts_leaves_nobody_waiting() {
         .unwrap();
         assert!(has_begun.iter().any(|at| at == 40), "{}", bench.logged());
         daemon.signal(Signal::TERM);
-        // Some rounds kill it as soon as it has begun to unmount, others in the middle of that.
+        // Some rounds kill the daemon as soon as it has begun to unmount, other rounds kill it later.
         comes_true(|| daemon.threads().iter().any(|name| name == "polder-detach"));
         comes_true(|| has_begun.try_iter().any(|at| at % 6 == u64::from(round)) || writer.is_finished());
         daemon.signal(Signal::KILL);
@@ -288,14 +289,14 @@ fn a_daemon_that_is_killed_while_it_unmounts_leaves_nobody_waiting() {
         if !has_ended {
             connection.abort();
         }
-        assert!(has_ended, "round {round}: its threads or its users wait for it");
+        assert!(has_ended, "round {round}: threads of the daemon or users of the mount still wait");
         writer.join().unwrap();
         drop(mounted);
         bench.check();
     }
 }
 
-/// The kernel's side of a mount, to end it where it hangs.
+/// The kernel's FUSE connection of a mount. A test aborts it if the mount hangs.
 struct Connection(u32);
 
 impl Connection {
@@ -311,8 +312,8 @@ impl Connection {
     }
 }
 
-/// While the first signal made durable what was written, nobody fetched a second: a device that hung kept the
-/// mount, and all who used it, for as long as it did.
+/// The thread that handled the first signal waited for durability and did not receive a second signal. A hanging device
+/// blocked the mount, and all processes that used it, for as long as it hung.
 #[test]
 fn a_second_signal_does_not_wait_for_a_device_that_hangs() {
     let bench = bench_or_skip!();
@@ -339,10 +340,10 @@ fn a_second_signal_does_not_wait_for_a_device_that_hangs() {
     bench.check();
 }
 
-/// The kernel only began to write back when it was asked to sync the mount; what it had not yet written
-/// when the power went was gone, though `polder sync` had returned.
+/// A sync of the mount only started the kernel's writeback. Pages that were not yet written when the power failed were
+/// lost, although `polder sync` had returned.
 #[test]
-fn a_sync_waits_for_what_the_kernel_writes_back() {
+fn a_sync_waits_for_writeback() {
     let bench = bench_or_skip!();
     if !rustix::process::geteuid().is_root() {
         return crate::skip("only root can remount");
@@ -354,10 +355,12 @@ fn a_sync_waits_for_what_the_kernel_writes_back() {
     let above = Elsewhere::new(&bench);
     above.mount(&volume);
     let daemon = above.daemon();
-    // With this the kernel does not write back the file's time, which comes after its bytes and waits for them.
+    // With this option the kernel does not write back the file's mtime. That request would follow the data and wait for
+    // them.
     let lazily = MountFlags::LAZYTIME | MountFlags::NOATIME;
     rustix::mount::mount_remount(above.directory(), lazily, c"").unwrap();
-    // Started before there is an open file: what is started later closes a copy of it, and waits for that.
+    // Started before the file is opened. A child that is started later closes a copy of the descriptor, and waits for
+    // that.
     let mut shell = Command::new("sh");
     shell.args(["-c", "read go && exec \"$1\" sync \"$2\"", "sh"]);
     shell.arg(bench.program()).arg(above.directory()).env("POLDER_RUN_DIR", bench.sockets());
@@ -368,10 +371,10 @@ fn a_sync_waits_for_what_the_kernel_writes_back() {
         let _hangs = Stopped::new(&below);
         file.write_all(&[b'x'; 64 << 10]).unwrap();
         sync.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
-        // As long as its device hangs nothing becomes durable.
+        // Nothing becomes durable while the device hangs.
         let waiting = rt::thread::Stop::default();
         let is_over = (0..100).any(|_| waiting.wait(Duration::from_millis(5)) || sync.has_succeeded());
-        assert!(!is_over, "it has not waited");
+        assert!(!is_over, "the sync has not waited");
     }
     assert!(comes_true(|| sync.has_succeeded()));
     daemon.kill();
@@ -383,7 +386,7 @@ fn a_sync_waits_for_what_the_kernel_writes_back() {
 
 /// `umount DIR && mount …` failed when the last writes of the first mount took longer than half a second.
 #[test]
-fn a_mount_waits_for_the_last_one_to_be_closed() {
+fn a_mount_waits_until_the_previous_mount_is_closed() {
     let bench = bench_or_skip!();
     if !rustix::process::geteuid().is_root() {
         return crate::skip("only root can unmount without a helper");
@@ -395,12 +398,13 @@ fn a_mount_waits_for_the_last_one_to_be_closed() {
     let (volume, directory) = (bench.volume(), bench.directory());
     let mut second = {
         let _slow = Stopped::new(&first);
-        // A process that another test is just starting has our open files until it begins its program.
+        // A child process that another test has just forked keeps our files open until it calls `exec`.
         assert!(comes_true(|| rustix::mount::unmount(&directory, UnmountFlags::NOFOLLOW).is_ok()));
         let mut second = Command::new(bench.program());
         second.args(["mount", "--foreground", "--log"]).args([&bench.log(), &volume, &directory]);
         let second = Running(second.env("POLDER_RUN_DIR", bench.sockets()).spawn().unwrap());
-        // It has found the lock taken for as long as a lock may be by itself, and asks who has it.
+        // The mount has waited for the lock for the time that a lock may be held without a daemon. It now asks which
+        // process holds it.
         assert!(comes_true(|| asks(second.0.id())));
         second
     };
@@ -419,9 +423,9 @@ fn asks(process: u32) -> bool {
     leads.any(|to| to.to_string_lossy().starts_with("socket:"))
 }
 
-/// It waited for ever, and did not say for what.
+/// The command waited forever, without a message.
 #[test]
-fn a_mount_in_several_places_says_where_it_still_is() {
+fn umount_reports_where_the_volume_is_still_mounted() {
     let bench = bench_or_skip!();
     if !rustix::process::geteuid().is_root() {
         return crate::skip("only root can mount a directory again");
@@ -457,9 +461,9 @@ fn a_mount_in_several_places_says_where_it_still_is() {
     bench.check();
 }
 
-/// The one that had come second could never be asked.
+/// The second read-only daemon of a volume never got the name of the control socket.
 #[test]
-fn a_reader_answers_when_the_one_before_it_has_ended() {
+fn a_second_reader_answers_after_the_first_has_ended() {
     let bench = bench_or_skip!();
     let first = bench.mount(&["-o", "ro"]);
     let elsewhere = Elsewhere::new(&bench);
@@ -470,16 +474,16 @@ fn a_reader_answers_when_the_one_before_it_has_ended() {
     let told = || -> Value { serde_json::from_str(&bench.succeed(&["info", "--json", paths[0]])).unwrap() };
     assert_eq!(told()["mounted_on"], first.root().to_str().unwrap());
     first.umount();
-    // The name of the volume, and that of the mount.
+    // One socket for the volume and one for the mount.
     assert!(comes_true(|| fs::read_dir(bench.sockets()).unwrap().count() == 2));
     assert!(comes_true(|| told()["mounted_on"] == paths[1]));
     bench.succeed(&["umount", paths[1]]);
     assert_eq!(fs::read_dir(bench.sockets()).unwrap().count(), 0);
 }
 
-/// Nothing could be asked about a mount, because its daemon could not say where it was.
+/// No command about such a mount worked, because the daemon could not encode the path of the mount point.
 #[test]
-fn names_that_are_no_text_are_names() {
+fn paths_need_not_be_utf8() {
     let bench = bench_or_skip!();
     let place = tempfile::tempdir().unwrap();
     let volume = place.path().join(OsStr::from_bytes(b"vol\xff\nume"));
@@ -510,10 +514,10 @@ fn names_that_are_no_text_are_names() {
     polder(&["check".as_ref(), volume]);
 }
 
-/// Whoever had started the mount was ended while the daemon recovered; it ended too when it found nobody to
-/// say `ready` to, and left a mount behind that answered nobody and a volume that was not closed.
+/// The starting process ended while the daemon recovered. The daemon could not report `ready` and ended too. It left a
+/// mount without a daemon behind, and a volume that was not closed.
 #[test]
-fn a_mount_that_nobody_waits_for_is_taken_down() {
+fn a_mount_is_taken_down_if_its_starter_has_ended() {
     let bench = bench_or_skip!();
     let guard = crate::Mounted { bench: &bench };
     let mut daemon = Command::new(bench.program())
@@ -537,9 +541,10 @@ fn a_mount_that_nobody_waits_for_is_taken_down() {
     bench.check();
 }
 
-/// It waited for the lock of whoever had mounted the volume since, elsewhere: for as long as that was mounted.
+/// `umount` of a mount without a daemon waited for the lock of the daemon that had mounted the volume elsewhere since,
+/// until that mount ended.
 #[test]
-fn a_dead_mount_is_taken_away_at_once_when_its_volume_is_mounted_elsewhere() {
+fn unmounting_a_dead_mount_does_not_wait_for_another_mount_of_its_volume() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     mounted.daemon().kill();
@@ -559,7 +564,7 @@ fn a_dead_mount_is_taken_away_at_once_when_its_volume_is_mounted_elsewhere() {
 }
 
 #[test]
-fn a_dead_mount_is_replaced_or_taken_away() {
+fn a_dead_mount_is_replaced_or_removed() {
     let bench = bench_or_skip!();
     let directory = bench.directory();
     let mounted = bench.mount(&[]);
@@ -591,7 +596,7 @@ fn a_read_only_mount_changes_nothing() {
 }
 
 #[test]
-fn the_log_tells_of_mounts_and_names_no_files() {
+fn the_log_records_mounts_and_contains_no_file_names() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&["-o", "commit=1,cache=16M,nosuid"]);
     fs::write(mounted.path("a-telling-name"), "x").unwrap();
@@ -602,7 +607,7 @@ fn the_log_tells_of_mounts_and_names_no_files() {
     assert!(!log.contains("a-telling-name"), "{log}");
 }
 
-/// Prepares a machine with a log, `$1`, of its own. `$2`: the program.
+/// Mounts and unmounts a volume on a machine with its own system log. `$1` is the program.
 const MACHINE: &str = r#"
 set -e
 mount --make-rprivate /
@@ -617,8 +622,8 @@ touch mnt/a-telling-name
 echo "seen to the end"
 "#;
 
-/// What is mounted by `/etc/fstab` or systemd has no log file: nobody could tell afterwards what a
-/// recovery had done, or why a volume took no more writes.
+/// A mount by `/etc/fstab` or systemd has no log file. There was no record of what a recovery had done, or of why a volume
+/// had been shut down.
 #[test]
 fn a_daemon_without_a_log_file_writes_to_the_systems_log() {
     let bench = bench_or_skip!();
@@ -637,7 +642,7 @@ fn a_daemon_without_a_log_file_writes_to_the_systems_log() {
     let said = String::from_utf8_lossy(&output.stdout);
     let complained = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.ends_with("seen to the end\n"), "{said}{complained}");
-    assert_eq!(complained, "", "only warnings are for whoever mounts");
+    assert_eq!(complained, "", "only warnings go to the starter");
     log.set_nonblocking(true).unwrap();
     let mut lines = Vec::new();
     let mut line = [0; 1000];
@@ -652,7 +657,7 @@ fn a_daemon_without_a_log_file_writes_to_the_systems_log() {
 }
 
 #[test]
-fn the_foreground_is_left_by_unmounting() {
+fn a_foreground_daemon_ends_when_it_is_unmounted() {
     let bench: Bench = bench_or_skip!();
     let mut daemon = std::process::Command::new(env!("CARGO_BIN_EXE_polder"))
         .args(["mount", "--foreground"])
@@ -671,11 +676,11 @@ fn the_foreground_is_left_by_unmounting() {
     bench.check();
 }
 
-/// A daemon that had been detached while in use unmounted by path, and so took away what had been mounted there
-/// since; and `polder sync` of its volume opened that mount instead, and said that all was durable: after
-/// a power loss what the kernel still held of the first volume would have been missing.
+/// A daemon whose mount was lazily unmounted unmounted by path. So it took down the volume that had been mounted there
+/// since. `polder sync` of its volume opened that mount instead and reported success: after a power loss, the dirty pages
+/// of the first volume would have been lost.
 #[test]
-fn a_daemon_out_of_sight_leaves_the_next_mount_alone() {
+fn a_lazily_unmounted_daemon_does_not_touch_the_next_mount() {
     let bench = bench_or_skip!();
     let other = bench_or_skip!();
     let (volume, directory) = (bench.volume(), bench.directory());
@@ -704,9 +709,9 @@ fn a_daemon_out_of_sight_leaves_the_next_mount_alone() {
     bench.check();
 }
 
-/// One that all share is one lock in the kernel that all wait for.
+/// In the kernel, each channel has a lock. With a shared channel all threads would wait for the same lock.
 #[test]
-fn each_thread_that_answers_has_a_channel_of_its_own() {
+fn each_fuse_thread_has_its_own_channel() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     let process = format!("/proc/{}", mounted.daemon().number());
@@ -718,7 +723,7 @@ fn each_thread_that_answers_has_a_channel_of_its_own() {
     };
     let entries =
         |directory: &str| fs::read_dir(format!("{process}/{directory}")).unwrap().map(Result::unwrap);
-    // A thread has its name when it has begun, which on a busy machine may be after the mount can be used.
+    // A thread gets its name when it starts to run. On a busy machine the mount may be usable before that.
     let begun = (0..100_000).map(|_| entries("task").filter(is_answering).count()).find(|&threads| {
         let channels = entries("fd").filter(is_channel).count();
         threads >= 8 && threads == channels
