@@ -1,12 +1,12 @@
-//! The process that has a volume and serves its mount.
+//! The process that holds a volume and serves its mount.
 //!
-//! From its beginning to its end: block the signals that end it (threads inherit that, and one waits for
-//! them), take the volume's lock, recover, start the file system's threads, take the control socket,
-//! attach, answer until detached and used by nobody, close the volume, end. The lock is given back by the end of the
-//! process, after the last write.
+//! The daemon blocks the signals that end it (all threads inherit the mask, and one thread waits for the signals). It
+//! takes the volume's lock and the control socket, recovers, starts the file system's threads, and attaches the mount. It
+//! answers until the mount is detached and unused. Then it closes the volume and ends. The lock is released by the end of
+//! the process, after the last write.
 //!
-//! A panic ends the process: what threads shared may be half changed, and a daemon that goes on would write
-//! that down. Recovery knows how to go on from a process that has ended.
+//! A panic ends the process: state that threads share may be half changed, and a daemon that continued would write it to
+//! the volume. Recovery can start from the state of a process that has ended.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -39,14 +39,14 @@ use crate::stats::Stats;
 use crate::volume::{FileId, LastMount};
 use crate::{inherited, logging, process, remount, scrub, volume, zones};
 
-/// How many writes to the device need no memory that is not there yet.
+/// Number of writes to the device for which memory is allocated in advance.
 const PREPARED_WRITES: usize = 8;
 
 const MILLISECOND_NS: u64 = 1_000_000;
 
 const NOT_WRITTEN_BACK: &str = "the kernel's cache cannot be written back";
 
-/// What to serve, and how.
+/// The volume to serve, and the options.
 pub(crate) struct Daemon {
     /// Absolute.
     pub(crate) path: PathBuf,
@@ -59,24 +59,24 @@ pub(crate) struct Daemon {
     pub(crate) detach: bool,
 }
 
-/// What the threads share that serve and end the mount.
+/// State shared by the threads that serve and end the mount.
 struct Served {
     fs: Arc<Fs>,
     /// Absolute.
     path: PathBuf,
     volume: FileId,
-    /// What recovery found when the volume was mounted.
+    /// The findings of recovery when the volume was mounted.
     last_mount: LastMount,
     cache_bytes: u64,
-    /// Opened for reading only, for good.
+    /// The device is open for reading only, so the mount cannot become writable.
     opened_read_only: bool,
-    /// Where it was mounted at first.
+    /// The first mount point.
     directory: PathBuf,
-    /// What the table of mounts had of it then, if that could be read.
+    /// The entry in the table of mounts at that time, if the table could be read.
     entry: Option<MountEntry>,
-    /// How it is mounted now.
+    /// The options now in force.
     words: Mutex<Words>,
-    /// Held by whoever changes the words, or needs them to stay as they are for long.
+    /// Held by a thread that changes the options, or that needs them to stay the same for long.
     changing: Mutex<()>,
     access_times: AccessTimes,
     kernel_cache: KernelCache,
@@ -97,7 +97,7 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
     let mounted = match Mounted::new(Arc::clone(&fs), &daemon.directory, &options, write_queue_bytes) {
         Ok(mounted) => mounted,
         Err(error) => {
-            // Nothing was changed but by recovery; what that did is closed properly.
+            // Only recovery has changed the volume. Its changes are closed properly.
             fs.unmount().with_context(|| daemon.path.display().to_string())?;
             return Err(error.into());
         }
@@ -119,7 +119,7 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
         access_times: mounted.access_times(),
         kernel_cache: mounted.kernel_cache(),
     });
-    if let Err(error) = daemon.make_known(&served, &socket, signals, log.as_deref()) {
+    if let Err(error) = daemon.announce(&served, &socket, signals, log.as_deref()) {
         tracing::error!("{error:#}");
         return served.take_down().and(Err(error));
     }
@@ -129,8 +129,8 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
 }
 
 impl Daemon {
-    /// What is attached can be asked and ended from now on, and whoever waits for it knows.
-    fn make_known(
+    /// Starts the threads that answer commands and handle signals, and reports the mount to the starter.
+    fn announce(
         &self,
         served: &Arc<Served>,
         socket: &Socket,
@@ -224,7 +224,7 @@ impl Served {
         self.fs.volume_info().fs_id
     }
 
-    /// Ends a mount that nobody answers for yet.
+    /// Ends a mount that no thread serves yet.
     fn take_down(&self) -> Result<()> {
         for directory in self.directories() {
             if let Err(error) = unmount_lazily(&directory) {
@@ -244,14 +244,15 @@ impl Served {
         closed
     }
 
-    /// Where the mount is attached now. Nowhere once it is detached, which it may be while it is used: its old directory may
-    /// lead to another mount by then, and when nothing is left of it the number of its device may be another's.
+    /// The places where the mount is attached now. There is none after it was detached, even if it is still in use: its old
+    /// directory may lead to another mount by then, and another mount may have its device number.
     fn places(&self) -> Vec<MountEntry> {
         let attached = self.entry.as_ref().filter(|_| self.kernel_cache.is_attached());
         attached.and_then(|entry| entry.places().ok()).unwrap_or_default()
     }
 
-    /// The directories that lead to this mount, the first at which it was attached or to which that was moved.
+    /// The directories that lead to this mount. The first is the directory at which it was attached, or to which that mount
+    /// was moved.
     fn directories(&self) -> Vec<PathBuf> {
         if self.entry.is_none() && self.kernel_cache.is_attached() {
             return vec![self.directory.clone()];
@@ -260,23 +261,23 @@ impl Served {
         places.filter(MountEntry::is_reachable).map(|place| place.directory).collect()
     }
 
-    /// Takes the kernel's dirty pages, then makes everything durable. To sync its root only has the kernel begin
-    /// to write, all files at once; each is waited for after that.
+    /// Waits for the kernel's dirty pages, then makes everything durable. `syncfs` on the root only starts the kernel's
+    /// writeback, of all files at once. Then each file is waited for.
     fn sync(&self) -> Result<()> {
-        let begun = match self.have_written_back() {
-            // The kernel does not say of which file. One that is still open and has a name is found by what comes
-            // next; of one that was closed its program has heard.
+        let begun = match self.start_writeback() {
+            // The kernel does not say which file the error belongs to. The next call finds the error if the file is still
+            // open and has a name. If the file was closed, its program has received the error.
             Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(()),
             begun => begun.context(NOT_WRITTEN_BACK),
         };
         let written = self.kernel_cache.write_back().context(NOT_WRITTEN_BACK);
-        // What has come here is made durable, whatever has not.
+        // The data that has arrived is made durable, even if writeback of other data failed.
         self.fs.sync()?;
         begun.and(written)
     }
 
-    /// Has the kernel begin to write back, and wait as far as it does.
-    fn have_written_back(&self) -> io::Result<()> {
+    /// Starts the kernel's writeback, and waits as far as `syncfs` waits.
+    fn start_writeback(&self) -> io::Result<()> {
         let Some(directory) = self.directories().into_iter().next() else { return Ok(()) };
         let sync = move || Ok(rustix::fs::syncfs(&File::open(directory)?)?);
         process::apart("polder-syncs", sync)
@@ -287,7 +288,7 @@ impl Served {
         Stats::of(&self.fs, read_only)
     }
 
-    /// Nobody changes a volume that is mounted read-only, so all of it can be verified.
+    /// A volume that is mounted read-only does not change, so all of it can be verified.
     fn check(&self, data: bool) -> Result<Report> {
         let stays = self.changing.lock();
         let read_only = self.words.lock().read_only;
@@ -318,7 +319,7 @@ impl Served {
 
     fn mount_in_force(&self) -> MountInForce {
         let words = self.words.lock().clone();
-        // As the kernel was told.
+        // The value that was passed to the kernel.
         let allow_other = mount_options(&self.path, &words).allow_other;
         MountInForce {
             read_only: words.read_only,
@@ -358,7 +359,7 @@ impl Served {
             }
             return Err(remount::explain(error, &directory));
         }
-        // Whatever comes of that, changes are refused from now on, until it is made writable.
+        // Even if this fails, changes are refused until the volume is made writable again.
         let closed = if after.read_only { self.fs.make_read_only() } else { Ok(()) };
         if let Some(interval_ns) = after.commit_interval_ns {
             self.fs.set_commit_interval(interval_ns);
@@ -370,7 +371,7 @@ impl Served {
         closed.with_context(|| format!("{shown}: is read-only, but was not closed properly"))
     }
 
-    /// Detaches the mount wherever it is. When it is in use it is lazily unmounted, and ends when nobody uses it any more.
+    /// Detaches the mount in all places. A mount in use is lazily unmounted, and ends when it is not used any more.
     fn detach(&self) -> Result<()> {
         let directories = self.directories();
         if directories.is_empty() {
@@ -391,28 +392,28 @@ impl Served {
         Ok(())
     }
 
-    /// Ends a mount, detached or not, whoever still uses it.
+    /// Ends a mount, detached or not, even if it is in use.
     fn cut_off(&self) -> Result<()> {
         tracing::warn!("who still uses the mount is cut off");
         let attached = self.entry.as_ref().filter(|_| self.kernel_cache.is_attached());
         if attached.is_some_and(|entry| abort(entry).is_ok()) {
             return Ok(());
         }
-        // Where the kernel's switches for connections are not mounted.
+        // `fusectl` is not mounted.
         if self.directories().first().is_some_and(|directory| unmount_by_force(directory).is_ok()) {
             return Ok(());
         }
         self.end_process()
     }
 
-    /// What is still on its way is not waited for by file: whoever ends this process now would have the waiting thread
-    /// keep the mount, and its users wait for ever.
+    /// Does not wait for writeback of each file. If this process were killed during such a wait, the waiting thread would
+    /// keep the mount alive, and its users would wait forever.
     fn detach_in_use(&self, directory: &Path) {
-        let written = self.have_written_back().context(NOT_WRITTEN_BACK);
+        let written = self.start_writeback().context(NOT_WRITTEN_BACK);
         if let Err(error) = written.and_then(|()| Ok(self.fs.sync()?)) {
             tracing::error!("on the way to its end: {error:#}");
         }
-        // That may have taken long, and somebody may have been faster.
+        // This may have taken long, and another process may have detached the mount meanwhile.
         let there = directory.to_owned();
         if self.directories().contains(&there)
             && let Err(error) = process::apart("polder-unmounts", move || unmount_lazily(&there))
@@ -421,7 +422,7 @@ impl Served {
         }
     }
 
-    /// Closing the connection by ending is left when the kernel gives no other means.
+    /// Ends the process, which closes the connection. This is the last resort if the connection cannot be aborted.
     fn end_process(&self) -> Result<()> {
         let closed = self.fs.unmount();
         if let Err(error) = &closed {
@@ -431,8 +432,7 @@ impl Served {
     }
 }
 
-/// Says where the log goes, and what the kernel should know of a process that it writes back through. Returns the log
-/// file.
+/// Opens the log, and tells the kernel that writeback depends on this process. Returns the log file.
 fn prepare_process(daemon: &Daemon) -> Result<Option<Arc<File>>> {
     let log = logging::start(&match &daemon.log {
         Some(path) => Reader::File(path),
@@ -445,9 +445,10 @@ fn prepare_process(daemon: &Daemon) -> Result<Option<Arc<File>>> {
     Ok(log)
 }
 
-/// Leaves what this process was started with behind: session, terminal. A process that waits for us reads `ready`
-/// and the end of our output. Only after the mount is attached: where it is mounted because somebody came to the
-/// directory (`x-systemd.automount`), the kernel has all wait for it but the process group that was started to mount.
+/// Leaves the session and the terminal of the starter. A process that waits for us reads `ready` and the end of our
+/// output. The caller must have attached the mount before. If an access to the directory triggers the mount
+/// (`x-systemd.automount`), the kernel blocks all processes at the directory except the process group that performs the
+/// mount.
 pub(crate) fn leave_starter(log: Option<&File>) -> Result<()> {
     rustix::process::setsid().context("no session of its own")?;
     let nowhere = File::options().read(true).write(true).open("/dev/null").context("/dev/null")?;
@@ -460,16 +461,16 @@ pub(crate) fn leave_starter(log: Option<&File>) -> Result<()> {
     Ok(())
 }
 
-/// The first signal detaches the mount, a further one does not wait for those who use it, nor for what the first
-/// has begun.
+/// Starts the thread that waits for signals. The first signal detaches the mount. A later signal waits neither for the
+/// users of the mount nor for the work of the first.
 fn end_on_signal(signals: SigSet, served: Arc<Served>) -> Result<()> {
     rt::thread::spawn("polder-signals", move || {
         let mut is_first = true;
         while let Ok(signal) = signals.wait() {
             tracing::info!("{signal}: unmounting");
             let begun = match (is_first, signal) {
-                (true, _) => detach_aside(&served),
-                // It comes once a second, and asks for no haste.
+                (true, _) => detach_in_background(&served),
+                // The kernel sends it once a second, and it does not call for an immediate end.
                 (false, Signal::SIGXCPU) => Ok(()),
                 (false, _) => served.cut_off(),
             };
@@ -482,8 +483,8 @@ fn end_on_signal(signals: SigSet, served: Arc<Served>) -> Result<()> {
     Ok(())
 }
 
-/// To make durable what was written takes as long as the device does.
-fn detach_aside(served: &Arc<Served>) -> Result<()> {
+/// Detaches on a separate thread, because the sync takes as long as the device needs.
+fn detach_in_background(served: &Arc<Served>) -> Result<()> {
     let served = Arc::clone(served);
     rt::thread::spawn("polder-detach", move || {
         if let Err(error) = served.detach() {
