@@ -137,7 +137,7 @@ impl Files {
         let (mut files, mut daemons, mut seen) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
         for path in paths {
             let (about, entry) = volume::mount_around(path)?;
-            if let Some(kind) = volume::other_kind(&about) {
+            if let Some(kind) = volume::special_type(&about) {
                 bail!(
                     "{}: is {kind}, which has no data in zones; name files and directories",
                     path.display()

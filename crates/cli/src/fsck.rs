@@ -75,7 +75,7 @@ pub(crate) fn main() -> ExitCode {
 impl Arguments {
     fn verify(&self, named: &Path) -> Result<u8> {
         let path = volume::resolve(named)?;
-        let opened = match volume::open_to_look(&path) {
+        let opened = match volume::open_read_only(&path) {
             Err(error) if self.yes && is_headerless(&error) => return repair(named, &path, Over::Unknown),
             opened => opened?,
         };
@@ -115,7 +115,7 @@ fn is_headerless(error: &anyhow::Error) -> bool {
 /// Repairs a damaged volume and verifies it once more.
 fn repair(named: &Path, path: &Path, over: Over) -> Result<u8> {
     let repaired = check::repair(named, over, false)?;
-    let opened = volume::open_to_look(path)?;
+    let opened = volume::open_read_only(path)?;
     let mut report = check::verify(&opened).with_context(|| named.display().to_string())?;
     let corrected = if repaired.is_empty() { 0 } else { CORRECTED };
     report.add_repaired(repaired);

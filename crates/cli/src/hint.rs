@@ -47,7 +47,7 @@ impl Class {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let path = &arguments.path;
     let (about, _) = volume::mount_around(path)?;
-    if let Some(kind) = volume::other_kind(&about) {
+    if let Some(kind) = volume::special_type(&about) {
         bail!("{}: is {kind}, which has no data to place; name a file or a directory", path.display());
     }
     match arguments.class {

@@ -87,7 +87,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let path = volume::resolve(&arguments.path)?;
     let directory = free_mount_point(directory)?;
     // Here signals still end us.
-    volume::let_close(&path)?;
+    volume::wait_until_closed(&path)?;
     if !arguments.foreground {
         return start_daemon(daemon_arguments(arguments, &path, &directory)?);
     }

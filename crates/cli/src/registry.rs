@@ -1,15 +1,15 @@
-//! The names by which daemons are found: sockets in a directory that is their user's alone.
+//! The control sockets by which commands find daemons. They are in a directory that only their user can access.
 //!
 //! | name | leads to |
 //! |---|---|
-//! | `ID.sock` | the daemon of the volume with this identity; of several readers the one that came first |
-//! | `ID.MAJOR:MINOR.sock` | the daemon of the mount whose device has this number |
+//! | `ID.sock` | the daemon of the volume with this ID. If there are several readers, the first of them |
+//! | `ID.MAJOR:MINOR.sock` | the daemon of the mount with this device number |
 //!
-//! The second name holds whatever becomes of paths: a mount keeps the number of its device where it is moved or bind-
-//! mounted, and when the volume's file is moved, deleted or hidden. The number is reused once the mount is gone, so the
-//! next mount with it takes away what an earlier one has left.
+//! The second name does not depend on paths: a mount keeps its device number when it is moved or bind-mounted, and when
+//! the volume's file is moved, deleted or hidden. The number is reused after the mount has ended, so the next mount with
+//! this number removes the names that an earlier mount has left.
 //!
-//! A name that nobody listens on is what a killed daemon left behind.
+//! A killed daemon leaves its names behind. No process listens on them.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -29,41 +29,42 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use zone::FsId;
 
-/// Overrides where sockets are.
+/// The environment variable that overrides the directory of the sockets.
 const DIRECTORY: &str = "POLDER_RUN_DIR";
 const ENDING: &str = ".sock";
 
-/// How long a daemon may give no sign of life, and others may keep the directory to themselves.
+/// The longest time that a daemon may take to answer, or another process may keep the directory locked.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
-/// Between two attempts.
+/// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The directory of sockets of the user that this process runs as.
 #[derive(Clone)]
 pub(crate) struct Registry(PathBuf);
 
-/// A name on which this process listens. It goes when this is dropped, unless another process has it by then.
+/// A name on which this process listens. It is removed when this is dropped, unless another process has taken it.
 pub(crate) struct Name {
     listener: UnixListener,
     registry: Registry,
     path: PathBuf,
-    /// Device and number of the socket.
+    /// Device and inode number of the socket.
     socket: (u64, u64),
 }
 
-/// What came of an attempt to connect.
+/// The result of an attempt to connect.
 pub(crate) enum Connected {
     Stream(UnixStream),
-    /// Nobody takes connections, though the process is there: as many wait as can.
+    /// The process exists but accepts no connections: its queue of connections is full.
     Crowded,
-    /// The name is there, and nobody listens on it.
+    /// The name exists, and no process listens on it.
     Refused,
-    /// There is no such name, or none that this user may believe.
+    /// The name does not exist, or cannot be trusted.
     Missing,
 }
 
 impl Registry {
-    /// That of the environment. Absolute, so that a process that leaves its working directory still finds it.
+    /// The directory that the environment selects. The path is absolute, so that a process can change its working
+    /// directory.
     pub(crate) fn of_user() -> Registry {
         let directory = chosen_directory();
         Registry(std::path::absolute(&directory).unwrap_or(directory))
@@ -82,7 +83,7 @@ impl Registry {
         self.0.join(format!("{fs_id}{}", ending_of(device)))
     }
 
-    /// The names of all daemons that may have a volume with this identity.
+    /// The names of all daemons that may hold a volume with this ID.
     pub(crate) fn all_of_volume(&self, fs_id: FsId) -> Vec<PathBuf> {
         let beginning = format!("{fs_id}.");
         let mut found = self.find(|name| name.starts_with(&beginning));
@@ -91,23 +92,23 @@ impl Registry {
         found
     }
 
-    /// The names of all daemons that may have a mount whose device has this number.
+    /// The names of all daemons that may have the mount with this device number.
     pub(crate) fn all_of_mount(&self, device: &str) -> Vec<PathBuf> {
         let ending = ending_of(device);
         self.find(|name| name.ends_with(&ending))
     }
 
-    fn find(&self, is_meant: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+    fn find(&self, matches: impl Fn(&str) -> bool) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(&self.0).into_iter().flatten().flatten();
-        let is_meant = |path: &PathBuf| {
+        let is_found = |path: &PathBuf| {
             path.file_name()
                 .and_then(OsStr::to_str)
-                .is_some_and(|name| name.ends_with(ENDING) && is_meant(name))
+                .is_some_and(|name| name.ends_with(ENDING) && matches(name))
         };
-        entries.map(|entry| entry.path()).filter(is_meant).collect()
+        entries.map(|entry| entry.path()).filter(is_found).collect()
     }
 
-    /// Makes the directory, and keeps others from taking names in it until what comes back is dropped.
+    /// Creates and locks the directory. No other process can take names in it until the returned file is dropped.
     pub(crate) fn lock(&self) -> Result<File> {
         let shown = || self.0.display().to_string();
         make_directory(&self.0)?;
@@ -125,10 +126,10 @@ impl Registry {
         }
     }
 
-    /// Takes a name, also from a process that has it. To be called with the [lock](Registry::lock).
+    /// Takes a name, even if another process has it. The caller holds the [lock](Registry::lock).
     pub(crate) fn listen(&self, path: &Path) -> Result<Name> {
         let _ = std::fs::remove_file(path);
-        // The permissions of a socket are those it is made with.
+        // The umask determines the permissions of a socket.
         let before = rustix::process::umask(Mode::from_raw_mode(0o177));
         let bound = UnixListener::bind(path);
         rustix::process::umask(before);
@@ -137,7 +138,7 @@ impl Registry {
         Ok(Name { listener, registry: self.clone(), path: path.to_owned(), socket })
     }
 
-    /// Takes the name of a mount that was just made, and takes away what earlier mounts with its number have left.
+    /// Takes the name of a new mount, and removes the names that earlier mounts with its number have left.
     pub(crate) fn listen_for_mount(&self, fs_id: FsId, device: &str) -> Result<Name> {
         let _alone = self.lock()?;
         for old in self.all_of_mount(device) {
@@ -146,7 +147,7 @@ impl Registry {
         self.listen(&self.of_mount(fs_id, device))
     }
 
-    /// Takes away the names of a mount whose daemon has ended.
+    /// Removes the names of a mount whose daemon has ended.
     pub(crate) fn forget_mount(&self, device: &str) {
         let Ok(_alone) = self.lock() else { return };
         for name in self.all_of_mount(device) {
@@ -156,8 +157,8 @@ impl Registry {
         }
     }
 
-    /// Connects only to a process of this user's, in a directory where no other user makes names: another user could answer
-    /// anything. A daemon has [`PATIENCE`] for each answer.
+    /// Connects only to a process of this user, in a directory in which no other user can create names, because another
+    /// user could give false answers. Each answer may take [`PATIENCE`].
     pub(crate) fn connect(&self, path: &Path) -> Connected {
         if let Err(error) = refuse_open_to_others(&self.0) {
             tracing::debug!("{error:#}");
@@ -196,7 +197,7 @@ impl Drop for Name {
     }
 }
 
-/// Does not wait where no process takes connections, as the system does by itself.
+/// Connects without waiting. A blocking `connect` would wait if no process accepts connections.
 fn connect(path: &Path) -> rustix::io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -232,15 +233,16 @@ fn chosen_directory() -> PathBuf {
     }
 }
 
-/// Makes the directory for our sockets, or makes sure that it is ours: in a shared place somebody else
-/// might have made it.
+/// Creates the directory for the sockets. If it exists, verifies that it belongs to this user: in a shared place, another
+/// user may have created it.
 fn make_directory(directory: &Path) -> Result<()> {
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
     made.with_context(|| directory.display().to_string())?;
     refuse_open_to_others(directory)
 }
 
-/// Not what a symbolic link leads to is looked at: that is the choice of the user who made the link.
+/// Fails if another user can create names in the directory. Does not follow a symbolic link, because the user that created
+/// the link chose its target.
 fn refuse_open_to_others(directory: &Path) -> Result<()> {
     const OTHERS_WRITE: u32 = 0o022;
     let shown = directory.display();
@@ -254,7 +256,7 @@ fn refuse_open_to_others(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether a process of this user's is at the other end.
+/// Whether the process at the other end runs as this user.
 fn is_own(stream: &UnixStream) -> bool {
     getsockopt(stream, PeerCredentials).is_ok_and(|peer| peer.uid() == rustix::process::geteuid().as_raw())
 }
@@ -271,8 +273,8 @@ mod tests {
         Registry(place.path().join("own"))
     }
 
-    /// A user without a runtime directory has sockets in /tmp. Another user who had made that directory first could answer
-    /// for the volumes: that all is durable, that a file is sound.
+    /// For a user without a runtime directory, the sockets are in /tmp. Another user that had created this directory first
+    /// could answer for the volumes, for example that all data are durable.
     #[test]
     fn a_directory_of_another_user_is_not_trusted() {
         let place = tempfile::tempdir().unwrap();
@@ -299,26 +301,26 @@ mod tests {
     }
 
     #[test]
-    fn a_name_tells_whether_somebody_listens() {
+    fn connecting_reports_whether_a_process_listens() {
         let place = tempfile::tempdir().unwrap();
         let own = registry(&place);
         let path = own.of_mount(ID, "0:57");
         assert!(matches!(own.connect(&path), Connected::Missing));
         make_directory(&own.0).unwrap();
-        // One that was killed leaves its name.
+        // A killed process leaves its name.
         drop(UnixListener::bind(&path).unwrap());
         assert!(matches!(own.connect(&path), Connected::Refused));
         own.forget_mount("0:57");
         assert!(matches!(own.connect(&path), Connected::Missing));
-        // One that takes nobody is not waited for without end.
+        // Connecting does not wait for a process that accepts no connections.
         let _crowded = own.listen(&path).unwrap();
         let waiting: Vec<_> = (0..).map(|_| connect(&path)).take_while(Result::is_ok).collect();
         assert!(!waiting.is_empty() && matches!(connect(&path), Err(Errno::AGAIN)));
     }
 
-    /// The number of a device is given to another mount while the daemon of the first still closes its volume.
+    /// The kernel gives a device number to another mount while the daemon of the first still closes its volume.
     #[test]
-    fn a_mount_takes_the_place_of_an_earlier_one_and_keeps_it() {
+    fn a_mount_replaces_the_name_of_an_earlier_mount_and_keeps_it() {
         let place = tempfile::tempdir().unwrap();
         let own = registry(&place);
         let first = own.listen_for_mount(ID, "0:57").unwrap();
@@ -326,7 +328,10 @@ mod tests {
         let second = own.listen_for_mount(ID, "0:57").unwrap();
         assert_eq!(own.all_of_mount("0:57"), [own.of_mount(ID, "0:57")]);
         drop(first);
-        assert!(matches!(own.connect(&own.of_mount(ID, "0:57")), Connected::Stream(_)), "it is the second's");
+        assert!(
+            matches!(own.connect(&own.of_mount(ID, "0:57")), Connected::Stream(_)),
+            "the name is the second mount's"
+        );
         let volume = own.listen(&own.of_volume(ID)).unwrap();
         assert_eq!(own.all_of_volume(ID), [own.of_volume(ID), own.of_mount(ID, "0:57")]);
         drop((second, other, volume));

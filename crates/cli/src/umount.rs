@@ -19,7 +19,7 @@ use crate::registry::Registry;
 use crate::sync::written;
 use crate::{process, progress, tags, volume, way};
 
-/// How long a person waits without asking why.
+/// The time after which the command explains why it waits.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Detach a volume and wait until its daemon has let go of it.
@@ -39,13 +39,13 @@ pub(crate) struct Arguments {
     /// Which mount is meant, as the table of mounts counts them.
     #[arg(long, hide = true, value_name = "NUMBER")]
     mount_number: Option<u64>,
-    /// Where else it is mounted is no concern of whoever asks.
+    /// Whether to ignore other places where the volume is mounted.
     #[arg(skip)]
     leaves_others: bool,
 }
 
 impl Arguments {
-    /// As umount(8) wants it.
+    /// The arguments for a call by umount(8).
     pub(crate) fn of_system(directory: PathBuf, lazy: bool, force: bool) -> Arguments {
         Arguments { directory, lazy, force, ask_kernel: None, mount_number: None, leaves_others: true }
     }
@@ -66,7 +66,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if entry.is_view() && !arguments.force {
         return detach_view(arguments, &entry);
     }
-    // A daemon of another release cannot tell its identity. Its mount can be unmounted all the same.
+    // A daemon of another release cannot report its identity. Its mount can be unmounted nevertheless.
     let reached = volume::reach(&entry).unwrap_or(Reached::Unknown);
     if arguments.force {
         return end_by_force(arguments, &entry, reached);
@@ -80,7 +80,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
 }
 
-/// The mount at a directory, whose daemon is not asked, or that of a volume.
+/// The mount at a directory, without asking its daemon, or the mount of a volume.
 fn mount_named(named: &Path) -> Result<MountEntry> {
     let shown = named.display();
     if tags::is_tag(named) {
@@ -127,7 +127,7 @@ fn mount_of_volume(named: &Path) -> Result<MountEntry> {
     }
 }
 
-/// A mount with a daemon that answers.
+/// Unmounts a mount whose daemon answers.
 fn detach_served(
     arguments: &Arguments,
     entry: &MountEntry,
@@ -138,7 +138,7 @@ fn detach_served(
         return detach_served_lazily(arguments, entry, &client);
     }
     let named = || arguments.directory.display().to_string();
-    // By whatever path it had when it was mounted, it may be elsewhere by now.
+    // Opened through the daemon, because the file may have been moved since it was mounted.
     let file = client.daemon().and_then(|daemon| daemon.open_what_it_has(found.volume));
     let bar = progress::writing("unmounting", written(&entry.directory));
     if detach(entry, Way::Unused, Some(&mut client)).with_context(named)? == Detached::InUse {
@@ -154,7 +154,7 @@ fn detach_served(
     wait_for_lock_of(&file, lock, volume::patience()).with_context(named)
 }
 
-/// The same without waiting for the device, which may hang: the daemon closes the volume when it can.
+/// The same without waiting for the device, which may hang. The daemon closes the volume later.
 fn detach_served_lazily(arguments: &Arguments, entry: &MountEntry, client: &Client) -> Result<()> {
     let named = arguments.directory.display();
     if detach(entry, Way::Unused, None).with_context(|| named.to_string())? == Detached::InUse {
@@ -170,14 +170,14 @@ fn detach_served_lazily(arguments: &Arguments, entry: &MountEntry, client: &Clie
     Ok(())
 }
 
-/// A mount whose daemon has ended. Programs that still use it get nothing but errors from it.
+/// Unmounts a mount whose daemon has ended. Programs that still use it get only errors.
 fn detach_dead(arguments: &Arguments, entry: &MountEntry) -> Result<()> {
     detach(entry, Way::Lazily, None).with_context(|| arguments.directory.display().to_string())?;
     Registry::of_user().forget_mount(&entry.device);
     wait_until_free(&entry.source, volume::patience())
 }
 
-/// A mount with a daemon that gives no sign of life, which is not waited for.
+/// Unmounts a mount whose daemon does not answer, without waiting for the daemon.
 fn detach_silent(arguments: &Arguments, entry: &MountEntry, silent: Silent) -> Result<()> {
     let named = arguments.directory.display();
     detach(entry, Way::Lazily, None).with_context(|| named.to_string())?;
@@ -190,8 +190,8 @@ fn still_held(arguments: &Arguments, silent: Silent) -> String {
     format!("{named}: detached, but {silent}; until it ends it has the volume")
 }
 
-/// A mount with a daemon that this user cannot ask. Its lock on the volume tells of its end, and what the process that has
-/// the lock does is its sign of life.
+/// Unmounts a mount whose daemon this user cannot ask. The daemon has ended when its lock on the volume is free. The
+/// activity of the process that holds the lock shows whether the daemon is alive.
 fn detach_unknown(arguments: &Arguments, entry: &MountEntry) -> Result<()> {
     let named = || arguments.directory.display().to_string();
     if detach(entry, Way::Unused, None).with_context(named)? == Detached::InUse {
@@ -218,8 +218,8 @@ fn detach_unknown(arguments: &Arguments, entry: &MountEntry) -> Result<()> {
     Ok(())
 }
 
-/// A view of zones has no daemon that could be asked. What it has is a lock for reading, which it gives back when it
-/// ends; other readers may have one too, so that is not waited for without end.
+/// Unmounts a view of zones. Its process cannot be asked, but it holds a shared lock until it ends. Other readers may hold
+/// the lock too, so the wait for it is limited.
 fn detach_view(arguments: &Arguments, entry: &MountEntry) -> Result<()> {
     let named = || arguments.directory.display().to_string();
     match detach(entry, Way::Unused, None).with_context(named)? {
@@ -230,7 +230,7 @@ fn detach_view(arguments: &Arguments, entry: &MountEntry) -> Result<()> {
     }
 }
 
-/// What is in use: refused or, if that was wished, lazily unmounted.
+/// Handles a mount that is in use: an error, or with `--lazy` a lazy unmount.
 fn detach_in_use(arguments: &Arguments, entry: &MountEntry) -> Result<()> {
     let named = arguments.directory.display();
     if !arguments.lazy {
@@ -241,7 +241,7 @@ fn detach_in_use(arguments: &Arguments, entry: &MountEntry) -> Result<()> {
     Ok(())
 }
 
-/// Ends the kernel's connection to the daemon, so that nobody waits for that any more, and takes the mount away.
+/// Aborts the kernel's connection to the daemon, so that no process waits for it any more, and detaches the mount.
 fn end_by_force(arguments: &Arguments, entry: &MountEntry, reached: Reached) -> Result<()> {
     let named = arguments.directory.display();
     let process = match &reached {
@@ -249,7 +249,7 @@ fn end_by_force(arguments: &Arguments, entry: &MountEntry, reached: Reached) -> 
         Reached::Silent(Silent(pid)) => pid.map(|pid| pid.as_raw_pid().cast_unsigned()),
         Reached::Ended | Reached::Unknown => None,
     };
-    // Before the connection is ended, which cannot be taken back.
+    // Checked before the connection is aborted, because the abort cannot be undone.
     let places = entry.places().context("the table of mounts cannot be read")?;
     places.iter().try_for_each(refuse_covered).with_context(|| named.to_string())?;
     if !matches!(reached, Reached::Ended)
@@ -261,14 +261,14 @@ fn end_by_force(arguments: &Arguments, entry: &MountEntry, reached: Reached) -> 
     }
     for place in &places {
         let taken = refuse_covered(place).and_then(|()| Ok(unmount_lazily(&place.directory)?));
-        // The daemon has heard of its end too, and may have been faster.
+        // The daemon notices the abort too, and may have detached the mount already.
         if taken.is_err() && detaching::is_in_table(place)? {
             return taken.with_context(|| place.directory.display().to_string());
         }
     }
     error_line!("polder: {named}: ended by force; what programs had written and not synced is lost");
     let has_ended = match reached {
-        // The daemon makes durable what has reached it. If the device hangs, that takes as long.
+        // The daemon makes the data durable that it has received. If the device hangs, the daemon waits for it.
         Reached::Answers(client, _) => client.ends_within(PATIENCE).unwrap_or(false),
         Reached::Silent(_) | Reached::Unknown => false,
         Reached::Ended => true,
@@ -284,7 +284,7 @@ fn end_by_force(arguments: &Arguments, entry: &MountEntry, reached: Reached) -> 
     Ok(())
 }
 
-/// The directory may lie in another mount, whose daemon is not waited for.
+/// Fails if another mount covers this one. The directory may lie in another FUSE mount, so the wait is limited.
 fn refuse_covered(place: &MountEntry) -> Result<()> {
     let (directory, mount) = (place.directory.clone(), place.id);
     process::within(PATIENCE, move || detaching::refuse_covered(&directory, mount)).unwrap_or_else(|| {
@@ -292,8 +292,9 @@ fn refuse_covered(place: &MountEntry) -> Result<()> {
     })
 }
 
-/// Waits until the daemon of a mount that was detached has ended. Until every other place of the mount is gone it
-/// does not, which is refused where somebody here has made that place, and said where it must be elsewhere.
+/// Waits until the daemon of a detached mount has ended. The daemon does not end while the volume is still mounted in
+/// another place. If such a place is in this mount namespace, this is an error. If it must be in another namespace, a
+/// message says so.
 fn wait_for_end(mut client: Client, entry: &MountEntry) -> Result<()> {
     let others = places(entry);
     if !others.is_empty() && client.is_attached()? {
@@ -311,15 +312,15 @@ fn wait_for_end(mut client: Client, entry: &MountEntry) -> Result<()> {
     client.wait_for_end()
 }
 
-/// Where a mount is attached, as far as this process sees.
+/// The directories on which a mount is attached in this mount namespace.
 fn places(entry: &MountEntry) -> Vec<String> {
     let places = entry.places().unwrap_or_default();
     places.iter().map(|place| place.directory.display().to_string()).collect()
 }
 
-/// Waits for the daemon's lock, which it holds until its last write is done, for as long as `wait` says: when the
-/// daemon has ended, and only what it had handed to the kernel can still hold the lock, not for ever, because
-/// by then it may be the lock of somebody else.
+/// Waits for the daemon's lock as long as `wait` returns true. The daemon holds the lock until its last write is done.
+/// After the daemon has ended, only requests that it had submitted to the kernel can still hold the lock. The wait must be
+/// limited then, because another process may have taken the lock meanwhile.
 fn wait_until_free(volume: &Path, wait: impl FnMut() -> bool) -> Result<()> {
     wait_for_lock(volume, FlockOperation::NonBlockingLockShared, wait)
 }
@@ -327,7 +328,7 @@ fn wait_until_free(volume: &Path, wait: impl FnMut() -> bool) -> Result<()> {
 fn wait_for_lock(volume: &Path, lock: FlockOperation, wait: impl FnMut() -> bool) -> Result<()> {
     way::refuse_silent(volume)?;
     let file = match File::open(volume) {
-        // Somebody has moved the file away: then this is not the place to wait.
+        // The file was moved, so this path is not the right one to wait for.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         opened => opened.with_context(|| volume.display().to_string())?,
     };
@@ -345,7 +346,7 @@ fn wait_for_lock_of(file: &File, lock: FlockOperation, mut wait: impl FnMut() ->
     }
 }
 
-/// Whether a volume that was just unmounted is mounted again, by a daemon that lives or gives no sign of that.
+/// Whether a volume that was just unmounted is mounted again by a daemon that has not ended.
 fn is_mounted_again(volume: &Path) -> bool {
     let table = fuse::mount::table().unwrap_or_default();
     let has_ended = |directory: PathBuf| {
@@ -355,7 +356,7 @@ fn is_mounted_again(volume: &Path) -> bool {
     again.any(|entry| !has_ended(entry.directory))
 }
 
-/// Whether the kernel still has this mount somewhere, as far as it shows its connections.
+/// Whether the kernel still lists the connection of this mount.
 fn is_connected(device: &str) -> bool {
     let minor = device.rsplit(':').next().unwrap_or(device);
     Path::new("/sys/fs/fuse/connections").join(minor).exists()

@@ -22,20 +22,20 @@ use crate::client::{Client, Reached, Silent};
 use crate::registry::{PATIENCE, Registry};
 use crate::{inherited, process, progress, tags, way};
 
-/// The cache of a volume that is opened for one look.
-const LOOK_CACHE_BYTES: u64 = 64 << 20;
-/// After how long changes are durable where `commit=` does not say.
+/// The cache of a volume that a command opens itself.
+const COMMAND_CACHE_BYTES: u64 = 64 << 20;
+/// The time until changes are durable, unless `commit=` sets another.
 pub(crate) const COMMIT_INTERVAL_NS: u64 = 5_000_000_000;
 
-/// How long a volume may stay locked without being in use, and how often to look.
+/// The longest time for which a volume may stay locked without being in use, and the pause between two attempts.
 const LOCK_PATIENCE_NS: u64 = 500_000_000;
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
-/// A volume that can be asked.
+/// A volume that can answer requests.
 pub(crate) enum Volume {
-    /// A daemon has it.
+    /// A daemon holds it.
     Served(Client),
-    /// Nobody has it; opened by this process, for reading only unless it was asked for otherwise.
+    /// No daemon holds it. This process has opened it, for reading only unless the caller requested writing.
     Opened(Box<Opened>),
 }
 
@@ -43,18 +43,18 @@ pub(crate) enum Volume {
 pub(crate) struct Opened {
     pub(crate) path: PathBuf,
     pub(crate) fs: Arc<Fs>,
-    /// What was done, in memory, to open it.
+    /// The recovery that was performed to open it, in memory only.
     pub(crate) recovery: tree::Recovery,
 }
 
-/// How the mount before this one, or before this look, left a volume.
+/// The state in which the last mount before this one left a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LastMount {
-    /// Whether it left nothing to replay. A mount that was killed with nothing to replay counts as closed.
+    /// Whether there was nothing to replay. A mount that was killed with nothing to replay counts as closed.
     pub(crate) closed_properly: bool,
-    /// Transactions that recovery found in the log and that count.
+    /// Durable transactions that recovery found in the log.
     pub(crate) records_replayed: u64,
-    /// Transactions that recovery found and that do not count: they were not durable.
+    /// Transactions that recovery found in the log and discarded because they were not durable.
     pub(crate) records_discarded: u64,
 }
 
@@ -67,7 +67,7 @@ impl LastMount {
         }
     }
 
-    /// What there is to say of a volume that was not closed.
+    /// The message about a volume that was not closed.
     pub(crate) fn complaint(&self, is_mounted: bool) -> Option<String> {
         let records = self.records_replayed;
         let replayed = match is_mounted {
@@ -81,18 +81,18 @@ impl LastMount {
     }
 }
 
-/// A file or device, known for itself and not by a path.
+/// The identity of a file or device, independent of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FileId {
     is_device: bool,
-    /// Of a device its own number, of a file that of the file system it is in.
+    /// The number of a device, or the device number of the file system that contains a file.
     device: u64,
-    /// Of a file.
+    /// The inode number of a file, 0 for a device.
     inode: u64,
 }
 
 impl FileId {
-    /// Asks for nothing that could change, so that a network or a daemon behind the file need not answer.
+    /// Reads only attributes that cannot change, so that a server or a daemon behind the file need not answer.
     pub(crate) fn of(path: &Path) -> io::Result<FileId> {
         let wanted = StatxFlags::TYPE | StatxFlags::INO;
         let about = statx(CWD, path, AtFlags::STATX_DONT_SYNC, wanted)?;
@@ -111,14 +111,14 @@ impl FileId {
     }
 }
 
-/// Which daemon has a volume, as far as daemons answer.
+/// The daemon that holds a volume, as far as daemons answer.
 enum Holder {
-    Nobody,
-    /// This daemon has the very file or device.
+    None,
+    /// This daemon holds the same file or device.
     Daemon(Client),
-    /// This daemon has a volume with the same identity: a copy, or the same by another name.
+    /// This daemon holds a volume with the same ID: a copy, or the same volume under another name.
     Namesake(Client, PathBuf),
-    /// A daemon that has it, or a copy of it, gives no sign of life.
+    /// A daemon that holds the volume, or a copy of it, does not answer.
     Silent(Silent),
 }
 
@@ -128,7 +128,7 @@ impl Volume {
         Self::find_or_open(named, OpenMode::ReadOnly)
     }
 
-    /// The same, and opens one that nobody has for writing: close it with [`Opened::close`].
+    /// Like [`find`](Volume::find), but opens a volume without a daemon for writing. Close it with [`Opened::close`].
     pub(crate) fn find_to_change(named: &Path) -> Result<Volume> {
         Self::find_or_open(named, OpenMode::ReadWrite)
     }
@@ -143,7 +143,7 @@ impl Volume {
         }
         match holder_of(&path)? {
             Holder::Daemon(client) => return Ok(Volume::Served(client)),
-            Holder::Nobody => {}
+            Holder::None => {}
             Holder::Silent(silent) if is_locked(&path)? => return Err(silent.of_volume(&path)),
             Holder::Silent(_) => {}
             Holder::Namesake(client, _) if is_locked(&path)? => return Ok(Volume::Served(client)),
@@ -158,15 +158,15 @@ impl Volume {
     }
 }
 
-/// Finds the daemon that has a volume. One that is closing it, as after `umount`, is waited for.
+/// Finds the daemon that holds a volume. Waits for a daemon that is closing the volume, for example after `umount`.
 fn holder_of(path: &Path) -> Result<Holder> {
-    let Some(fs_id) = id_of(path)? else { return Ok(Holder::Nobody) };
+    let Some(fs_id) = id_of(path)? else { return Ok(Holder::None) };
     let volume = FileId::of(path).with_context(|| path.display().to_string())?;
     let registry = Registry::of_user();
-    let mut holder = Holder::Nobody;
+    let mut holder = Holder::None;
     for name in registry.all_of_volume(fs_id) {
         if let Holder::Silent(_) = holder {
-            // A daemon may have two names, and to wait for both helps nobody.
+            // A daemon may have two names. Waiting for the second as well would not help.
             return Ok(holder);
         }
         holder = match Reached::at(&registry, &name)? {
@@ -190,7 +190,7 @@ fn wait_for_close(client: &mut Client) -> Result<()> {
     ended
 }
 
-/// Whether another process has the volume.
+/// Whether another process holds the volume.
 fn is_locked(path: &Path) -> Result<bool> {
     match open_when_free(path, OpenMode::ReadOnly, patience()) {
         Err(FileError::InUse(_)) => Ok(true),
@@ -198,9 +198,9 @@ fn is_locked(path: &Path) -> Result<bool> {
     }
 }
 
-/// Waits until a volume that was just unmounted is closed. Refused where a daemon that gives no sign of life has it.
-/// Any other obstacle is reported when the volume is opened.
-pub(crate) fn let_close(path: &Path) -> Result<()> {
+/// Waits until a volume that was just unmounted is closed. Fails if a daemon holds it that does not answer. Any other
+/// obstacle is reported when the volume is opened.
+pub(crate) fn wait_until_closed(path: &Path) -> Result<()> {
     match holder_of(path) {
         Ok(Holder::Silent(silent)) if matches!(is_locked(path), Ok(true)) => Err(silent.of_volume(path)),
         _ => Ok(()),
@@ -214,7 +214,7 @@ impl Opened {
     }
 }
 
-/// Whether a path is that of a volume, mounted or not. Refused where that cannot be told, because it may not be read.
+/// Whether a path is that of a volume, mounted or not. Fails if the path is not readable.
 pub(crate) fn is_volume(path: &Path) -> Result<bool, FileError> {
     match Medium::probe(path) {
         Err(error @ (FileError::NoAccess(_) | FileError::Forbidden { .. })) => Err(error),
@@ -222,8 +222,8 @@ pub(crate) fn is_volume(path: &Path) -> Result<bool, FileError> {
     }
 }
 
-/// The mounts of the very file or device, and all else that the table of mounts shows with this source: its daemon does
-/// not answer, or has none, so that nobody knows whether it is this one.
+/// The mounts of this file or device, and the mounts that may be mounts of it: the table of mounts lists them with this
+/// source, but no daemon answers for them.
 pub(crate) fn mounts_of(path: &Path) -> Result<(Vec<MountEntry>, Vec<MountEntry>)> {
     let volume = FileId::of(path).with_context(|| path.display().to_string())?;
     let mut table = fuse::mount::table().context("the table of mounts cannot be read")?;
@@ -241,14 +241,14 @@ pub(crate) fn mounts_of(path: &Path) -> Result<(Vec<MountEntry>, Vec<MountEntry>
             None => unsure.push(entry),
         }
     }
-    // A volume that was moved since it was mounted has another source there.
+    // The table has another source for a volume that was moved since it was mounted.
     if own.is_empty() && unsure.is_empty() {
         own.extend(others.into_iter().filter(|entry| is_it(entry) == Some(true)));
     }
     Ok((own, unsure))
 }
 
-/// The daemon of a mount, or why it cannot be asked and what helps.
+/// The daemon of a mount. The error says why it cannot be asked, and what helps.
 pub(crate) fn daemon_of(entry: &MountEntry) -> Result<Client> {
     let directory = entry.directory.display();
     match reach(entry)? {
@@ -270,7 +270,7 @@ pub(crate) fn daemon_of(entry: &MountEntry) -> Result<Client> {
     }
 }
 
-/// Asks for the daemon of a mount by the number of its device.
+/// Finds the daemon of a mount by the mount's device number.
 pub(crate) fn reach(entry: &MountEntry) -> Result<Reached> {
     let registry = Registry::of_user();
     for name in registry.all_of_mount(&entry.device) {
@@ -280,7 +280,8 @@ pub(crate) fn reach(entry: &MountEntry) -> Result<Reached> {
             found => return Ok(found),
         }
     }
-    // The kernel tells of one that has ended, also where no name is left, or one of an earlier mount with this number.
+    // The kernel knows whether the daemon has ended, even if no name is left, or only the name of an earlier mount with
+    // this number.
     let directory = entry.directory.clone();
     match process::within(PATIENCE, move || fuse::mount::is_dead(&directory)) {
         Some(true) => Ok(Reached::Ended),
@@ -289,30 +290,31 @@ pub(crate) fn reach(entry: &MountEntry) -> Result<Reached> {
     }
 }
 
-/// Opens a volume, which may just have lost its daemon.
+/// Opens a volume whose daemon may just have ended.
 ///
-/// What a killed process had handed to the kernel goes on until it is done, and holds the lock for as long:
-/// rightly, since it may still write. That takes milliseconds. A daemon that is closing the volume takes as long as
-/// its last writes do, and one that lives longer.
+/// Requests that a killed process had submitted to the kernel continue until they complete, and hold the lock until
+/// then. This is correct, because they may still write. It takes milliseconds. A daemon that is closing the volume holds
+/// the lock until its last writes are done.
 pub(crate) fn open_device(path: &Path, mode: OpenMode) -> Result<Medium, FileError> {
     if mode == OpenMode::ReadWrite {
         inherited::allow_volume(path)?;
     }
     match open_when_free(path, mode, patience()) {
-        Err(FileError::InUse(_)) if matches!(holder_of(path), Ok(Holder::Nobody)) => {
+        Err(FileError::InUse(_)) if matches!(holder_of(path), Ok(Holder::None)) => {
             open_when_free(path, mode, patience())
         }
         opened => opened,
     }
 }
 
-/// To be asked between looks whether a lock is free: waits a little, then says whether to look again.
+/// Returns a function to be called between two attempts to take a lock. It waits shortly, and returns whether the time
+/// limit permits another attempt.
 pub(crate) fn patience() -> impl FnMut() -> bool {
     let clock = SystemClock::new();
     move || !Stop::default().wait(LOCK_PAUSE) && clock.monotonic_ns() < LOCK_PATIENCE_NS
 }
 
-/// Opens a volume; as long as it is in use and `wait` says so, tries again.
+/// Opens a volume. While it is in use, tries again as long as `wait` returns true.
 fn open_when_free(path: &Path, mode: OpenMode, mut wait: impl FnMut() -> bool) -> Result<Medium, FileError> {
     loop {
         match Medium::open(path, mode) {
@@ -322,31 +324,31 @@ fn open_when_free(path: &Path, mode: OpenMode, mut wait: impl FnMut() -> bool) -
     }
 }
 
-/// Opens a volume that is not in use, without changing anything on it.
-pub(crate) fn open_to_look(path: &Path) -> Result<Opened> {
+/// Opens a volume that is not in use, for reading only.
+pub(crate) fn open_read_only(path: &Path) -> Result<Opened> {
     open(path, OpenMode::ReadOnly)
 }
 
 fn open(path: &Path, mode: OpenMode) -> Result<Opened> {
-    let options = mount_options(mode == OpenMode::ReadOnly, LOOK_CACHE_BYTES, None);
+    let options = mount_options(mode == OpenMode::ReadOnly, COMMAND_CACHE_BYTES, None);
     let device: Arc<dyn Device> = open_device(path, mode)?.into_device();
     let (fs, recovery) = mount_fs(path, device, options)?;
     Ok(Opened { path: path.to_owned(), fs, recovery })
 }
 
-/// Closes a volume whose daemon did not: recovers it and writes that down. Returns how many records were
-/// replayed.
+/// Closes a volume that its daemon did not close: recovers it and writes a checkpoint. Returns the number of replayed
+/// records.
 pub(crate) fn close_properly(path: &Path) -> Result<u64> {
     let opened = open(path, OpenMode::ReadWrite)?;
     opened.close()?;
     Ok(opened.recovery.records)
 }
 
-/// Goes on without what is lost of the log, and closes the volume; what that is.
+/// Discards the lost part of the log for good, and closes the volume. Returns a description of the loss.
 pub(crate) fn accept_loss(path: &Path) -> Result<Option<String>> {
     let device = open_device(path, OpenMode::ReadWrite)?.into_device();
     let bar = progress::waiting("opening the volume");
-    let mounted = Fs::mount_without_lost(device, mount_options(false, LOOK_CACHE_BYTES, None));
+    let mounted = Fs::mount_without_lost(device, mount_options(false, COMMAND_CACHE_BYTES, None));
     bar.finish_and_clear();
     let closed = mounted.map_err(with_help).and_then(|(fs, recovery)| {
         fs.unmount()?;
@@ -355,8 +357,8 @@ pub(crate) fn accept_loss(path: &Path) -> Result<Option<String>> {
     closed.with_context(|| path.display().to_string())
 }
 
-/// Opens a volume for reading, also one of which no header is left. One that is wanted is looked for by its zones, whatever
-/// the header says.
+/// Opens a volume for reading, even if no header is left. If an ID is given, the volume is searched by its zones,
+/// independent of the header.
 pub(crate) fn open_for_salvage(path: &Path, wanted: Option<FsId>) -> Result<Medium, FileError> {
     let missing = match open_device(path, OpenMode::ReadOnly) {
         Err(error @ (FileError::Damaged { .. } | FileError::Foreign { .. })) => error,
@@ -375,7 +377,7 @@ pub(crate) fn open_for_salvage(path: &Path, wanted: Option<FsId>) -> Result<Medi
     }
 }
 
-/// Writes the header of a volume that is not in use anew, where opening it does not.
+/// Rewrites the header of a volume that is not in use, if opening the volume does not.
 pub(crate) fn restore_header(path: &Path, force: bool) -> Result<Option<RestoredHeader>, FileError> {
     let bar = progress::parts(0, "bytes searched for zones");
     let restored = Medium::restore_header(path, force, &mut |done, all| {
@@ -386,13 +388,13 @@ pub(crate) fn restore_header(path: &Path, force: bool) -> Result<Option<Restored
     restored
 }
 
-/// Recovers a volume, repairs what can be, and closes it. What was repaired of the volume, and of what the device keeps
-/// beside its zones.
+/// Recovers a volume, repairs as much as possible, and closes it. Returns the repaired findings of the volume and the
+/// repaired copies of the device's own metadata.
 pub(crate) fn repair_once(path: &Path) -> Result<(Vec<fs::Finding>, Vec<MetadataCopy>)> {
     let device = open_device(path, OpenMode::ReadWrite)?;
     let copies = device.repaired().to_vec();
     let device: Arc<dyn Device> = device.into_device();
-    let (fs, _) = mount_fs(path, device, mount_options(false, LOOK_CACHE_BYTES, None))?;
+    let (fs, _) = mount_fs(path, device, mount_options(false, COMMAND_CACHE_BYTES, None))?;
     let repaired = fs.repair().and_then(|done| {
         if !done.repaired.is_empty() {
             fs.unmount()?;
@@ -414,7 +416,7 @@ pub(crate) fn mount_fs(
     mounted.map_err(with_help).with_context(|| path.display().to_string())
 }
 
-/// Where nothing is said of what helps: what cannot be read may be read again another time, or never.
+/// Adds advice to an error without any. A failed read may succeed later, or never.
 fn with_help(error: FsError) -> anyhow::Error {
     match error {
         FsError::Io(said) if !said.contains("`polder ") => {
@@ -450,8 +452,8 @@ pub(crate) fn mount_at(directory: &Path) -> Result<Option<MountEntry>> {
     Ok(attached_at(directory)?.filter(MountEntry::is_ours))
 }
 
-/// What of ours is mounted at a directory, a volume or a view, dead or alive. Its daemon is not waited for. What is wrong with
-/// the path is reported when it is followed.
+/// The mount of a Polder volume or view at a directory, dead or alive. Does not wait for its daemon. Errors of the path
+/// are reported when the path is used.
 pub(crate) fn attached_at(directory: &Path) -> Result<Option<MountEntry>> {
     if tags::is_tag(directory) {
         return Ok(None);
@@ -461,18 +463,18 @@ pub(crate) fn attached_at(directory: &Path) -> Result<Option<MountEntry>> {
     Ok(entry.filter(|entry| entry.is_ours() || entry.is_view()))
 }
 
-/// What a file or directory is, and the mount of ours that it is in.
+/// The metadata of a file or directory, and the Polder mount that contains it.
 pub(crate) fn mount_around(path: &Path) -> Result<(Metadata, MountEntry)> {
     way::refuse_silent(path)?;
-    let about = std::fs::metadata(path).map_err(|error| cannot_be_seen(path, error))?;
-    let found = fuse::mount::locate(path).map_err(|error| cannot_be_seen(path, error))?;
+    let about = std::fs::metadata(path).map_err(|error| inaccessible(path, error))?;
+    let found = fuse::mount::locate(path).map_err(|error| inaccessible(path, error))?;
     let table = fuse::mount::table().context("the table of mounts cannot be read")?;
     let entry = table.into_iter().find(|entry| entry.is_ours() && entry.id == found.mount);
     Ok((about, entry.with_context(|| is_outside(path))?))
 }
 
-/// Why there is nothing to be said of a path that should lead into a mount.
-fn cannot_be_seen(path: &Path, error: io::Error) -> anyhow::Error {
+/// The error for a path that should lead into a mount and cannot be accessed.
+fn inaccessible(path: &Path, error: io::Error) -> anyhow::Error {
     let shown = path.display();
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
@@ -498,8 +500,8 @@ fn is_outside(path: &Path) -> String {
     }
 }
 
-/// What something is that is neither a file nor a directory.
-pub(crate) fn other_kind(about: &Metadata) -> Option<&'static str> {
+/// The name of the file type, unless it is a regular file or a directory.
+pub(crate) fn special_type(about: &Metadata) -> Option<&'static str> {
     match about.file_type() {
         kind if kind.is_file() || kind.is_dir() => None,
         kind if kind.is_fifo() => Some("a pipe"),
@@ -525,7 +527,7 @@ mod tests {
 
     use super::*;
 
-    /// A volume in a file, and the lock that whoever made it holds.
+    /// A volume in a file, and the device that holds its lock.
     fn volume(folder: &tempfile::TempDir) -> (PathBuf, FileDevice) {
         let path = folder.path().join("volume");
         let options = FileOptions { size: Some(64 << 20), fs_id: FsId([7; 16]), ..FileOptions::default() };
@@ -533,11 +535,10 @@ mod tests {
         (path, device)
     }
 
-    /// `polder mount` right after `kill -9` of the daemon said that the volume was in use, now and then: what
-    /// the daemon had given to io_uring outlived it and held the lock. A service that restarts its mount would
-    /// have stayed down.
+    /// `polder mount` right after `kill -9` of the daemon sometimes failed because the volume was in use: io_uring
+    /// requests outlived the daemon and held the lock. A service that restarts its mount would have stayed down.
     #[test]
-    fn a_lock_that_outlives_its_holder_is_waited_for() {
+    fn opening_waits_for_a_lock_that_outlives_its_holder() {
         let folder = tempfile::tempdir().unwrap();
         let (path, device) = volume(&folder);
         let mut held = Some(device);
@@ -549,11 +550,11 @@ mod tests {
     fn a_volume_that_stays_in_use_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let (path, _held) = volume(&folder);
-        let mut looks = 0;
+        let mut attempts = 0;
         let opened = open_when_free(&path, OpenMode::ReadWrite, || {
-            looks += 1;
-            looks < 3
+            attempts += 1;
+            attempts < 3
         });
-        assert!(matches!(opened, Err(FileError::InUse(_))) && looks == 3);
+        assert!(matches!(opened, Err(FileError::InUse(_))) && attempts == 3);
     }
 }

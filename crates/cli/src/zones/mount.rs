@@ -34,7 +34,7 @@ pub(super) fn run(arguments: &Arguments, directory: &Path) -> Result<()> {
         bail!("{}: name the volume's file or block device; what is mounted cannot be shown", path.display());
     }
     let directory = mount::free_mount_point(directory)?;
-    volume::let_close(&path)?;
+    volume::wait_until_closed(&path)?;
     match arguments.foreground {
         true => serve(arguments, &path, &directory),
         false => start_daemon(daemon_arguments(arguments, &path, &directory)?),
