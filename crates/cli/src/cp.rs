@@ -1,11 +1,11 @@
-//! `polder cp`: copies files out of a volume that nobody has mounted.
+//! `polder cp`: copies files out of a volume that is not mounted.
 //!
-//! Kept are contents with their holes, permissions, times, extended attributes, hard and symbolic links, and,
-//! for root, owners and devices. Everything that is made is new: nothing is written over, and no link that is
-//! there is followed, whatever names the volume has.
+//! The copy preserves contents with their holes, permissions, times, extended attributes, hard and symbolic links, and,
+//! for root, owners and devices. All files of the copy are new: no existing file is overwritten, and no existing link is
+//! followed, whatever names the volume contains.
 //!
-//! What cannot be read, or is refused where the copy goes, is said by its name and left out, bytes of a file as zeros,
-//! and the rest is copied. A target that is full, read-only or broken ends it.
+//! A file that cannot be read, or that the target refuses, is reported by its name and left out. Bytes that cannot be read
+//! are zeros in the copy. The rest is copied. A target that is full, read-only or broken ends the copy.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -29,7 +29,7 @@ use crate::outside::{
 use crate::{progress, way};
 
 const PIECE: u64 = 1 << 20;
-/// Stands for the directory outside that the copy is made in.
+/// Stands for the target directory, which is outside the volume.
 const OUTSIDE: InodeNo = InodeNo(0);
 
 /// Copy a file, or with -r a directory and all below it, out of a volume that is not mounted.
@@ -49,20 +49,19 @@ pub(crate) struct Arguments {
 /// A copy that is being made.
 struct Copy {
     inside: Inside,
-    /// The directory in which things are made.
+    /// The directory in which files are now created.
     descent: Descent,
-    /// Where inodes with several names have gone first: the directory, and the name there.
+    /// The first copy of each inode with several names: the directory, and the name in it.
     links: HashMap<InodeNo, (InodeNo, OsString)>,
     bar: ProgressBar,
     is_root: bool,
-    /// Directories that were entered, each with the one that it is in and its name there; a sound volume has each in one
-    /// place.
+    /// The directories copied so far, each with its parent and its name. In a sound volume each directory has one parent.
     entered: HashMap<InodeNo, (InodeNo, OsString)>,
-    /// What could not be read, or was refused.
+    /// The number of files or attributes that could not be read, or were refused.
     troubles: u64,
 }
 
-/// A directory that is being copied, with what is left of its entries.
+/// A directory that is being copied, with its remaining entries.
 struct Level {
     found: Attributes,
     left: std::vec::IntoIter<DirEntry>,
@@ -96,8 +95,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 }
 
 impl Arguments {
-    /// Where the copy is made, and under which name: below a directory that is there, or the given one. The root of a
-    /// volume has no name, so its entries go into the directory themselves.
+    /// The directory and the name of the copy. The copy of a file goes into an existing target directory, or gets the name
+    /// of the target. The root of a volume has no name, so its entries go directly into the target directory.
     fn place(&self, found: &Attributes) -> Result<(Descent, Option<OsString>)> {
         let target = &self.target;
         let outside = |directory: &Path| Descent::begin(directory, OUTSIDE.0);
@@ -117,7 +116,7 @@ impl Arguments {
     }
 }
 
-/// Bytes of all files at and below, as far as they can be told.
+/// The sizes of all files at and below a directory, as far as they can be read.
 fn total(inside: &Inside, found: &Attributes) -> u64 {
     let (mut total, mut left, mut entered) = (0, vec![*found], HashSet::new());
     while let Some(found) = left.pop() {
@@ -134,7 +133,8 @@ fn total(inside: &Inside, found: &Attributes) -> u64 {
 }
 
 impl Copy {
-    /// Something and all that is below it, under a name in the directory outside, or as what is in that directory.
+    /// Copies a file, and all files below it, to a name in the target directory. Without a name, copies the entries into the
+    /// target directory.
     fn tree(&mut self, found: &Attributes, name: Option<OsString>) -> Result<()> {
         let first = match &name {
             Some(name) => self.make(found, name)?,
@@ -143,14 +143,14 @@ impl Copy {
                 Some(self.level(found))
             }
         };
-        // Not by recursion: directories may be deeper than a stack.
+        // Not recursive, because directories may be nested deeper than the stack permits.
         let mut levels = Vec::from_iter(first);
         while let Some(level) = levels.last_mut() {
             match level.left.next() {
                 Some(entry) => levels.extend(self.entry(&entry)?),
                 None => {
                     let left = levels.pop().expect("there is one");
-                    // A directory that was there before is not the copy.
+                    // A target directory that existed before keeps its attributes.
                     if name.is_some() || !levels.is_empty() {
                         let name = self.descent.leave()?;
                         self.attributes(&left.found, &name);
@@ -161,7 +161,7 @@ impl Copy {
         Ok(())
     }
 
-    /// One entry of the present directory; of a directory, what is to be copied next.
+    /// Copies one entry of the current directory. Returns the level to copy next if the entry is a directory.
     fn entry(&mut self, entry: &DirEntry) -> Result<Option<Level>> {
         if entry.name.is_empty() || entry.name.contains(&b'/') || matches!(&entry.name[..], b"." | b"..") {
             let what = "has an entry with a name that cannot be; check the volume (polder check)";
@@ -178,7 +178,7 @@ impl Copy {
         }
     }
 
-    /// Makes something, whole but for what is in a directory: that is to be copied next.
+    /// Creates a copy of a file with its attributes. For a directory, returns the level to copy next.
     fn make(&mut self, found: &Attributes, name: &OsStr) -> Result<Option<Level>> {
         match self.make_one(found, name) {
             Ok(true) if found.kind == Kind::Directory => return Ok(Some(self.level(found))),
@@ -196,7 +196,7 @@ impl Copy {
         AnyPath(self.descent.shown(name).components().collect())
     }
 
-    /// Says what is not as it should be, of what is copied to this name.
+    /// Reports a problem with the copy of this name.
     fn trouble(&mut self, name: &OsStr, what: &str) {
         self.troubles += 1;
         let line = format!("polder: {}: {what}", self.shown(name));
@@ -207,8 +207,8 @@ impl Copy {
         self.trouble(name, &format!("{what} cannot be read: {why}"));
     }
 
-    /// Makes something, a file with its contents, and enters a directory; whether it is there now and wants its
-    /// attributes.
+    /// Creates a copy without its attributes: a regular file with its contents, or a directory, which is entered. Returns
+    /// whether the attributes must be set.
     fn make_one(&mut self, found: &Attributes, name: &OsStr) -> Result<bool> {
         let has_names = found.links > 1 && found.kind != Kind::Directory;
         let to = self.descent.at(name);
@@ -259,7 +259,7 @@ impl Copy {
         Ok(())
     }
 
-    /// A directory that was entered.
+    /// The entries of a directory that was entered.
     fn level(&mut self, found: &Attributes) -> Level {
         let entries = self.inside.entries(found.inode).unwrap_or_else(|error| {
             self.unreadable(OsStr::new(""), "what it has", &error);
@@ -284,8 +284,8 @@ impl Copy {
         Ok(())
     }
 
-    /// Copies the contents; how many bytes of them could not be read, and why. Of data that cannot be found
-    /// the number is 0.
+    /// Copies the contents. Returns the number of bytes that could not be read, and the error. The number is 0 if the data
+    /// cannot be located.
     fn contents(&self, found: &Attributes, to: &File) -> Result<Option<(u64, Error)>> {
         let handle = match self.inside.open_to_read(found.inode) {
             Ok(handle) => handle,
@@ -309,7 +309,7 @@ impl Copy {
         }
     }
 
-    /// The same for a range. Where a piece cannot be read, its blocks are, one by one.
+    /// The same for a range. If a piece cannot be read, its blocks are read one by one.
     fn range(
         &self,
         from: &fs::Handle,
@@ -339,9 +339,9 @@ impl Copy {
     }
 
     fn xattrs(&self, found: &Attributes) -> Result<Vec<Xattr>, FsError> {
-        let (fs, who) = (self.inside.fs(), self.inside.who());
-        let names = fs.list_xattrs(who, found.inode)?.into_iter();
-        names.map(|name| fs.get_xattr(who, found.inode, &name).map(|value| (name, value))).collect()
+        let (fs, caller) = (self.inside.fs(), self.inside.caller());
+        let names = fs.list_xattrs(caller, found.inode)?.into_iter();
+        names.map(|name| fs.get_xattr(caller, found.inode, &name).map(|value| (name, value))).collect()
     }
 
     fn attributes(&mut self, found: &Attributes, name: &OsStr) {

@@ -1,7 +1,7 @@
-//! `polder gc`: collects garbage until nothing more can be won.
+//! `polder gc`: manual garbage collection, until no more zones can be reclaimed.
 //!
-//! Whoever has the volume does the work, a piece at a time; between two pieces this command decides whether to go
-//! on. So it can be ended at any time, and what was done stays.
+//! The process that holds the volume performs the work in pieces. Between two pieces this command decides whether to
+//! continue. So it can be ended at any time, and the completed work stays.
 
 use std::path::PathBuf;
 
@@ -16,8 +16,8 @@ use crate::numbers::whole;
 use crate::volume::Volume;
 use crate::{output, progress};
 
-/// Pieces of at most a mebibyte that are moved before somebody may say that it is enough.
-const PIECES: usize = 8;
+/// The number of moves, of at most a mebibyte each, that one request performs.
+const MOVES_PER_REQUEST: usize = 8;
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// Collect garbage now: move what lives out of zones that are partly dead, until no zone more comes free.
@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// How garbage stands; also the answer to the control request `gc`.
+/// The state of garbage collection. Also the answer to the control request `gc`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Garbage {
     /// Whether there may be more to do.
@@ -45,25 +45,25 @@ pub(crate) struct Garbage {
     block_size: u32,
     zone_blocks: u32,
     free_zones: u32,
-    /// More than these cannot be free unless something is deleted; nothing while it is not known what is to be, and once
-    /// it is worked.
+    /// The largest number of zones that can be free unless something is deleted. Nothing while deletions are pending, and
+    /// in answers to requests that perform work.
     #[serde(default)]
     free_zones_most: Option<u32>,
-    /// Zones of data that could come free in addition.
+    /// Data zones that could be reclaimed in addition.
     zones_to_win: u32,
-    /// Blocks that would have to be moved for that.
+    /// Blocks that must be moved to reclaim them.
     blocks_to_move: u64,
     dead_blocks: u64,
-    /// Since the mount, as are the others: zones of data that were emptied.
+    /// Data zones reclaimed since the mount. The next counters also start at the mount.
     zones_emptied: u64,
     blocks_moved: u64,
-    /// Blocks that could not be read and are lost.
+    /// Blocks that could not be read and so are lost.
     blocks_lost: u64,
-    /// Pages of metadata that were moved.
+    /// Metadata pages that were moved.
     pages_moved: u64,
 }
 
-/// What came of it.
+/// The result of the command.
 #[derive(Debug, Serialize)]
 struct Summary {
     zones_emptied: u64,
@@ -76,10 +76,10 @@ struct Summary {
 }
 
 impl Garbage {
-    /// Does some work if it is asked for, and tells.
+    /// Performs some work if requested, and returns the state.
     pub(crate) fn of(fs: &Fs, work: bool) -> Result<Garbage> {
         let mut worked = work;
-        for _ in 0..PIECES {
+        for _ in 0..MOVES_PER_REQUEST {
             worked = worked && fs.collect_garbage()?;
         }
         let (outlook, done) = (fs.extents().gc_outlook(), fs.extents().gc_stats());
@@ -89,7 +89,7 @@ impl Garbage {
             block_size: fs.extents().block_size(),
             zone_blocks: fs.store().device().geometry().zone_blocks,
             free_zones: outlook.free_zones,
-            // It looks at all zones, and only before the work is it of use.
+            // Computed from all zones, and only useful before the work.
             free_zones_most: if work { None } else { fs.free_zones_most() },
             zones_to_win: outlook.zones_to_win,
             blocks_to_move: outlook.blocks_to_move,
@@ -123,8 +123,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 }
 
 impl Arguments {
-    /// How things are before the work. What waits to be deleted goes first where nobody else sees to that: until then
-    /// nobody knows how many zones can be free.
+    /// The state before the work. In a volume without a daemon, pending deletions are finished first, because the largest
+    /// possible number of free zones is not known before.
     fn begin(&self, volume: &mut Volume) -> Result<Garbage> {
         if let Volume::Opened(opened) = volume
             && self.free.is_some()
@@ -135,11 +135,11 @@ impl Arguments {
     }
 
     fn ask(&self, volume: &mut Volume, work: bool) -> Result<Garbage> {
-        let told = match volume {
+        let answer = match volume {
             Volume::Served(client) => client.ask(&Request::Gc { work }),
             Volume::Opened(opened) => Garbage::of(&opened.fs, work),
         };
-        told.with_context(|| self.path.display().to_string())
+        answer.with_context(|| self.path.display().to_string())
     }
 
     fn collect(&self, volume: &mut Volume, first: &Garbage, interrupt: &Interrupt) -> Result<Garbage> {
@@ -147,7 +147,7 @@ impl Arguments {
         let clock = SystemClock::new();
         let until = self.seconds.map(|seconds| seconds.saturating_mul(SECOND_NS));
         let bar = progress::moving(first.blocks_to_move * u64::from(first.block_size));
-        // Others may make garbage as fast as it is collected, and that has no end.
+        // Programs may create garbage as fast as it is collected. The limit ends the command nevertheless.
         let most = 2 * first.blocks_to_move + u64::from(first.zone_blocks);
         let mut now = Garbage { worked: true, ..first.clone() };
         let enough = |now: &Garbage| {
@@ -157,7 +157,7 @@ impl Arguments {
         };
         while now.worked && !interrupt.has_come() && !enough(&now) {
             now = self.ask(volume, true)?;
-            // Others make garbage, and what dies makes more zones worth their moves.
+            // The amount of work may grow: as blocks die, more zones become worth collecting.
             let moved = (now.blocks_moved - first.blocks_moved) * u64::from(now.block_size);
             let left = now.blocks_to_move * u64::from(now.block_size);
             bar.set_length(bar.length().unwrap_or(0).max(moved + left));
@@ -167,7 +167,7 @@ impl Arguments {
         Ok(now)
     }
 
-    /// Refuses to begin where as many zones as are wanted cannot come free.
+    /// Fails if the requested number of zones cannot become free.
     fn check_free(&self, now: &Garbage) -> Result<()> {
         match (self.free, now.free_zones_most) {
             (Some(wanted), Some(most)) if wanted > most => bail!(

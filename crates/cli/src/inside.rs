@@ -1,4 +1,4 @@
-//! Paths inside a volume that nobody has mounted.
+//! Paths in a volume that is not mounted.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -9,29 +9,29 @@ use fs::{Attributes, Caller, DirEntry, Fs, Handle, InodeNo, Kind, OpenFlags};
 
 use crate::volume::{self, Volume};
 
-/// Symbolic links on one path, as in the kernel.
+/// The largest number of symbolic links on one path, as in the kernel.
 const LINKS_MAX: usize = 40;
 
-/// A volume to be looked into.
+/// An unmounted volume whose files a command reads.
 pub(crate) struct Inside {
     pub(crate) opened: Box<volume::Opened>,
-    who: Caller,
+    caller: Caller,
 }
 
 impl Inside {
-    /// Opens the volume for reading. Refused while it is mounted: then there is a directory to look into.
+    /// Opens the volume for reading. Fails if it is mounted, because its files are available in a directory then.
     pub(crate) fn open(named: &Path) -> Result<Inside> {
         Self::of(named, Volume::find(named)?)
     }
 
-    /// The same, to have changed how things lie in it: close `opened` in the end.
+    /// Opens the volume for writing, to move blocks. The caller must close `opened` in the end.
     pub(crate) fn open_to_change(named: &Path) -> Result<Inside> {
         Self::of(named, Volume::find_to_change(named)?)
     }
 
     fn of(named: &Path, volume: Volume) -> Result<Inside> {
         match volume {
-            Volume::Opened(opened) => Ok(Inside { opened, who: Caller::root() }),
+            Volume::Opened(opened) => Ok(Inside { opened, caller: Caller::root() }),
             Volume::Served(mut client) => {
                 let info: crate::info::Info = client.ask(&crate::control::Request::Info)?;
                 let directory = info.mounted_on.unwrap_or_default();
@@ -44,7 +44,8 @@ impl Inside {
         &self.opened.fs
     }
 
-    /// What a path from the root of the volume leads to; with `follow`, through a link at its end too.
+    /// The attributes of the file at a path from the root of the volume. With `follow`, a symbolic link at the end is
+    /// followed too.
     pub(crate) fn find(&self, path: &Path, follow: bool) -> Result<Attributes> {
         let found = self.walk(path.as_os_str().as_bytes(), follow);
         found.with_context(|| format!("{} in the volume", path.display()))
@@ -55,7 +56,7 @@ impl Inside {
         let mut rest: Vec<Vec<u8>> = names(path).rev().map(<[u8]>::to_vec).collect();
         let mut links = 0;
         while let Some(name) = rest.pop() {
-            let next = self.fs().lookup(&self.who, at.inode, &name)?;
+            let next = self.fs().lookup(&self.caller, at.inode, &name)?;
             if next.kind != Kind::Symlink || rest.is_empty() && !follow {
                 at = next;
                 continue;
@@ -73,7 +74,7 @@ impl Inside {
         Ok(at)
     }
 
-    /// Everything in a directory but "." and "..", by name.
+    /// The entries of a directory except "." and "..", sorted by name.
     pub(crate) fn entries(&self, directory: InodeNo) -> Result<Vec<DirEntry>> {
         let handle = self.open_to_read(directory)?;
         let mut entries = Vec::new();
@@ -87,11 +88,11 @@ impl Inside {
     }
 
     pub(crate) fn open_to_read(&self, inode: InodeNo) -> Result<Handle> {
-        Ok(self.fs().open(&self.who, inode, OpenFlags { read: true, ..OpenFlags::default() })?)
+        Ok(self.fs().open(&self.caller, inode, OpenFlags { read: true, ..OpenFlags::default() })?)
     }
 
-    pub(crate) fn who(&self) -> &Caller {
-        &self.who
+    pub(crate) fn caller(&self) -> &Caller {
+        &self.caller
     }
 }
 

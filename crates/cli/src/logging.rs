@@ -1,5 +1,5 @@
-//! Where log lines go: one for each mount, recovery and latch, and the first error of each kind; names of files at
-//! no level by default.
+//! The log. It has a line for each mount, recovery and shutdown, and the first error of each kind. No default level logs
+//! file names.
 
 use std::fmt::{Debug, Write};
 use std::fs::{File, OpenOptions};
@@ -19,20 +19,20 @@ use tracing_subscriber::{EnvFilter, Layer, fmt};
 use crate::complaints::Complaints;
 use crate::syslog::{SOCKET, Syslog};
 
-/// Says what is to be logged, as `level` or `crate=level,…`.
+/// The environment variable with the filter: `level` or `crate=level,…`.
 const FILTER: &str = "POLDER_LOG";
 
-/// Who reads the lines.
+/// The destination of the lines.
 pub(crate) enum Reader<'a> {
-    /// Whoever has started us.
+    /// The starter, through standard error.
     Starter,
-    /// Whoever looks into this file.
+    /// This file.
     File(&'a Path),
-    /// Whoever looks into the system's log; whoever has started us hears warnings as long as he listens.
+    /// The system's log. Warnings also go to the starter, as long as it reads them.
     System,
 }
 
-/// Sends log lines on their way. Returns the file.
+/// Starts logging. Returns the log file, if there is one.
 pub(crate) fn start(reader: &Reader) -> Result<Option<Arc<File>>> {
     let registry = tracing_subscriber::registry();
     match reader {
@@ -47,7 +47,7 @@ pub(crate) fn start(reader: &Reader) -> Result<Option<Arc<File>>> {
         }
         Reader::System => {
             let system = Syslog::new(Path::new(SOCKET)).context("no socket for the system's log")?;
-            // That log knows the time and what severity a line has.
+            // The system's log adds the time and the severity itself.
             let logged = lines().with_writer(system).without_time().with_level(false);
             let heard = lines().with_writer(std::io::stderr).with_filter(filter("warn"));
             registry.with(logged.with_filter(filter("info"))).with(heard).init();
@@ -66,9 +66,9 @@ fn filter<S: Subscriber + for<'s> LookupSpan<'s>>(default: &str) -> impl layer::
     asked.and(FirstOfAKind { all, complaints: Complaints::default() })
 }
 
-/// Lets through the first warning or error of each kind.
+/// Passes the first warning or error of each kind.
 struct FirstOfAKind {
-    /// Lets all through.
+    /// Passes all of them.
     all: bool,
     complaints: Complaints,
 }
@@ -91,7 +91,7 @@ impl<S> layer::Filter<S> for FirstOfAKind {
     }
 }
 
-/// All that an event says.
+/// The text of all fields of an event.
 #[derive(Default)]
 struct Said(String);
 
@@ -108,7 +108,7 @@ mod tests {
 
     use super::*;
 
-    /// Lines that are written.
+    /// Collects the written lines.
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<u8>>>);
 
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn of_errors_the_first_of_each_kind_is_logged() {
+    fn the_first_error_of_each_kind_is_logged() {
         let first = said(false, fail);
         let errors: Vec<_> = first.iter().filter(|line| line.starts_with("WARN")).collect();
         assert_eq!(
@@ -155,7 +155,11 @@ mod tests {
                 "WARN a zone cannot be finished zone=0 error=No space left on device"
             ]
         );
-        assert_eq!(first.iter().filter(|line| line.contains("mounted")).count(), 3, "these are no errors");
+        assert_eq!(
+            first.iter().filter(|line| line.contains("mounted")).count(),
+            3,
+            "other lines are all logged"
+        );
         assert_eq!(said(true, fail).len(), 9);
     }
 }

@@ -1,15 +1,15 @@
-//! Writing to the standard output and to that for errors, for somebody who may stop reading.
+//! Output to standard output and standard error. The reader may close its end at any time.
 
 use std::io::{ErrorKind, Write};
 
 use anyhow::{Context, Result};
 
-/// Writes it all, or as much as somebody wants to read.
+/// Writes the text. It is no error if the reader has closed the pipe.
 pub(crate) fn say(text: impl AsRef<[u8]>) -> Result<()> {
     is_read(text).map(drop)
 }
 
-/// The same; whether somebody may read what comes next.
+/// The same. Returns false if the reader has closed the pipe.
 pub(crate) fn is_read(text: impl AsRef<[u8]>) -> Result<bool> {
     let mut output = std::io::stdout().lock();
     match output.write_all(text.as_ref()).and_then(|()| output.flush()) {
@@ -18,13 +18,13 @@ pub(crate) fn is_read(text: impl AsRef<[u8]>) -> Result<bool> {
     }
 }
 
-/// Writes a line on the standard error output. Where that cannot be there is nobody left to tell.
+/// Writes a line to standard error. An error is ignored, because it could not be reported.
 pub(crate) fn complain(text: &str) {
-    // At once, so that lines of several processes do not mix.
+    // In one call, so that lines of several processes do not mix.
     let _ = std::io::stderr().write_all(format!("{text}\n").as_bytes());
 }
 
-/// Lines for people, each a name and what there is to say of it.
+/// Human-readable lines, each with a name and a value.
 #[derive(Default)]
 pub(crate) struct Table(String);
 
@@ -38,7 +38,7 @@ impl Table {
     }
 }
 
-/// Writes a line, as `println!` does, but for [`say`]'s reader.
+/// Like `println!`, but a closed pipe is no error, see [`say`].
 macro_rules! line {
     ($($what:tt)*) => {
         $crate::output::say(format!("{}\n", format_args!($($what)*)))
@@ -46,7 +46,7 @@ macro_rules! line {
 }
 pub(crate) use line;
 
-/// Writes a line, as `eprintln!` does, but for [`complain`]'s reader: that one panics when he has gone.
+/// Like `eprintln!`, but does not panic if the pipe is closed, see [`complain`].
 macro_rules! error_line {
     ($($what:tt)*) => {
         $crate::output::complain(&format!($($what)*))

@@ -1,8 +1,8 @@
-//! `polder po2`: a device whose zones are no power of two, as a block device whose zones are.
+//! `polder po2`: serves a device whose zone size is not a power of two as a block device whose zone size is.
 //!
-//! The block device lives as long as the process that serves it: a daemon like that of a mount, or this process with
-//! `--foreground`. It ends when the block device is taken away, by a signal or by `polder po2 --end`. What uses it is
-//! in the way of the first signal, and no longer of the second.
+//! The block device exists as long as the process that serves it: a daemon like that of a mount, or this process with
+//! `--foreground`. A signal or `polder po2 --end` removes the block device. The first signal fails if the device is in use.
+//! The second does not.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -24,8 +24,9 @@ use crate::registry::PATIENCE;
 use crate::starter::start_daemon;
 use crate::{bytes, daemon, inherited, output, process, volume, way};
 
-/// How long somebody may look at a block device that is to be taken away, and how often to see whether he has done.
-const LOOKS_NS: u64 = 2_000_000_000;
+/// The longest time to wait for a process that has the block device open for a moment, and the pause between two attempts
+/// to remove the device.
+const BRIEF_USE_NS: u64 = 2_000_000_000;
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Offer a device whose zones are no power of two as a block device whose zones are.
@@ -63,13 +64,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
 }
 
-/// Takes the block device away. Who has it open for a moment is waited for, as `udev` has each new one to see what is on
-/// it; whoever uses it longer is in the way.
+/// Removes the block device. Waits for a process that has it open for a moment, like `udev`, which probes each new device.
+/// Fails if the device is in use for longer.
 fn end(path: &Path) -> Result<()> {
     let clock = SystemClock::new();
     loop {
         match end_unused(path) {
-            Err(error) if is_in_use(&error) && clock.monotonic_ns() < LOOKS_NS => {}
+            Err(error) if is_in_use(&error) && clock.monotonic_ns() < BRIEF_USE_NS => {}
             ended => return ended,
         }
         Stop::default().wait(PAUSE);
@@ -84,7 +85,8 @@ fn end_unused(path: &Path) -> Result<()> {
     let served = ServedDevice::find(path)?;
     let server =
         || Ok::<_, anyhow::Error>(served.server()?.and_then(|pid| Pid::from_raw(pid.try_into().ok()?)));
-    // Before it ends, as its number may be that of another process after that; nor may it be that already.
+    // Opened before the daemon ends, because another process may get its number after that. The second query verifies that
+    // the number was not reused in between.
     let pid = server()?;
     let daemon = pid.and_then(Daemon::with_number);
     let daemon = if server()? == pid { daemon } else { None };
@@ -118,7 +120,7 @@ fn serve(arguments: &Arguments, path: &Path) -> Result<()> {
     })?;
     inherited::warn_of_limits();
     inherited::leave_directory()?;
-    // The kernel writes what is dirty through this process.
+    // The kernel writes dirty pages through this process.
     process::stand_by_writeback();
     let view = Po2View::open(path)?;
     let shape = view.shape();
@@ -126,8 +128,7 @@ fn serve(arguments: &Arguments, path: &Path) -> Result<()> {
     let device = Arc::new(device);
     let shown = device.path();
     tracing::info!(device = %path.display(), view = %shown.display(), "served");
-    if let Err(error) = make_known(arguments, &device, signals, &found(path, &shown, &shape), log.as_deref())
-    {
+    if let Err(error) = announce(arguments, &device, signals, &found(path, &shown, &shape), log.as_deref()) {
         if let Err(also) = device.stop(true).and_then(|_| device.wait()) {
             tracing::warn!("the block device cannot be taken away: {also}");
         }
@@ -143,7 +144,7 @@ fn serve(arguments: &Arguments, path: &Path) -> Result<()> {
     Ok(ended?)
 }
 
-fn make_known(
+fn announce(
     arguments: &Arguments,
     device: &Arc<UblkDevice>,
     signals: SigSet,
@@ -158,7 +159,7 @@ fn make_known(
     Ok(())
 }
 
-/// What was found and what became of it.
+/// The message about the device and the block device.
 fn found(path: &Path, shown: &Path, shape: &Po2Shape) -> String {
     let limit = |most: Option<u32>| most.map_or("any number".to_owned(), |most| most.to_string());
     format!(
@@ -176,13 +177,14 @@ fn found(path: &Path, shown: &Path, shape: &Po2Shape) -> String {
     )
 }
 
-/// The first signal ends the block device unless it is in use, a further one whoever uses it.
+/// Starts the thread that waits for signals. The first signal removes the block device unless it is in use. A later signal
+/// removes it in any case.
 fn end_on_signal(signals: SigSet, device: Arc<UblkDevice>) -> Result<()> {
     rt::thread::spawn("polder-signals", move || {
         let mut is_first = true;
         while let Ok(signal) = signals.wait() {
             tracing::info!("{signal}: ending");
-            // One of them comes once a second, and asks for no haste.
+            // The kernel sends SIGXCPU once a second, and it does not call for an immediate end.
             let is_hurried = !is_first && signal != Signal::SIGXCPU;
             if let Err(error) = device.stop(is_hurried) {
                 tracing::warn!("{error}; a further signal does not wait for that");

@@ -1,14 +1,15 @@
-//! Making the daemon a process that the kernel may depend on when memory is short.
+//! Prepares the daemon for writeback under memory pressure.
 //!
-//! The kernel frees memory by writing dirty pages, ours among them. If it then waited for us while we wait
-//! for memory, neither would go on. So we say that we are part of writing (the kernel does not write in
-//! order to give us memory), keep what we have touched in memory, have the buffers of the device's writes before
-//! the first write, and are the last to be ended for want of memory. Memory for writes that wait is taken when they
-//! do; where there is none they do not wait.
+//! The kernel reclaims memory by writing dirty pages, including those of this file system. If the kernel waited for the
+//! daemon while the daemon waits for memory, both would deadlock. So the daemon declares that it is part of writeback (the
+//! kernel then does not start writeback to allocate memory for it), locks its used memory, allocates the buffers of device
+//! writes before the first write, and is the last process that the OOM killer selects. Memory for queued writes is
+//! allocated when they are queued. If there is none, the writes are not queued.
 //!
-//! All of it needs root. Without, a mount works as long as memory is not short.
+//! All of this needs root. Without root, a mount works as long as there is enough memory.
 //!
-//! And waiting for the kernel, which waits for us, so that nobody waits for ever when we are killed: see [`apart`].
+//! [`apart`] is for calls in which the kernel waits for the daemon itself: no process waits forever if the daemon is
+//! killed meanwhile.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -19,13 +20,13 @@ use nix::sched::CloneFlags;
 use rustix::mm::MlockAllFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Ended for want of memory only when there is nobody else: ending us frees little, takes a volume from all who
-/// use it, and frees none of their dirty pages. One more would mean never, and a group of processes in which
-/// nobody may be ended waits for ever.
+/// The OOM killer selects this process only if there is no other. Killing the daemon frees little memory, takes the volume
+/// from its users, and frees none of their dirty pages. A score of -1000 would exempt it completely, and a cgroup in which
+/// no process may be killed would wait forever.
 const OUT_OF_MEMORY_SCORE: &str = "-999";
 const SCORE_FILE: &str = "/proc/self/oom_score_adj";
 
-/// To be called before the first thread is started: threads inherit it.
+/// Must be called before the first thread is started, because threads inherit the setting.
 pub(crate) fn stand_by_writeback() {
     if let Err(error) = rustix::process::configure_io_flusher_behavior(true) {
         tracing::debug!("the kernel does not know that it writes through this process: {error}");
@@ -38,8 +39,8 @@ pub(crate) fn stand_by_writeback() {
     }
 }
 
-/// Keeps in memory what has been touched, if that can be done without a limit: a process that reaches its limit
-/// gets no more memory at all. So it is tried with a limit of nothing, which stops all but those who have none.
+/// Locks used memory, but only if no limit applies to the process: a process that reached its limit could not allocate
+/// memory at all. So the call is made with a limit of zero, which fails unless the process is exempt from the limit.
 fn lock_memory() -> rustix::io::Result<()> {
     let before = getrlimit(Resource::Memlock);
     setrlimit(Resource::Memlock, Rlimit { current: Some(0), ..before })?;
@@ -49,26 +50,26 @@ fn lock_memory() -> rustix::io::Result<()> {
     locked
 }
 
-/// Does what waits for a mount of this process on a thread that has none of this process's descriptors but the standard
-/// three, and waits for it: `body` opens what it needs itself, and neither logs nor panics.
+/// Calls `body`, which waits for a mount of this process, on a thread with its own table of file descriptors, and waits for
+/// the thread. The table contains only the standard descriptors. `body` opens the files that it needs, and neither logs nor
+/// panics.
 ///
-/// A thread in the kernel that waits for an answer of ours is not ended by SIGKILL. It would keep the descriptors that
-/// all threads share, so the connection would stay, its users and the thread itself would wait for ever, and the
-/// volume would stay locked. Where the system refuses a thread descriptors of its own, it is as if there were no such
-/// care.
+/// SIGKILL does not end a thread that waits in the kernel for an answer of this process. With the shared table, the thread
+/// would keep the FUSE connection open: the users of the mount and the thread itself would wait forever, and the volume
+/// would stay locked. If the system refuses a separate table, `body` is called with the shared one.
 pub(crate) fn apart<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     let thread = rt::thread::spawn(name, || {
-        let _ = let_go();
+        let _ = drop_descriptors();
         body()
     })?;
     thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
 }
 
-/// Does what may wait for a mount of another process, and waits no longer than this: then nothing comes back, and the thread
-/// is left to itself.
+/// Calls `body`, which may wait for a mount of another process, and waits at most this time. After that returns `None`, and
+/// the thread continues in the background.
 pub(crate) fn within<T: Send + 'static>(
     time: Duration,
     body: impl FnOnce() -> T + Send + 'static,
@@ -78,18 +79,18 @@ pub(crate) fn within<T: Send + 'static>(
     receiver.recv_timeout(time).ok()
 }
 
-fn let_go() -> io::Result<()> {
+fn drop_descriptors() -> io::Result<()> {
     nix::sched::unshare(CloneFlags::CLONE_FILES)?;
     close_all_but_standard()
 }
 
-/// Closes every descriptor but the standard three. Nothing that has a descriptor may be used afterwards.
+/// Closes all descriptors except the standard ones. No object with a descriptor may be used afterwards.
 pub(crate) fn close_all_but_standard() -> io::Result<()> {
     let open: Vec<RawFd> = std::fs::read_dir("/proc/thread-self/fd")?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .collect();
     for descriptor in open.into_iter().filter(|descriptor| *descriptor > 2) {
-        // The one that this list was read from is closed already.
+        // The descriptor of the directory that was listed is closed already.
         let _ = nix::unistd::close(descriptor);
     }
     Ok(())

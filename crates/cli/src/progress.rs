@@ -1,4 +1,4 @@
-//! Where a person would wait: how far it is. On the standard error output, and only where that is a terminal.
+//! Progress bars for long operations, on standard error and only if it is a terminal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,35 +8,35 @@ use rt::thread::{JoinHandle, Stop};
 
 const TICK: Duration = Duration::from_millis(100);
 
-/// Something that takes a time nobody knows.
+/// Shows an operation of unknown duration.
 pub(crate) fn waiting(what: &str) -> ProgressBar {
     let bar = ProgressBar::new_spinner().with_message(what.to_owned());
     bar.enable_steady_tick(TICK);
     bar
 }
 
-/// So many bytes that have to be moved.
+/// Shows how many of these bytes are done.
 pub(crate) fn moving(bytes: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}, {eta} left");
     ProgressBar::new(bytes).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// So many things of a kind that have to be done.
+/// Shows how many of these parts are done.
 pub(crate) fn parts(count: u64, what: &str) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:40} {pos} of {len} {msg}");
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(count).with_style(style).with_message(what.to_owned())
 }
 
-/// Things of several kinds that have to be done, one kind after the other.
+/// Shows the progress of parts of several kinds, one kind after the other.
 #[derive(Default)]
 pub(crate) struct Kinds {
-    /// Which kind, how many of them there are, and their own bar.
+    /// The current kind, its number of parts, and its bar.
     now: Option<(&'static str, u64, ProgressBar)>,
 }
 
 impl Kinds {
-    /// So many are done, of so many.
+    /// Sets the number of parts that are done, and the number of all parts.
     pub(crate) fn at(&mut self, what: &'static str, done: u64, of: u64) {
         match &mut self.now {
             Some((kind, count, bar)) if *kind == what => {
@@ -47,7 +47,7 @@ impl Kinds {
                 bar.set_position(done);
             }
             _ => {
-                // A bar that changed its kind would for a moment show the count of one beside the name of another.
+                // A reused bar would briefly show the count of one kind with the name of another.
                 self.clear();
                 let bar = parts(of, what);
                 bar.set_position(done);
@@ -69,14 +69,14 @@ impl Drop for Kinds {
     }
 }
 
-/// Something is being written of which nobody knows how much it is; goes away when it is dropped.
+/// Shows the progress of writing an unknown amount. The bar disappears when this is dropped.
 pub(crate) struct Writing {
     bar: ProgressBar,
     stop: Arc<Stop>,
     watch: Option<JoinHandle<()>>,
 }
 
-/// Shows how much has been written since now, as told by `written`, a counter of bytes.
+/// Shows how many bytes are written from now on. `written` reads a counter of bytes.
 pub(crate) fn writing(
     what: &'static str,
     mut written: impl FnMut() -> Option<u64> + Send + 'static,
@@ -105,7 +105,7 @@ impl Drop for Writing {
     fn drop(&mut self) {
         self.stop.stop();
         if let Some(watch) = self.watch.take() {
-            // It only shows something: nothing hangs on how it ended.
+            // The thread only shows progress, so its result does not matter.
             let _ = watch.join();
         }
         self.bar.finish_and_clear();
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_told_once_there_is_something() {
+    fn written_bytes_are_shown_if_there_are_any() {
         assert_eq!(so_far("syncing", 0), "syncing");
         assert_eq!(so_far("syncing", 3 << 20), "syncing: 3.00 MiB so far");
     }

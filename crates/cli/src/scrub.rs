@@ -1,7 +1,7 @@
-//! `polder scrub`: reads everything that lives in a volume and verifies it, while the volume is used or not.
+//! `polder scrub`: reads and verifies all live data and metadata of a volume, mounted or not.
 //!
-//! The volume's process does a piece at a time and remembers nothing between two: who asks says where the next
-//! piece begins, how large it is, and waits as long as the rate demands. So a scrub ends with the command.
+//! The process that holds the volume reads a piece per request and keeps no state between two requests. The command says
+//! where the next piece begins and how large it is, and waits as the rate demands. So a scrub ends with the command.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -24,10 +24,10 @@ use crate::output::line;
 use crate::volume::Volume;
 use crate::{bytes, progress};
 
-/// Bytes of a piece: so many that asking costs little, so few that others hardly wait.
+/// Bytes of a piece: large enough that the request costs little, small enough that other users of the volume hardly wait.
 const PIECE: u64 = 4 << 20;
 const PIECE_MIN: u64 = 64 << 10;
-/// Pieces in a second, at least, when there is a rate.
+/// The smallest number of pieces per second if there is a rate.
 const PIECES_A_SECOND: u64 = 8;
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -54,7 +54,7 @@ fn rate(text: &str) -> Result<u64, String> {
     })
 }
 
-/// Where a piece begins.
+/// The beginning of a piece.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Place {
@@ -68,12 +68,12 @@ pub(crate) enum Place {
 pub(crate) struct Piece {
     next: Place,
     bytes: u64,
-    /// About as many bytes as there are in all.
+    /// The approximate number of bytes of the whole scrub.
     total: u64,
     findings: Vec<ReportedFinding>,
 }
 
-/// What was read, and found.
+/// The result of a scrub.
 #[derive(Default, Serialize)]
 pub(crate) struct Found {
     clean: bool,
@@ -85,7 +85,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     exit_status(scrub(arguments))
 }
 
-/// True when nothing was found.
+/// Returns true if there are no findings.
 fn scrub(arguments: &Arguments) -> Result<bool> {
     let mut volume = Volume::find(&arguments.path)?;
     let found = all(&mut volume, Place::start(), arguments.rate)?;
@@ -100,7 +100,7 @@ fn scrub(arguments: &Arguments) -> Result<bool> {
     Ok(found.clean)
 }
 
-/// Reads from a place to the end, in this process or through the one that has the volume.
+/// Reads from a place to the end, in this process or through the daemon that holds the volume.
 pub(crate) fn all(volume: &mut Volume, from: Place, rate: Option<u64>) -> Result<Found> {
     let mut pace = Pace::new(Arc::new(SystemClock::new()), rate);
     let bar = progress::moving(0);
@@ -129,7 +129,7 @@ pub(crate) fn all(volume: &mut Volume, from: Place, rate: Option<u64>) -> Result
     Ok(found)
 }
 
-/// The same within the process that has the volume, as fast as it goes.
+/// The same in the process that holds the volume, without a rate.
 pub(crate) fn all_of(fs: &Fs, from: Place) -> Result<Found> {
     let mut found = found(from, |at| piece(fs, &at, PIECE))?;
     let inodes: BTreeSet<u64> = found.files().map(|file| file.inode).collect();
@@ -151,11 +151,11 @@ fn found(from: Place, mut next: impl FnMut(Place) -> Result<Piece>) -> Result<Fo
     Ok(found)
 }
 
-/// One piece.
+/// Reads one piece.
 pub(crate) fn piece(fs: &Fs, at: &Place, bytes: u64) -> Result<Piece> {
     let scrubbed = fs.scrub_step(at.decode(), bytes)?;
     let (metadata, data) = fs.scrub_bytes();
-    // What the device keeps beside its zones is read with the first piece.
+    // The device's own metadata is read with the first piece.
     let of_device = if *at == Place::start() { ReportedFinding::of_device(fs) } else { Vec::new() };
     let findings = scrubbed.findings.into_iter();
     Ok(Piece {
@@ -212,12 +212,12 @@ impl Place {
     }
 }
 
-/// No more bytes than in so many seconds may be read.
+/// Limits the rate of reading.
 struct Pace {
     clock: Arc<dyn Clock>,
     began_ns: u64,
     rate: Option<u64>,
-    /// Bytes to ask for at once.
+    /// Bytes per request.
     piece: u64,
     read: u64,
 }
@@ -228,7 +228,7 @@ impl Pace {
         Pace { began_ns: clock.monotonic_ns(), clock, rate, piece, read: 0 }
     }
 
-    /// Waits until so many more bytes may have been read.
+    /// Counts bytes as read, and waits as long as the rate demands.
     fn wait(&mut self, bytes: u64) {
         let left = self.left(bytes);
         if !left.is_zero() {
@@ -236,7 +236,7 @@ impl Pace {
         }
     }
 
-    /// How long it takes until so many more bytes may have been read.
+    /// Counts bytes as read. Returns the time that remains until the rate permits them.
     fn left(&mut self, bytes: u64) -> Duration {
         self.read += bytes;
         let Some(rate) = self.rate else { return Duration::ZERO };

@@ -1,8 +1,8 @@
-//! `polder zones --mount`: the process that shows the zones of a volume as files.
+//! `polder zones --mount`: the process that serves the zones of a volume as files.
 //!
-//! From its beginning to its end, as the daemon of a mount: block the signals that end it, lock the volume for reading,
-//! attach, say `ready`, answer until detached and used by nobody. Nothing is recovered, written or closed, and there is
-//! no control socket, because there is nothing to ask.
+//! Like the daemon of a mount, it blocks the signals that end it, takes a shared lock on the volume, attaches the view,
+//! reports `ready`, and answers until the view is detached and unused. Nothing is recovered, written or closed. There is no
+//! control socket, because there are no requests.
 
 use std::ffi::OsString;
 use std::io;
@@ -23,7 +23,7 @@ use crate::logging::{self, Reader};
 use crate::starter::start_daemon;
 use crate::{daemon, inherited, mount, volume, way};
 
-/// Mounts a view of the zones; returns when it can be used or, with `--foreground`, when it has ended.
+/// Mounts a view of the zones. Returns when the view is usable or, with `--foreground`, when it has ended.
 pub(super) fn run(arguments: &Arguments, directory: &Path) -> Result<()> {
     if arguments.foreground {
         inherited::leave_caller(arguments.detach)?;
@@ -69,7 +69,7 @@ fn serve(arguments: &Arguments, path: &Path, directory: &Path) -> Result<()> {
     let shown = MountedView::new(Arc::new(view), directory, path)?;
     let place = Place { directory: directory.to_owned(), entry: shown.entry().cloned() };
     tracing::info!(volume = %fs_id, "its zones are shown");
-    if let Err(error) = make_known(&place, signals, arguments.detach, log.as_deref()) {
+    if let Err(error) = announce(&place, signals, arguments.detach, log.as_deref()) {
         place.detach();
         return Err(error);
     }
@@ -78,7 +78,8 @@ fn serve(arguments: &Arguments, path: &Path, directory: &Path) -> Result<()> {
     ended.context("the kernel's connection broke")
 }
 
-fn make_known(place: &Place, signals: SigSet, detach: bool, log: Option<&std::fs::File>) -> Result<()> {
+/// Starts the thread that handles signals, and reports the view to the starter.
+fn announce(place: &Place, signals: SigSet, detach: bool, log: Option<&std::fs::File>) -> Result<()> {
     end_on_signal(signals, place.clone())?;
     if detach {
         daemon::leave_starter(log)?;
@@ -94,7 +95,7 @@ struct Place {
 }
 
 impl Place {
-    /// Ends the view wherever it is, or detaches it until nobody uses it any more.
+    /// Detaches the view in all places. A view in use is lazily unmounted.
     fn detach(&self) {
         let places = match &self.entry {
             Some(entry) => entry.places().unwrap_or_default(),
@@ -113,7 +114,7 @@ impl Place {
         }
     }
 
-    /// Ends the view, whoever still uses it. There is nothing that would have to be written first.
+    /// Ends the view even if it is in use. There are no writes to wait for.
     fn cut_off(&self) {
         tracing::warn!("who still uses the view is cut off");
         if self.entry.as_ref().is_none_or(|entry| abort(entry).is_err()) {
@@ -122,7 +123,8 @@ impl Place {
     }
 }
 
-/// The first signal detaches the view, a further one does not wait for those who use it.
+/// Starts the thread that waits for signals. The first signal detaches the view. A later signal does not wait for its
+/// users.
 fn end_on_signal(signals: SigSet, place: Place) -> Result<()> {
     rt::thread::spawn("polder-signals", move || {
         let mut is_first = true;
@@ -130,7 +132,7 @@ fn end_on_signal(signals: SigSet, place: Place) -> Result<()> {
             tracing::info!("{signal}: unmounting");
             match (is_first, signal) {
                 (true, _) => place.detach(),
-                // It comes once a second, and asks for no haste.
+                // The kernel sends it once a second, and it does not call for an immediate end.
                 (false, Signal::SIGXCPU) => {}
                 (false, _) => place.cut_off(),
             }
