@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use fs::Kind;
 
-use crate::inside::Inside;
 use crate::output;
+use crate::unmounted::UnmountedVolume;
 
 const PIECE: usize = 1 << 20;
 
@@ -21,7 +21,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let inside = Inside::open(&arguments.volume)?;
+    let inside = UnmountedVolume::open(&arguments.volume)?;
     for path in &arguments.paths {
         let found = inside.find(path, true)?;
         let shown = path.display();

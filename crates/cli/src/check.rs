@@ -1,7 +1,7 @@
 //! `polder check`: verifies a volume.
 //!
-//! One that is mounted for writing changes while it is looked at, so what depends on several rows at once cannot
-//! be verified; the report says so.
+//! A volume that is mounted for writing changes during the check. So facts that depend on several rows cannot be verified,
+//! and the report says so.
 //!
 //! The exit status is that of `fsck`: 0 clean, 4 something is wrong, 8 could not be checked.
 
@@ -22,26 +22,26 @@ use crate::scrub::{self, Place};
 use crate::volume::{LastMount, Opened, Volume};
 use crate::{complain, misuse, progress, volume};
 
-/// How often a volume is repaired at most.
+/// The largest number of repairs of a volume.
 const REPAIRS_MAX: usize = 16;
-/// The kind of finding that the tables alone tell of.
+/// The kind of findings that are known from the tables alone.
 const LOST: &str = "lost";
 
 const FOUND: u8 = 4;
 const NOT_CHECKED: u8 = 8;
 
-/// What nobody can tell of a volume that changes meanwhile.
+/// Facts that cannot be verified while the volume changes.
 const NOT_WHILE_WRITTEN: [&str; 3] = [
     "counts of live blocks, and whether blocks are used twice",
     "names against inodes: links, kinds, orphans, sizes against data",
     "nodes and addresses that nothing leads to",
 ];
-/// What helps where a repair does nothing at all, and where it leaves something.
+/// The reasons and the advice if a repair is impossible, and if it is incomplete.
 const METADATA_UNREADABLE: &str = "while metadata cannot be read; `polder cp -r` copies what can be, `polder salvage` saves \
                                    what else it finds";
 const NOT_KNOWN: &str = "where nobody knows what is right; `polder cp -r` copies what can be read, `polder salvage` \
                          saves what else it finds";
-/// What takes long and was not asked for.
+/// A slow part of the check that was not requested.
 const NOT_WITHOUT_DATA: &str = "the contents of files (--data)";
 
 /// Verify a volume; changes nothing without --repair.
@@ -69,40 +69,40 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// What was found; also the answer to the control request `check`.
+/// The result of a check. Also the answer to the control request `check`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) clean: bool,
     pub(crate) findings: Vec<ReportedFinding>,
-    /// What was not verified.
+    /// Parts that were not verified.
     pub(crate) not_checked: Vec<String>,
-    /// How the mount before left the volume, which is no damage.
+    /// The state in which the last mount left the volume. An unclean volume is not damaged.
     #[serde(default)]
     pub(crate) last_mount: Option<LastMount>,
-    /// What was found before, and put right.
+    /// Findings that were repaired before this check.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) repaired: Vec<ReportedFinding>,
-    /// Why the rest was not, and what helps.
+    /// Why the other findings were not repaired, and what helps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     not_repaired: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ReportedFinding {
-    /// Where: `device`, `store`, `extents` or `names`.
+    /// The damaged part: `device`, `store`, `extents` or `names`.
     part: String,
-    /// What kind of damage.
+    /// The kind of damage.
     kind: String,
     what: String,
-    /// Whose files it is about.
+    /// The affected files.
     pub(crate) files: Vec<ReportedFile>,
 }
 
-/// A file that a finding is about, and which of its bytes if it is not about all of it.
+/// A file that a finding affects, and the affected bytes if they are not the whole file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ReportedFile {
     pub(crate) inode: u64,
-    /// From the root of the volume; null when no name leads to it.
+    /// The path from the root of the volume. Null if no name leads to the file.
     pub(crate) path: Option<AnyPath>,
     from: Option<u64>,
     to: Option<u64>,
@@ -112,7 +112,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     exit_status(check(arguments))
 }
 
-/// The exit status of whoever verifies; true: clean.
+/// The exit status of a command that verifies a volume. `true` means clean.
 pub(crate) fn exit_status(verified: Result<bool>) -> ExitCode {
     match verified {
         Ok(true) => ExitCode::SUCCESS,
@@ -124,7 +124,7 @@ pub(crate) fn exit_status(verified: Result<bool>) -> ExitCode {
     }
 }
 
-/// True when the volume is clean.
+/// Returns true if the volume is clean.
 fn check(arguments: &Arguments) -> Result<bool> {
     let over = if arguments.force { Over::Anything } else { Over::Unknown };
     let repaired = match arguments.repair {
@@ -135,7 +135,7 @@ fn check(arguments: &Arguments) -> Result<bool> {
     let is_mounted = matches!(volume, Volume::Served(_));
     let mut report: Report = match &mut volume {
         Volume::Served(client) => {
-            // One question and one answer: how far it is, the daemon does not say.
+            // A single request and a single answer, so the progress is not known.
             let waiting = progress::waiting("checking");
             let answer = client.ask(&Request::Check { data: false });
             waiting.finish_and_clear();
@@ -160,28 +160,28 @@ fn check(arguments: &Arguments) -> Result<bool> {
     Ok(report.clean)
 }
 
-/// Verifies a volume that nobody else has, and shows how far it is.
+/// Verifies a volume that this process has open, and shows the progress.
 pub(crate) fn verify(opened: &Opened) -> Result<Report> {
     let mut kinds = progress::Kinds::default();
-    let report = Report::of_telling(&opened.fs, false, &mut |Checked { part, done, of }| {
+    let report = Report::with_progress(&opened.fs, false, &mut |Checked { part, done, of }| {
         kinds.at(part.name(), done, of)
     })?;
     Ok(Report { last_mount: Some(LastMount::of(&opened.recovery)), ..report })
 }
 
-/// What a repair may overwrite where the header of a volume was.
+/// The data that a repair may overwrite when it restores a header.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Over {
-    /// Only what a mount for writing overwrites.
+    /// Only damaged copies, which a mount for writing overwrites too.
     Damage,
-    /// What has no mark of another program.
+    /// Data without the signature of another program.
     Unknown,
-    /// Whatever is there: a person asks for it.
+    /// Any data. The user has requested this with `--force`.
     Anything,
 }
 
-/// Repairs until there is nothing left that can be: one repair may show the next. Returns what was repaired. With
-/// `accept_loss` the volume may go on without what is lost of its log.
+/// Repairs until no more findings can be repaired, because one repair may reveal further findings. Returns the repaired
+/// findings. With `accept_loss` the lost part of the log is discarded.
 pub(crate) fn repair(named: &Path, over: Over, accept_loss: bool) -> Result<Vec<ReportedFinding>> {
     match Volume::find(named) {
         Ok(Volume::Served(_)) => {
@@ -218,14 +218,14 @@ pub(crate) fn may_be_headerless(error: &Error) -> bool {
 }
 
 impl Report {
-    /// Of everything there is; nobody may change the volume meanwhile.
+    /// Checks everything. The volume must not change meanwhile.
     pub(crate) fn of(fs: &Fs, data: bool) -> Result<Report> {
-        Report::of_telling(fs, data, &mut |_| ())
+        Report::with_progress(fs, data, &mut |_| ())
     }
 
-    /// The same, and says meanwhile how far it is.
-    fn of_telling(fs: &Fs, data: bool, told: &mut dyn FnMut(Checked)) -> Result<Report> {
-        let found = fs.check_telling(told).and_then(|mut found| {
+    /// The same, and reports the progress.
+    fn with_progress(fs: &Fs, data: bool, progress: &mut dyn FnMut(Checked)) -> Result<Report> {
+        let found = fs.check_telling(progress).and_then(|mut found| {
             found.extend(fs.check_lost()?);
             Ok(found)
         });
@@ -235,7 +235,7 @@ impl Report {
         }
     }
 
-    /// Of the trees alone, when they are too damaged for what is in them to be verified.
+    /// Checks only the trees, if they are too damaged to verify their contents.
     fn of_metadata(fs: &Fs, why: &Error) -> Result<Report> {
         let found = fs.check_store()?;
         if found.is_empty() {
@@ -244,7 +244,7 @@ impl Report {
         Report::new(fs, found, vec!["data and names, because metadata is damaged".to_owned()])
     }
 
-    /// Of what can be told while others change it.
+    /// Checks as much as possible while the volume changes.
     pub(crate) fn of_used(fs: &Fs, data: bool) -> Result<Report> {
         let mut found = fs.check_readable()?.findings;
         match fs.check_lost() {
@@ -274,7 +274,8 @@ impl Report {
         Ok(self)
     }
 
-    /// Adds what was put right before, and what to do about the rest. Blocks that are lost are no matter of a repair.
+    /// Adds the repaired findings, and advice about the other findings. A repair cannot restore lost blocks, so they get no
+    /// advice.
     pub(crate) fn add_repaired(&mut self, repaired: Vec<ReportedFinding>) {
         self.repaired = repaired;
         let is_left = |is: fn(&ReportedFinding) -> bool| self.findings.iter().any(is);
@@ -286,7 +287,7 @@ impl Report {
         self.not_repaired = why.map(str::to_owned);
     }
 
-    /// Adds what reading all data has shown; what is lost is known already.
+    /// Adds the findings from reading all data, except lost blocks, which are reported already.
     fn add_data(&mut self, found: Vec<ReportedFinding>) {
         self.findings.extend(found.into_iter().filter(|finding| finding.kind != LOST));
         self.not_checked.retain(|what| what != NOT_WITHOUT_DATA);
@@ -309,7 +310,7 @@ impl Report {
     }
 }
 
-/// The last line.
+/// Prints the last line.
 pub(crate) fn show_count(path: &std::path::Display<'_>, findings: usize) -> Result<()> {
     match findings {
         0 => line!("{path}: clean"),
@@ -328,7 +329,7 @@ impl ReportedFinding {
         }
     }
 
-    /// What is wrong with the copies of what the device keeps beside its zones.
+    /// The findings in the copies of the device's own metadata.
     pub(crate) fn of_device(fs: &Fs) -> Vec<ReportedFinding> {
         fs.store().device().verify_device_metadata().iter().filter_map(ReportedFinding::of_copy).collect()
     }
@@ -343,7 +344,7 @@ impl ReportedFinding {
         })
     }
 
-    /// What is lost of the log.
+    /// The finding for a lost part of the log that was discarded.
     fn given_up(lost: String) -> ReportedFinding {
         let [part, kind] = ["store", "log"].map(str::to_owned);
         ReportedFinding { part, kind, what: format!("{lost}, and given up"), files: Vec::new() }
@@ -375,7 +376,7 @@ impl ReportedFinding {
             .collect()
     }
 
-    /// One line for it and one for each file.
+    /// Prints a line for the finding and one for each file.
     pub(crate) fn show(&self, path: &Path) -> Result<()> {
         let path = path.display();
         line!("{path}: {}: {}", self.part, self.what)?;

@@ -1,9 +1,9 @@
-//! Asking a daemon, which may be busy, stopped, hanging or gone.
+//! Requests to a daemon, which may be busy, stopped, hanging or gone.
 //!
-//! An answer may take as long as the work does. So nobody waits for an answer for a certain time: a daemon that has been
-//! silent for [`PATIENCE`] is asked on another connection for its identity, which it tells from a thread of its own
-//! and without a lock of the volume's. A daemon that answers is at work. For one that does not, the command ends with an
-//! error that names the process and says what helps.
+//! An answer may take as long as the work takes, so there is no time limit for an answer. If the daemon has been silent
+//! for [`PATIENCE`], the client asks for its identity on another connection. The daemon answers this from a separate thread
+//! and without a lock of the volume. A daemon that answers is at work. If it does not answer, the command ends with an error
+//! that names the process and says what helps.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, ErrorKind};
@@ -18,7 +18,7 @@ use rustix::process::Pid;
 use serde::de::DeserializeOwned;
 
 use crate::control::{Answer, Introduction, Request, send};
-use crate::ending::{Daemon, becomes_readable, is_stopped};
+use crate::daemon_process::{Daemon, becomes_readable, is_stopped};
 use crate::registry::{Connected, PATIENCE, Registry};
 
 const OTHER_RELEASE: &str = "the daemon's answer is of another release";
@@ -26,7 +26,7 @@ const STRANGER: &str =
     "the daemon does not tell its identity; if it is of another release, unmount and mount again";
 const ENDED: &str = "the daemon has ended without an answer; ask again";
 
-/// The asking end.
+/// The client's side of a connection.
 pub(crate) struct Client {
     stream: BufReader<UnixStream>,
     registry: Registry,
@@ -35,24 +35,24 @@ pub(crate) struct Client {
     daemon: Option<Daemon>,
 }
 
-/// What a name of a daemon leads to.
+/// The daemon to which a name leads.
 #[expect(clippy::large_enum_variant, reason = "a command has one of them")]
 pub(crate) enum Reached {
-    /// To one that answers.
+    /// The daemon answers.
     Answers(Client, Introduction),
-    /// To one that gives no sign of life.
+    /// The daemon does not answer.
     Silent(Silent),
-    /// To one that has ended.
+    /// The daemon has ended.
     Ended,
-    /// Nowhere, or to what this user may not ask.
+    /// There is no daemon, or this user may not ask it.
     Unknown,
 }
 
-/// A daemon that gives no sign of life; its process, where that is known.
+/// A daemon that does not answer, and its process if it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Silent(pub(crate) Option<Pid>);
 
-/// What came within [`PATIENCE`].
+/// The input within [`PATIENCE`].
 enum Heard {
     Line(Vec<u8>),
     End,
@@ -60,7 +60,7 @@ enum Heard {
 }
 
 impl Silent {
-    /// What is said of a mount with such a daemon.
+    /// The error for a mount with such a daemon.
     pub(crate) fn of_mount(self, directory: &Path) -> anyhow::Error {
         self.of_mount_for(directory, fuse::mount::may_end_by_force())
     }
@@ -76,7 +76,7 @@ impl Silent {
         anyhow!("{shown}: {self}; if nothing helps, `polder umount --lazy {shown}` detaches it{force}")
     }
 
-    /// What is said of a volume with such a daemon.
+    /// The error for a volume with such a daemon.
     pub(crate) fn of_volume(self, path: &Path) -> anyhow::Error {
         anyhow!("{}: the volume is in use, and {self}", path.display())
     }
@@ -105,7 +105,7 @@ impl fmt::Display for Silent {
 }
 
 impl Reached {
-    /// Asks at a name.
+    /// Connects to a name and asks for the identity.
     pub(crate) fn at(registry: &Registry, name: &Path) -> Result<Reached> {
         let stream = match registry.connect(name) {
             Connected::Stream(stream) => stream,
@@ -113,7 +113,7 @@ impl Reached {
             Connected::Refused => return Ok(Reached::Ended),
             Connected::Missing => return Ok(Reached::Unknown),
         };
-        // Before the answer: the process that answers still has the number that it had before.
+        // Opened before the answer: a process that answers has not ended, so its number was not reused.
         let daemon = peer(&stream).and_then(Daemon::with_number);
         let registry = registry.clone();
         let mut client = Client { stream: BufReader::new(stream), registry, name: name.to_owned(), daemon };
@@ -133,7 +133,7 @@ impl Client {
         self.daemon.as_ref()
     }
 
-    /// Asks, and waits as long as the daemon lives.
+    /// Sends a request, and waits for the answer as long as the daemon is alive.
     pub(crate) fn ask<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T> {
         let mut heard = self.say(request)?;
         let mut was_gone = false;
@@ -144,18 +144,18 @@ impl Client {
                 Heard::Nothing => {}
             }
             match Reached::at(&self.registry, &self.name) {
-                // It takes no others any more, so it is about to end.
+                // The daemon accepts no connections any more, so it is about to end.
                 Ok(Reached::Ended | Reached::Unknown) if was_gone => bail!(ENDED),
                 Ok(Reached::Ended | Reached::Unknown) => was_gone = true,
                 Ok(Reached::Silent(silent)) => bail!("{silent}"),
-                // Whatever it says, it lives.
+                // Any answer shows that the daemon is alive.
                 Ok(Reached::Answers(..)) | Err(_) => {}
             }
             heard = self.hear()?;
         }
     }
 
-    /// The state of the daemon now; nothing when it has ended. Only between two questions.
+    /// The current state of the daemon. Nothing if it has ended. Must not be called while an answer is pending.
     pub(crate) fn introduce(&mut self) -> Result<Option<Introduction>> {
         match self.say(&Request::Introduce)? {
             Heard::Line(line) => parse(&line).map(Some),
@@ -164,13 +164,13 @@ impl Client {
         }
     }
 
-    /// Whether the daemon lives, and its mount somewhere.
+    /// Whether the daemon is alive and its mount is attached somewhere.
     pub(crate) fn is_attached(&mut self) -> Result<bool> {
         Ok(self.introduce()?.is_some_and(|found| !found.closing))
     }
 
-    /// Waits no longer than this; whether the daemon has ended. Only between two questions: where its process is not known
-    /// it has ended when it closes the connection, and nothing else is to come.
+    /// Waits at most this time for the end of the daemon. Returns whether it has ended. Must not be called while an answer is
+    /// pending: if the process is not known, any input counts as the end of the connection.
     pub(crate) fn ends_within(&self, time: Duration) -> Result<bool> {
         match &self.daemon {
             Some(daemon) => daemon.wait_for(time),
@@ -178,7 +178,7 @@ impl Client {
         }
     }
 
-    /// Waits until the daemon has ended. Refused when it gives no sign of life any more.
+    /// Waits until the daemon has ended. Fails if it does not answer any more.
     pub(crate) fn wait_for_end(&mut self) -> Result<()> {
         let mut was_gone = false;
         while !self.ends_within(PATIENCE)? {
@@ -196,7 +196,7 @@ impl Client {
     fn say(&mut self, request: &Request) -> Result<Heard> {
         match send(self.stream.get_ref(), request) {
             Err(error) if is_end(&error) => Ok(Heard::End),
-            Err(error) if is_impatience(&error) => Ok(Heard::Nothing),
+            Err(error) if is_timeout(&error) => Ok(Heard::Nothing),
             sent => {
                 sent.context("the daemon cannot be asked")?;
                 self.hear()
@@ -215,8 +215,8 @@ fn hear(stream: &mut BufReader<UnixStream>) -> Result<Heard> {
         Ok(_) if line.ends_with(b"\n") => Ok(Heard::Line(line)),
         Ok(_) => Ok(Heard::End),
         Err(error) if is_end(&error) => Ok(Heard::End),
-        Err(error) if is_impatience(&error) && line.is_empty() => Ok(Heard::Nothing),
-        Err(error) if is_impatience(&error) => {
+        Err(error) if is_timeout(&error) && line.is_empty() => Ok(Heard::Nothing),
+        Err(error) if is_timeout(&error) => {
             bail!("the daemon has fallen silent in the middle of an answer")
         }
         Err(error) => Err(error).context("the daemon does not answer"),
@@ -230,7 +230,7 @@ fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T> {
     }
 }
 
-/// The process at the other end. It has no number in a namespace of processes that it does not belong to: the system says 0.
+/// The process at the other end. The system reports 0 for a process in another PID namespace.
 fn peer(stream: &UnixStream) -> Option<Pid> {
     let peer = getsockopt(stream, PeerCredentials).ok()?;
     Pid::from_raw(peer.pid())
@@ -240,8 +240,8 @@ fn is_end(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
 }
 
-/// Whether nothing came in time.
-fn is_impatience(error: &io::Error) -> bool {
+/// Whether the time limit of a read or write has passed.
+fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
@@ -260,7 +260,7 @@ mod tests {
 
     const ID: FsId = FsId([7; 16]);
 
-    /// Answers a long request when it has been asked for signs of life for so often.
+    /// Answers a long request after `until` requests for its identity.
     struct Busy {
         asked: AtomicUsize,
         until: usize,
@@ -287,12 +287,12 @@ mod tests {
 
     fn client(registry: &Registry) -> Client {
         let name = registry.of_volume(ID);
-        let Connected::Stream(stream) = registry.connect(&name) else { panic!("nobody listens") };
+        let Connected::Stream(stream) = registry.connect(&name) else { panic!("no process listens") };
         let daemon = peer(&stream).and_then(Daemon::with_number);
         Client { stream: BufReader::new(stream), registry: registry.clone(), name, daemon }
     }
 
-    /// A service under the volume's name, for as long as the process lives.
+    /// Starts a service with the volume's name. It runs until the process ends.
     fn serve(place: &tempfile::TempDir, service: Busy) -> Registry {
         let registry = Registry::in_directory(place.path().join("run"));
         let _alone = registry.lock().unwrap();
@@ -302,9 +302,9 @@ mod tests {
         registry
     }
 
-    /// `polder check` of a large volume takes minutes, in which its daemon is at work.
+    /// `polder check` of a large volume takes minutes, and the daemon is at work all the time.
     #[test]
-    fn an_answer_is_waited_for_as_long_as_the_daemon_lives() {
+    fn a_client_waits_for_an_answer_as_long_as_the_daemon_is_alive() {
         let place = tempfile::tempdir().unwrap();
         let registry = serve(&place, Busy { asked: AtomicUsize::new(0), until: 3 });
         let mut client = client(&registry);
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conversation_goes_on_after_an_error() {
+    fn a_connection_is_usable_after_an_error() {
         let place = tempfile::tempdir().unwrap();
         let registry = serve(&place, Busy { asked: AtomicUsize::new(0), until: 0 });
         let mut client = client(&registry);
@@ -324,14 +324,14 @@ mod tests {
         assert!(line.starts_with(br#"{"error":"not a request"#), "{}", String::from_utf8_lossy(&line));
     }
 
-    /// All that was said was "Resource temporarily unavailable".
+    /// The only message was "Resource temporarily unavailable".
     #[test]
-    fn a_daemon_that_gives_no_sign_of_life_is_named() {
+    fn the_error_about_a_silent_daemon_names_its_process() {
         let (near, _far) = UnixStream::pair().unwrap();
         near.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
         assert!(matches!(hear(&mut BufReader::new(near)).unwrap(), Heard::Nothing));
-        let nobody = Pid::from_raw(i32::MAX);
-        let said = |may_force| Silent(nobody).of_mount_for(Path::new("/mnt"), may_force).to_string();
+        let process = Pid::from_raw(i32::MAX);
+        let said = |may_force| Silent(process).of_mount_for(Path::new("/mnt"), may_force).to_string();
         assert!(!said(false).contains("--force"), "{}", said(false));
         let said = said(true);
         for words in

@@ -1,11 +1,11 @@
-//! The control socket: how other processes ask the daemon that has a volume.
+//! The control socket, through which other processes send requests to the daemon of a volume.
 //!
-//! One line of JSON for each request and one for its answer: `{"command":"stats"}` is answered by
-//! `{"ok":…}` or `{"error":"…"}`. Each client is answered by a thread of its own. Sockets have names in the
-//! [registry](crate::registry), and nobody but their owner may use them. [`crate::client`] is the asking end.
+//! A request is one line of JSON, and so is its answer: `{"command":"stats"}` is answered by `{"ok":…}` or
+//! `{"error":"…"}`. A separate thread answers each client. Sockets have names in the [registry](crate::registry), and only
+//! their owner may use them. [`crate::client`] is the client's side.
 //!
-//! A daemon has the name of its volume before it is mounted, and that of its mount as soon as there is one.
-//! The lock on the volume is what keeps two daemons apart, not these names.
+//! A daemon takes the name of its volume before it mounts, and the name of the mount as soon as the mount exists. The lock
+//! on the volume ensures that there is one daemon, not these names.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -26,62 +26,62 @@ use crate::registry::{Connected, Name, Registry};
 use crate::scrub::Place;
 use crate::volume::FileId;
 
-/// Between two attempts to take a name that another has.
+/// The pause between two attempts to take a name that another daemon has.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What can be asked.
+/// A request to the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
 pub(crate) enum Request {
-    /// Tell the identity of the daemon: a sign of life.
+    /// The identity of the daemon. The answer shows that the daemon is alive.
     Introduce,
-    /// What the volume is.
+    /// The properties of the volume.
     Info,
-    /// What was written and what is stored.
+    /// Statistics of writes and stored data.
     Stats,
-    /// What each zone is.
+    /// The state of each zone.
     Zones,
-    /// Verify what can be verified while the volume is in use.
+    /// Verify as much as possible while the volume is in use.
     Check {
-        /// The contents of files too.
+        /// Whether to verify the contents of files too.
         data: bool,
     },
-    /// How garbage stands; with `work`, after a piece of collecting it.
+    /// The state of garbage collection. With `work`, perform a piece of it first.
     Gc {
-        /// Whether to do something.
+        /// Whether to move blocks.
         work: bool,
     },
-    /// How a file lies in zones.
+    /// The layout of a file in zones.
     Layout {
-        /// Its number.
+        /// The inode number.
         inode: u64,
     },
-    /// Put a part of a file together.
+    /// Defragment a part of a file.
     Defragment {
-        /// Its number.
+        /// The inode number.
         inode: u64,
-        /// The block with which to begin.
+        /// The first block.
         from: u64,
     },
-    /// Read and verify a piece of everything that lives.
+    /// Read and verify a piece of the live data and metadata.
     Scrub {
-        /// Where it begins.
+        /// The beginning of the piece.
         at: Place,
-        /// About how many bytes.
+        /// The approximate number of bytes.
         bytes: u64,
     },
     /// A name of each of these inodes.
     Paths {
-        /// Their numbers.
+        /// The inode numbers.
         inodes: BTreeSet<u64>,
     },
-    /// Make everything durable that programs have written, in the kernel's cache too.
+    /// Make all written data durable, including the kernel's dirty pages.
     Sync,
-    /// End the mount, as a signal would.
+    /// End the mount, like a signal.
     Unmount,
-    /// Change how it is mounted.
+    /// Change the mount options.
     Remount {
-        /// As after `-o`.
+        /// The argument of `-o`.
         options: String,
     },
 }
@@ -93,28 +93,28 @@ pub(crate) enum Answer {
     Error(String),
 }
 
-/// Who answers requests.
+/// Answers requests.
 pub(crate) trait Service: Send + Sync + 'static {
     fn answer(&self, request: Request) -> Result<Value>;
 }
 
-/// The identity of a daemon and of what it serves; told without any lock of the volume's.
+/// The identity of a daemon and of its volume. It is reported without taking a lock of the volume.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Introduction {
     pub(crate) pid: u32,
     /// Major and minor number of the mount's device, as `12:34`.
     pub(crate) device: Option<String>,
-    /// The volume's file or device, wherever it is by now.
+    /// The volume's file or device, independent of its path.
     pub(crate) volume: FileId,
-    /// Where that was when it was mounted.
+    /// The path of the volume when it was mounted.
     pub(crate) path: AnyPath,
-    /// Where the mount is now, if it is not lazily unmounted.
+    /// The current mount point, unless the mount is lazily unmounted.
     pub(crate) mounted_on: Option<AnyPath>,
-    /// Whether the mount has ended and the daemon has the volume only to close it.
+    /// Whether the mount has ended, so that the daemon only has to close the volume.
     pub(crate) closing: bool,
 }
 
-/// The listening ends; their names go when this is dropped.
+/// The listening sockets. Their names are removed when this is dropped.
 pub(crate) struct Socket {
     of_volume: Arc<Mutex<OfVolume>>,
     of_mount: Option<Name>,
@@ -129,21 +129,21 @@ struct Wanted {
     volume: FileId,
 }
 
-/// Who has the name of a volume among sockets.
+/// The owner of the socket name of a volume.
 enum OfVolume {
-    /// We do.
+    /// This process.
     Ours(Name),
-    /// Another daemon of the same volume does, until this connection ends.
+    /// Another daemon of the same volume, until this connection ends.
     Others(UnixStream),
-    /// The daemon of another volume with the same id does.
+    /// The daemon of another volume with the same ID.
     Foreign,
-    /// It cannot be taken, but need not be: a machine may have no place for sockets.
+    /// The name cannot be taken. This is no error, because a machine may have no directory for sockets.
     Missing,
 }
 
 impl Socket {
-    /// Takes the volume's name. Readers share a volume, so `shared` is content with another that has the name, and
-    /// takes it after that has ended. Where the daemon of a copy has it, a reader goes without, and others are refused.
+    /// Takes the volume's name. Readers share a volume: with `shared`, another daemon may have the name, and this one takes
+    /// it after the other has ended. If the daemon of a copy has the name, a reader works without it, and a writer fails.
     pub(crate) fn bind(registry: Registry, fs_id: FsId, volume: FileId, shared: bool) -> Result<Socket> {
         let wanted = Wanted { registry, fs_id, volume };
         let of_volume = wanted.take();
@@ -163,7 +163,7 @@ impl Socket {
         }
     }
 
-    /// Answers, each client on a thread of its own, for as long as the process lives.
+    /// Starts the threads that answer clients until the process ends.
     pub(crate) fn serve(&self, service: &Arc<dyn Service>) -> Result<()> {
         if let Some(name) = &self.of_mount {
             let (listener, service) = (name.listener()?, Arc::clone(service));
@@ -187,7 +187,8 @@ impl Wanted {
         })
     }
 
-    /// Nobody else takes a name meanwhile: what nobody listens to is taken away.
+    /// Holds the lock of the registry, so that no other process takes the name meanwhile. Replaces a name on which no process
+    /// listens.
     fn try_to_take(&self) -> Result<OfVolume> {
         let alone = self.registry.lock()?;
         let path = self.registry.of_volume(self.fs_id);
@@ -207,7 +208,7 @@ impl Wanted {
         }
     }
 
-    /// Waits until the name is ours, if it ever is.
+    /// Waits until this process has the name. Returns nothing if it can never have it.
     fn listener(&self, name: &Mutex<OfVolume>) -> Option<UnixListener> {
         loop {
             let other = match &*name.lock() {
@@ -215,7 +216,7 @@ impl Wanted {
                 OfVolume::Others(other) => other.try_clone().ok()?,
                 OfVolume::Foreign | OfVolume::Missing => return None,
             };
-            // Nothing is asked, so nothing comes but the end.
+            // No request was sent, so the read returns only at the end of the connection.
             let _ = (&other).read(&mut [0]);
             Stop::default().wait(PAUSE);
             let taken = self.take();
@@ -272,12 +273,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_written_as_the_manual_says() {
+    fn requests_have_the_format_of_the_manual() {
         assert_eq!(serde_json::to_string(&Request::Stats).unwrap(), r#"{"command":"stats"}"#);
         assert_eq!(serde_json::from_str::<Request>(r#"{"command":"unmount"}"#).unwrap(), Request::Unmount);
         let remount = Request::Remount { options: "ro".into() };
         assert_eq!(serde_json::to_string(&remount).unwrap(), r#"{"command":"remount","options":"ro"}"#);
-        // As it was once asked for.
+        // The format of earlier releases.
         let line = r#"{"command":"remount","directory":"/mnt","options":"ro"}"#;
         assert_eq!(serde_json::from_str::<Request>(line).unwrap(), remount);
         let line = r#"{"command":"defragment","inode":7,"from":0}"#;

@@ -20,12 +20,12 @@ use anyhow::{Context, Error, Result, anyhow, bail};
 use fs::{Attributes, DirEntry, FsError, InodeNo, Kind};
 use indicatif::ProgressBar;
 
-use crate::inside::{Inside, last_name};
 use crate::name::AnyPath;
 use crate::output::error_line;
 use crate::outside::{
     Descent, Looks, Xattr, ends_all, make_file, make_node, set_looks, set_owner, set_xattrs,
 };
+use crate::unmounted::{UnmountedVolume, last_name};
 use crate::{progress, way};
 
 const PIECE: u64 = 1 << 20;
@@ -48,7 +48,7 @@ pub(crate) struct Arguments {
 
 /// A copy that is being made.
 struct Copy {
-    inside: Inside,
+    inside: UnmountedVolume,
     /// The directory in which files are now created.
     descent: Descent,
     /// The first copy of each inode with several names: the directory, and the name in it.
@@ -69,7 +69,7 @@ struct Level {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     way::refuse_silent(&arguments.target)?;
-    let inside = Inside::open(&arguments.volume)?;
+    let inside = UnmountedVolume::open(&arguments.volume)?;
     let found = inside.find(&arguments.path, !arguments.recursive)?;
     let shown = arguments.path.display();
     if found.kind == Kind::Directory && !arguments.recursive {
@@ -117,7 +117,7 @@ impl Arguments {
 }
 
 /// The sizes of all files at and below a directory, as far as they can be read.
-fn total(inside: &Inside, found: &Attributes) -> u64 {
+fn total(inside: &UnmountedVolume, found: &Attributes) -> u64 {
     let (mut total, mut left, mut entered) = (0, vec![*found], HashSet::new());
     while let Some(found) = left.pop() {
         match found.kind {

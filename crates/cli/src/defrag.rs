@@ -6,9 +6,9 @@ use anyhow::{Result, bail};
 
 use crate::files::{FileLayout, Files, Named};
 use crate::fragments::describe;
-use crate::inside::Inside;
 use crate::interrupt::Interrupt;
 use crate::name::AnyPath;
+use crate::unmounted::UnmountedVolume;
 use crate::{bytes, output, progress};
 
 /// Put the pieces of files together, where that saves reads.
@@ -46,7 +46,7 @@ impl Done {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if arguments.dry_run {
-        let mut files = Files::find(&arguments.paths, Inside::open)?;
+        let mut files = Files::find(&arguments.paths, UnmountedVolume::open)?;
         let scattered = find_scattered(&mut files, &|| false)?;
         let line = |(file, layout): &(Named, FileLayout)| {
             format!("{}: {}\n", AnyPath::from(&*file.path), describe(layout))
@@ -54,7 +54,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         return output::say(scattered.iter().map(line).collect::<String>());
     }
     let interrupt = Interrupt::watch()?;
-    let mut files = Files::find(&arguments.paths, Inside::open_to_change)?;
+    let mut files = Files::find(&arguments.paths, UnmountedVolume::open_to_change)?;
     files.refuse_read_only()?;
     let mut done = Done::default();
     let worked = put_together(&mut files, &interrupt, &mut done);

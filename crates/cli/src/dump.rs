@@ -9,10 +9,10 @@ use serde_json::{Map, Value, json};
 use tree::{BatchContents, BatchView, NodeEntry, Op};
 use zone::{Role, ZoneId};
 
-use crate::inside::Inside;
 use crate::misuse::Misuse;
 use crate::numbers::whole;
 use crate::output;
+use crate::unmounted::UnmountedVolume;
 use crate::zones::{role_name, state_name};
 
 /// Bytes of a key or value that are shown to people.
@@ -73,7 +73,7 @@ impl Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let number = arguments.checked_number()?;
-    let inside = Inside::open(&arguments.volume)?;
+    let inside = UnmountedVolume::open(&arguments.volume)?;
     let fs = inside.fs();
     let value = match arguments.what {
         What::Journal => journal(fs)?,

@@ -1,8 +1,8 @@
-//! Files that are named on the command line: by their paths in a mount, or by a volume that nobody has mounted and
-//! their paths inside it. Directories stand for all files below them.
+//! Files named on the command line: by their paths in a mount, or by an unmounted volume and paths inside it. A directory
+//! stands for all files below it.
 //!
-//! In a mount a file is known by its number, and only the daemon of the mount is asked about it: who may ask that
-//! may ask about every file.
+//! In a mount, a file is identified by its inode number, and only the daemon of the mount is asked about it. A user that
+//! may ask the daemon may ask about every file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -18,11 +18,11 @@ use serde::{Deserialize, Serialize};
 use crate::client::Client;
 use crate::control::Request;
 use crate::info::Info;
-use crate::inside::Inside;
 use crate::outside::Descent;
+use crate::unmounted::UnmountedVolume;
 use crate::{volume, way};
 
-/// How a file lies in zones; also the answer to the control request `layout`.
+/// The layout of a file in zones. Also the answer to the control request `layout`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct FileLayout {
     pub(crate) block_size: u32,
@@ -30,24 +30,24 @@ pub(crate) struct FileLayout {
     pub(crate) extents: u64,
     pub(crate) fragments: u64,
     pub(crate) zones: u64,
-    /// Reads of the device that it takes to read the file, a mebibyte at a time.
+    /// The number of device reads needed to read the file in requests of a mebibyte.
     pub(crate) reads: u64,
-    /// As few as it could take.
+    /// The smallest possible number of these reads.
     pub(crate) reads_least: u64,
-    /// Whether `defrag` would do something.
+    /// Whether `defrag` would move blocks.
     pub(crate) scattered: bool,
 }
 
-/// What a piece of putting together came to; also the answer to the control request `defragment`.
+/// The result of a piece of defragmentation. Also the answer to the control request `defragment`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct FileStep {
     pub(crate) blocks_moved: u64,
-    /// The block to go on with; none: that was all.
+    /// The block at which to continue. None: the file is done.
     pub(crate) next: Option<u64>,
 }
 
 impl FileLayout {
-    /// Nothing when the file is gone.
+    /// Returns nothing if the file was deleted.
     pub(crate) fn of(fs: &Fs, inode: u64) -> Result<Option<FileLayout>> {
         let Some(layout) = unless_gone(fs.layout(InodeNo(inode)))? else { return Ok(None) };
         Ok(Some(FileLayout {
@@ -81,34 +81,34 @@ fn unless_gone<T>(result: fs::Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// A file that can be asked about.
+/// A file to ask about.
 #[derive(Clone, Debug)]
 pub(crate) struct Named {
-    /// As the user would write it.
+    /// As a user of the command writes it.
     pub(crate) path: PathBuf,
     inode: u64,
     /// The device of its mount; 0 in a volume that is not mounted.
     device: u64,
 }
 
-/// Who is asked.
-enum Keeper {
+/// The source of answers about the files.
+enum Source {
     /// The daemons of mounts, by their devices.
     Daemons(BTreeMap<u64, Client>),
     /// A volume that this process has open.
-    Opened(Inside),
+    Opened(UnmountedVolume),
 }
 
-/// The files, each once, and who is asked about them.
+/// The files, without duplicates, and the source of answers about them.
 pub(crate) struct Files {
-    keeper: Keeper,
+    source: Source,
     pub(crate) files: Vec<Named>,
 }
 
 impl Files {
-    /// Finds all of them. A first path that is a volume's and lies in no mount names the volume for the others,
-    /// which is opened as `open` does.
-    pub(crate) fn find(paths: &[PathBuf], open: fn(&Path) -> Result<Inside>) -> Result<Files> {
+    /// Finds the files. If the first path is a volume outside of any mount, the other paths are paths inside it, and the
+    /// volume is opened with `open`.
+    pub(crate) fn find(paths: &[PathBuf], open: fn(&Path) -> Result<UnmountedVolume>) -> Result<Files> {
         let (first, rest) = paths.split_first().context("no file is named")?;
         way::refuse_silent(first)?;
         if volume::mount_around(first).is_ok() || !volume::is_volume(first)? {
@@ -130,7 +130,7 @@ impl Files {
                 }
             })?;
         }
-        Ok(Files { keeper: Keeper::Opened(inside), files })
+        Ok(Files { source: Source::Opened(inside), files })
     }
 
     fn in_mounts(paths: &[PathBuf]) -> Result<Files> {
@@ -153,14 +153,14 @@ impl Files {
                 }
             })?;
         }
-        Ok(Files { keeper: Keeper::Daemons(daemons), files })
+        Ok(Files { source: Source::Daemons(daemons), files })
     }
 
-    /// How a file lies; nothing when it is gone.
+    /// The layout of a file. Nothing if it was deleted.
     pub(crate) fn layout(&mut self, file: &Named) -> Result<Option<FileLayout>> {
-        let layout = match &mut self.keeper {
-            Keeper::Opened(inside) => FileLayout::of(inside.fs(), file.inode),
-            Keeper::Daemons(daemons) => {
+        let layout = match &mut self.source {
+            Source::Opened(inside) => FileLayout::of(inside.fs(), file.inode),
+            Source::Daemons(daemons) => {
                 write_back(&file.path);
                 daemon(daemons, file)?.ask(&Request::Layout { inode: file.inode })
             }
@@ -168,20 +168,20 @@ impl Files {
         layout.with_context(|| file.path.display().to_string())
     }
 
-    /// Puts the part of a file together that begins at a block.
+    /// Defragments the part of a file that begins at a block.
     pub(crate) fn defragment(&mut self, file: &Named, from: u64) -> Result<FileStep> {
-        let step = match &mut self.keeper {
-            Keeper::Opened(inside) => FileStep::of(inside.fs(), file.inode, from),
-            Keeper::Daemons(daemons) => {
+        let step = match &mut self.source {
+            Source::Opened(inside) => FileStep::of(inside.fs(), file.inode, from),
+            Source::Daemons(daemons) => {
                 daemon(daemons, file)?.ask(&Request::Defragment { inode: file.inode, from })
             }
         };
         step.with_context(|| file.path.display().to_string())
     }
 
-    /// Refuses where nothing can be moved, whether there is something to be moved or not.
+    /// Fails if a volume is read-only, even if no blocks need to be moved.
     pub(crate) fn refuse_read_only(&mut self) -> Result<()> {
-        let Keeper::Daemons(daemons) = &mut self.keeper else { return Ok(()) };
+        let Source::Daemons(daemons) = &mut self.source else { return Ok(()) };
         for daemon in daemons.values_mut() {
             let info: Info = daemon.ask(&Request::Info)?;
             if info.read_only == Some(true) || info.latched.is_some() {
@@ -192,11 +192,11 @@ impl Files {
         Ok(())
     }
 
-    /// Closes a volume that was opened to be changed.
+    /// Closes a volume that this process has opened.
     pub(crate) fn close(&self) -> Result<()> {
-        match &self.keeper {
-            Keeper::Opened(inside) => inside.opened.close(),
-            Keeper::Daemons(_) => Ok(()),
+        match &self.source {
+            Source::Opened(inside) => inside.opened.close(),
+            Source::Daemons(_) => Ok(()),
         }
     }
 }
@@ -205,14 +205,15 @@ fn daemon<'a>(daemons: &'a mut BTreeMap<u64, Client>, file: &Named) -> Result<&'
     daemons.get_mut(&file.device).context("its daemon was found before")
 }
 
-/// What the kernel has of the file in its cache has no place yet. Where that cannot be changed, what has one is told.
+/// Writes the kernel's dirty pages of the file back, because they have no blocks yet. If this fails, the layout contains
+/// only the blocks written so far.
 fn write_back(path: &Path) {
     if let Err(error) = File::open(path).and_then(|file| file.sync_data()) {
         tracing::debug!("{}: {error}", path.display());
     }
 }
 
-/// Calls `each` for the file, or all files below the directory, in a mounted volume and nowhere else.
+/// Calls `each` for the file, or for all files below the directory in the same mounted volume.
 fn below_mounted(path: &Path, about: &Metadata, each: &mut dyn FnMut(PathBuf, &Metadata)) -> Result<()> {
     if about.is_file() {
         each(path.to_owned(), about);
@@ -230,7 +231,7 @@ fn below_mounted(path: &Path, about: &Metadata, each: &mut dyn FnMut(PathBuf, &M
             }
             continue;
         };
-        // What has gone meanwhile is no concern.
+        // Files that were deleted meanwhile are skipped.
         match std::fs::symlink_metadata(descent.at(&name)) {
             Ok(found) if found.dev() != about.dev() => {}
             Ok(found) if found.is_file() => each(descent.shown(&name), &found),
@@ -243,7 +244,7 @@ fn below_mounted(path: &Path, about: &Metadata, each: &mut dyn FnMut(PathBuf, &M
     Ok(())
 }
 
-/// All names in the last directory.
+/// All names in the current directory.
 fn names_in(descent: &Descent) -> Result<std::vec::IntoIter<OsString>> {
     let shown = || descent.shown(OsStr::new("")).display().to_string();
     let entries = std::fs::read_dir(descent.at(OsStr::new("."))).with_context(shown)?;
@@ -251,15 +252,15 @@ fn names_in(descent: &Descent) -> Result<std::vec::IntoIter<OsString>> {
     Ok(names.with_context(shown)?.into_iter())
 }
 
-/// Calls `each` for the file, or all files below the directory.
+/// Calls `each` for the file, or for all files below the directory.
 fn below(
-    inside: &Inside,
+    inside: &UnmountedVolume,
     path: &Path,
     found: &Attributes,
     each: &mut dyn FnMut(PathBuf, InodeNo),
 ) -> Result<()> {
-    // Only files get whole paths: those of all directories would take the square of the depth.
-    let mut way = Way(vec![(None, path.to_owned())]);
+    // Only files get whole paths. The memory for whole paths of all directories would grow with the square of the depth.
+    let mut way = PathTree(vec![(None, path.to_owned())]);
     let mut left = vec![(0, found.inode, found.kind)];
     while let Some((at, inode, kind)) = left.pop() {
         match kind {
@@ -276,10 +277,10 @@ fn below(
     Ok(())
 }
 
-/// Names, each with the place of the directory that it is in.
-struct Way(Vec<(Option<usize>, PathBuf)>);
+/// Names, each with the index of its directory.
+struct PathTree(Vec<(Option<usize>, PathBuf)>);
 
-impl Way {
+impl PathTree {
     fn path(&self, at: usize) -> PathBuf {
         let (mut names, mut above) = (Vec::new(), Some(at));
         while let Some(at) = above {

@@ -6,8 +6,8 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::files::{FileLayout, Files};
-use crate::inside::Inside;
 use crate::name::AnyPath;
+use crate::unmounted::UnmountedVolume;
 use crate::{bytes, output, progress};
 
 /// Show in how many pieces files lie in their zones.
@@ -30,7 +30,7 @@ struct Shown {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let mut files = Files::find(&arguments.paths, Inside::open)?;
+    let mut files = Files::find(&arguments.paths, UnmountedVolume::open)?;
     let mut shown = Vec::new();
     let bar = progress::parts(files.files.len() as u64, "files");
     for file in files.files.clone() {

@@ -1,4 +1,4 @@
-//! Which processes have a volume, and where it is mounted, for those that are refused because it is in use.
+//! The processes that hold a volume, and its mount points. Errors about a volume in use name them.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
@@ -9,11 +9,11 @@ use zone::file::FileError;
 
 use crate::volume::FileId;
 
-/// Processes that are named at most.
+/// The largest number of processes that a message names.
 const NAMED_MAX: usize = 3;
 const LOCKS: &str = "/proc/locks";
 
-/// The words of an error and its causes, and of a volume in use who has it.
+/// The text of an error and its causes. For a volume in use it names the processes that hold the volume.
 pub(crate) fn explained(error: &anyhow::Error) -> String {
     let words = error.chain().map(|cause| match cause.downcast_ref() {
         Some(FileError::InUse(path)) => in_use(path),
@@ -31,7 +31,7 @@ fn in_use(path: &Path) -> String {
     if !places.is_empty() {
         known.push(format!("mounted on {}", places.join(", ")));
     }
-    let who = match known.is_empty() {
+    let holders = match known.is_empty() {
         true => String::new(),
         false => format!(" ({})", known.join(", ")),
     };
@@ -41,10 +41,10 @@ fn in_use(path: &Path) -> String {
         }
         _ => "unmount it or end that process first".to_owned(),
     };
-    format!("{shown} is in use by another process{who}; {advice}")
+    format!("{shown} is in use by another process{holders}; {advice}")
 }
 
-/// What the table of mounts says of this source.
+/// The mounts with this source in the table of mounts.
 fn mounts_of(path: &Path) -> Vec<MountEntry> {
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let mut table = fuse::mount::table().unwrap_or_default();
@@ -52,7 +52,7 @@ fn mounts_of(path: &Path) -> Vec<MountEntry> {
     table
 }
 
-/// The processes that have locked a file or device, by the table of locks and what they have open.
+/// The processes that have locked a file or device, from the table of locks and the open files of processes.
 pub(crate) fn processes(path: &Path) -> Vec<u32> {
     let (Ok(about), Ok(meant)) = (std::fs::metadata(path), FileId::of(path)) else { return Vec::new() };
     let own = std::process::id();
@@ -67,12 +67,12 @@ pub(crate) fn processes(path: &Path) -> Vec<u32> {
     found
 }
 
-/// The process that a line of the table of locks names, if it is a lock of a whole file with this inode number. Devices are
-/// not compared: some file systems show another number there than in their attributes.
+/// The process in a line of the table of locks, if the line is a lock of a whole file with this inode number. Device
+/// numbers are not compared, because they differ from the attributes of the file in some file systems.
 fn holder_in(line: &str, inode: u64) -> Option<u32> {
     let mut words = line.split_whitespace().skip(1);
     let kind = words.next()?;
-    // A lock that is waited for has an arrow before its kind.
+    // The line of a waiting process has an arrow before the kind of lock.
     let pid = words.by_ref().nth(2)?;
     let file = words.next()?;
     let of_inode = file.rsplit(':').next()?.parse() == Ok(inode);
@@ -82,7 +82,8 @@ fn holder_in(line: &str, inode: u64) -> Option<u32> {
 fn has_open(pid: u32, meant: FileId) -> bool {
     match std::fs::read_dir(format!("/proc/{pid}/fd")) {
         Ok(open) => open.flatten().any(|entry| FileId::of(&entry.path()).is_ok_and(|found| found == meant)),
-        // One that has ended has left the lock to a child. One of another user does not show what it has.
+        // If the process has ended, a child has inherited the lock. The open files of another user's process are not
+        // readable.
         Err(error) => error.kind() != std::io::ErrorKind::NotFound,
     }
 }
@@ -94,7 +95,7 @@ fn described(pid: u32) -> String {
     }
 }
 
-/// The devices that are made of this one, an encrypted or a RAID one, say.
+/// The devices that use this one, for example encrypted devices or RAID arrays.
 fn users_of_device(path: &Path) -> Vec<String> {
     let Ok(about) = std::fs::metadata(path) else { return Vec::new() };
     if !about.file_type().is_block_device() {
@@ -115,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_the_table_of_locks_are_read() {
+    fn lines_of_the_table_of_locks_are_parsed() {
         let line = "12: FLOCK  ADVISORY  WRITE 1234 fd:01:5678 0 EOF";
         assert_eq!(holder_in(line, 5678), Some(1234));
         assert_eq!(holder_in(line, 567), None);

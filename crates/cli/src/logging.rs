@@ -16,7 +16,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, fmt};
 
-use crate::complaints::Complaints;
+use crate::logged_kinds::LoggedKinds;
 use crate::syslog::{SOCKET, Syslog};
 
 /// The environment variable with the filter: `level` or `crate=level,…`.
@@ -63,21 +63,21 @@ fn lines<S: Subscriber + for<'s> LookupSpan<'s>>() -> fmt::Layer<S> {
 fn filter<S: Subscriber + for<'s> LookupSpan<'s>>(default: &str) -> impl layer::Filter<S> + use<S> {
     let asked = EnvFilter::try_from_env(FILTER).unwrap_or_else(|_| EnvFilter::new(default));
     let all = asked.max_level_hint().is_none_or(|level| level >= LevelFilter::DEBUG);
-    asked.and(FirstOfAKind { all, complaints: Complaints::default() })
+    asked.and(FirstOfAKind { all, kinds: LoggedKinds::default() })
 }
 
 /// Passes the first warning or error of each kind.
 struct FirstOfAKind {
     /// Passes all of them.
     all: bool,
-    complaints: Complaints,
+    kinds: LoggedKinds,
 }
 
 impl FirstOfAKind {
     fn is_first(&self, event: &Event<'_>) -> bool {
         let mut said = Said::default();
         event.record(&mut said);
-        self.complaints.is_new(&said.0)
+        self.kinds.is_new(&said.0)
     }
 }
 
@@ -129,7 +129,7 @@ mod tests {
         let layer = fmt::layer().with_ansi(false).without_time().with_target(false);
         let layer = layer
             .with_writer(move || into.clone())
-            .with_filter(FirstOfAKind { all, complaints: Complaints::default() });
+            .with_filter(FirstOfAKind { all, kinds: LoggedKinds::default() });
         with_default(tracing_subscriber::registry().with(layer), say);
         let said = String::from_utf8(lines.0.lock().clone()).expect("lines of a log are text");
         said.lines().map(|line| line.trim().to_owned()).collect()

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use fs::{Attributes, Kind};
 
-use crate::inside::{Inside, last_name};
 use crate::name::in_line;
 use crate::output;
+use crate::unmounted::{UnmountedVolume, last_name};
 
 /// List a directory of a volume that is not mounted.
 #[derive(clap::Args)]
@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let inside = Inside::open(&arguments.volume)?;
+    let inside = UnmountedVolume::open(&arguments.volume)?;
     let found = inside.find(&arguments.path, !arguments.long)?;
     let mut listed = Vec::new();
     if found.kind != Kind::Directory {
@@ -40,7 +40,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 }
 
 impl Arguments {
-    fn write(&self, inside: &Inside, name: &[u8], found: &Attributes, output: &mut Vec<u8>) -> Result<()> {
+    fn write(
+        &self,
+        inside: &UnmountedVolume,
+        name: &[u8],
+        found: &Attributes,
+        output: &mut Vec<u8>,
+    ) -> Result<()> {
         if self.long {
             write!(
                 output,

@@ -18,7 +18,7 @@ use rt::{Clock, SystemClock};
 use rustix::process::Pid;
 
 use crate::client::Silent;
-use crate::ending::{Daemon, is_stopped};
+use crate::daemon_process::{Daemon, is_stopped};
 use crate::logging::{self, Reader};
 use crate::registry::PATIENCE;
 use crate::starter::start_daemon;

@@ -1,8 +1,8 @@
-//! Log lines for the system's log: one datagram a line to the socket where every Unix takes them.
+//! Output to the system's log: each line is a datagram to the socket `/dev/log`.
 //!
-//! Nobody waits for the system's log: it may keep its files on the very volume that we serve, and then it
-//! waits for us. What it does not take at once is lost, as is everything where there is no such log; it
-//! is looked for again with each line, because it may begin after us and begin again.
+//! The daemon never waits for the system's log. The log may store its files on the volume that the daemon serves, and then
+//! the log waits for the daemon. Lines that it does not accept at once are lost. So are all lines if there is no such log.
+//! Each line opens the path anew, because the log may start later than the daemon, or restart.
 
 use std::io::{self, Write};
 use std::os::unix::net::UnixDatagram;
@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Where the system's log listens.
+/// The socket of the system's log.
 pub(crate) const SOCKET: &str = "/dev/log";
 
-/// What we are to the log: a daemon of the system (RFC 3164, section 4.1.1).
+/// The facility for system daemons (RFC 3164, section 4.1.1).
 const FACILITY: u8 = 3;
 
 /// Writes to the system's log.
@@ -23,7 +23,7 @@ pub(crate) struct Syslog {
     path: PathBuf,
 }
 
-/// One line on its way.
+/// The writer of one line.
 pub(crate) struct Line<'a> {
     log: &'a Syslog,
     severity: u8,
@@ -50,12 +50,12 @@ impl<'a> MakeWriter<'a> for Syslog {
 }
 
 impl Write for Line<'_> {
-    /// Takes a whole line: what formats them hands over one at a time.
+    /// Writes a whole line: the formatter calls this once per line.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let mut message =
             format!("<{}>polder[{}]: ", FACILITY * 8 + self.severity, std::process::id()).into_bytes();
         message.extend_from_slice(line.trim_ascii());
-        // There is nobody to complain to.
+        // There is no other place to report an error.
         let _ = self.log.socket.send_to(&message, &self.log.path);
         Ok(line.len())
     }
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_a_datagram_and_nobody_waits() {
+    fn each_line_is_a_datagram_and_a_full_queue_does_not_block() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let log = Syslog::new(&path).unwrap();
@@ -91,7 +91,7 @@ mod tests {
         let length = listener.recv(&mut taken).unwrap();
         let expected = format!("<28>polder[{}]: early", std::process::id());
         assert_eq!(String::from_utf8_lossy(&taken[..length]), expected);
-        // Nobody reads on: the queue is full long before this ends.
+        // The listener reads no more, so the queue is full long before this ends.
         (0..100_000).for_each(|_| say());
     }
 }

@@ -12,8 +12,8 @@ use rustix::fs::FlockOperation;
 
 use crate::client::{Client, Reached, Silent};
 use crate::control::Introduction;
+use crate::daemon_process::Holder;
 use crate::detaching::{self, Detached, Way, detach};
-use crate::ending::Holder;
 use crate::output::error_line;
 use crate::registry::Registry;
 use crate::sync::written;
@@ -139,7 +139,7 @@ fn detach_served(
     }
     let named = || arguments.directory.display().to_string();
     // Opened through the daemon, because the file may have been moved since it was mounted.
-    let file = client.daemon().and_then(|daemon| daemon.open_what_it_has(found.volume));
+    let file = client.daemon().and_then(|daemon| daemon.reopen(found.volume));
     let bar = progress::writing("unmounting", written(&entry.directory));
     if detach(entry, Way::Unused, Some(&mut client)).with_context(named)? == Detached::InUse {
         drop(bar);

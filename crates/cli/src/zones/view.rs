@@ -1,19 +1,19 @@
-//! What `polder zones --mount` shows: each zone of a volume's device as a file, as zonefs of Linux does.
+//! The file system of `polder zones --mount`: each zone of a volume's device is a file, as in zonefs of Linux.
 //!
 //! ```text
-//! DIR/seq/0  DIR/seq/1  …      as long as what is written of the zone
+//! DIR/seq/0  DIR/seq/1  …      as long as the written part of the zone
 //! ```
 //!
-//! There are no other directories: zonefs has `cnv` for conventional zones, which are among the others here, as Polder
-//! uses them like others. The numbers are the volume's, as `polder zones` shows them.
+//! There are no other directories. zonefs has `cnv` for conventional zones. Here they are in `seq` too, because Polder uses
+//! them like other zones. The zone numbers are the same as in the output of `polder zones`.
 //!
-//! **A file is what the device has**, from the zone's first block on. No volume is opened for it: neither the log nor
-//! any table is read, so it shows volumes too that nobody can open any more. Only the attributes `user.polder.role` and
-//! `user.polder.life` are told by the zone's own header.
+//! **A file has the contents of the device**, from the zone's first block on. The volume itself is not opened, and neither
+//! the log nor any table is read. So volumes that cannot be opened any more can be viewed too. Only the attributes
+//! `user.polder.role` and `user.polder.life` come from the zone's header.
 //!
-//! **The length is that of the moment of mounting.** The device is locked meanwhile, so nothing is written. Where the
-//! pointer tells nothing (full, read-only) it is the capacity: what lies there can be read, and nobody can say how
-//! much of it was written. A zone that is offline is an empty file that cannot be opened (EIO).
+//! **The length is fixed at the time of the mount.** The device is locked while the view is mounted, so it does not change.
+//! If the write pointer is not valid (full, read-only), the length is the capacity: all blocks can be read, and the written
+//! part is not known. An offline zone is an empty file that cannot be opened (EIO).
 
 use std::sync::Arc;
 
@@ -29,21 +29,21 @@ const DIRECTORY: &[u8] = b"seq";
 const DIRECTORY_INODE: InodeNo = InodeNo(2);
 /// The inode of zone 0.
 const FIRST_FILE: u64 = 3;
-/// Entries of a directory before those that are its own: itself and the one above.
+/// The first two entries of each directory.
 const DOTS: [&[u8]; 2] = [b".", b".."];
 
-/// What `stat` counts blocks in.
+/// The unit of the block count of `stat`.
 const SECTOR: u64 = 512;
 
 const STATE: &[u8] = fs::ATTRIBUTES_OF_VIEWS[0];
 const ROLE: &[u8] = fs::ATTRIBUTES_OF_VIEWS[1];
 const LIFE: &[u8] = fs::ATTRIBUTES_OF_VIEWS[2];
 
-/// The zones of a device that nobody writes to.
+/// The zones of a device that is not written.
 pub(super) struct ZoneView {
     device: Arc<dyn Device>,
     zones: Vec<ZoneInfo>,
-    /// Who looks: user and group.
+    /// User and group of the user that mounted the view.
     owner: (u32, u32),
     made: Timestamp,
 }
@@ -64,7 +64,7 @@ impl ZoneView {
         Ok((ZoneId(number as u32), *info.ok_or(FsError::Stale)?))
     }
 
-    /// Bytes of a zone that can be read.
+    /// The number of readable bytes of a zone.
     fn length(&self, info: &ZoneInfo) -> u64 {
         let blocks = match info.state {
             ZoneState::Offline => 0,
@@ -74,7 +74,7 @@ impl ZoneView {
         u64::from(blocks) * self.block_size()
     }
 
-    /// What the first block of a zone says of it.
+    /// The identity in the zone's header, which is its first block.
     fn header(&self, inode: InodeNo) -> fs::Result<ZoneIdentity> {
         let (zone, info) = self.zone(inode)?;
         if self.length(&info) == 0 {
@@ -85,7 +85,7 @@ impl ZoneView {
         decode_header(&block).map(|(identity, _)| identity).map_err(|_| FsError::NoAttribute)
     }
 
-    /// Reads what begins or ends within a block.
+    /// Reads a range that begins or ends within a block.
     fn read_within(&self, zone: ZoneId, offset: u64, into: &mut [u8]) -> zone::Result<()> {
         let block_size = self.block_size();
         let (first, before) = (offset / block_size, (offset % block_size) as usize);
@@ -96,7 +96,7 @@ impl ZoneView {
         Ok(())
     }
 
-    /// How many entries a directory has besides its dots.
+    /// The number of entries of a directory without `.` and `..`.
     fn entry_count(&self, directory: InodeNo) -> fs::Result<u64> {
         match directory {
             InodeNo::ROOT => Ok(1),
@@ -105,7 +105,7 @@ impl ZoneView {
         }
     }
 
-    /// The entry at a place in a directory, before which there are as many as its number says.
+    /// The entry with this index in a directory.
     fn entry(&self, directory: InodeNo, at: u64) -> DirEntry {
         let dots = DOTS.len() as u64;
         let (inode, name) = match at.checked_sub(dots) {
@@ -154,7 +154,7 @@ impl View for ZoneView {
             return if name == DIRECTORY { Ok(DIRECTORY_INODE) } else { Err(FsError::NotFound) };
         }
         let number: Option<u64> = str::from_utf8(name).ok().and_then(|name| name.parse().ok());
-        // A number has one name.
+        // Each number has only one name: `01` is not found.
         let number = number.filter(|number| *number < count && number.to_string().as_bytes() == name);
         number.map(|number| InodeNo(FIRST_FILE + number)).ok_or(FsError::NotFound)
     }
@@ -167,7 +167,7 @@ impl View for ZoneView {
     ) -> fs::Result<()> {
         let count = self.entry_count(directory)? + DOTS.len() as u64;
         let mut left = (cookie..count).map(|at| self.entry(directory, at));
-        // Until one finds no room.
+        // Stops when the buffer is full.
         let _ = left.all(each);
         Ok(())
     }
@@ -204,21 +204,21 @@ impl View for ZoneView {
         if self.entry_count(inode).is_ok() {
             return Ok(Vec::new());
         }
-        let told: &[&[u8]] = if self.header(inode).is_ok() { &[STATE, ROLE, LIFE] } else { &[STATE] };
-        Ok(told.to_vec())
+        let names: &[&[u8]] = if self.header(inode).is_ok() { &[STATE, ROLE, LIFE] } else { &[STATE] };
+        Ok(names.to_vec())
     }
 
     fn xattr(&self, inode: InodeNo, name: &[u8]) -> fs::Result<Vec<u8>> {
         if self.entry_count(inode).is_ok() {
             return Err(FsError::NoAttribute);
         }
-        let told = match name {
+        let value = match name {
             STATE => state_name(self.zone(inode)?.1.state).to_owned(),
             ROLE => role_name(self.header(inode)?.role).to_owned(),
             LIFE => self.header(inode)?.life.0.to_string(),
             _ => return Err(FsError::NoAttribute),
         };
-        Ok(told.into_bytes())
+        Ok(value.into_bytes())
     }
 
     fn sizes(&self) -> StatFs {

@@ -4,7 +4,7 @@ use super::*;
 
 const BLOCK: usize = 4096;
 
-/// A device with an empty, a partly written, a full and an offline zone, and what was written.
+/// A device with an empty, a partly written, a full and an offline zone, and the written bytes.
 fn view() -> (ZoneView, Vec<u8>) {
     let device = Arc::new(Emulated::new(Spec::new(BLOCK as u32, 16, 64)));
     let bytes: Vec<u8> = (0..8 * BLOCK).map(|at| (at / 7) as u8).collect();
@@ -22,7 +22,7 @@ fn file(zone: u64) -> InodeNo {
 }
 
 #[test]
-fn files_are_as_long_as_what_is_written() {
+fn a_file_is_as_long_as_the_written_part_of_its_zone() {
     let (view, _) = view();
     let sizes = [0, 1, 2, 3].map(|zone| view.attributes(file(zone)).unwrap().size);
     assert_eq!(sizes, [0, 8 * BLOCK as u64, 64 * BLOCK as u64, 0]);
@@ -33,9 +33,9 @@ fn files_are_as_long_as_what_is_written() {
     assert_eq!(view.attributes(file(16)).map(|_| ()), Err(FsError::Stale));
 }
 
-/// Every place and length in two blocks and around the end.
+/// Reads with every offset and length in two blocks and around the end.
 #[test]
-fn what_is_read_is_what_the_device_has() {
+fn reads_return_the_bytes_of_the_device() {
     let (view, bytes) = view();
     let edges = [0, 1, 511, 4095, 4096, 4097, 8192, 7 * BLOCK, 8 * BLOCK - 1, 8 * BLOCK, 9 * BLOCK];
     for from in edges {
@@ -62,9 +62,9 @@ fn a_number_has_one_name() {
     assert_eq!(view.lookup(file(1), b"seq"), Err(FsError::NotDirectory));
 }
 
-/// As the kernel lists: from any place on, with room for any number of entries.
+/// The kernel may continue a listing at any cookie, with a buffer for any number of entries.
 #[test]
-fn a_listing_goes_on_where_it_ended() {
+fn a_listing_continues_at_its_cookie() {
     let (view, _) = view();
     let list = |cookie: u64, room: usize| {
         let mut entries = Vec::new();
@@ -92,11 +92,11 @@ fn a_listing_goes_on_where_it_ended() {
 }
 
 #[test]
-fn attributes_say_what_a_zone_is_as_far_as_it_tells() {
+fn attributes_come_from_the_header_if_it_is_valid() {
     let (view, _) = view();
     assert_eq!(view.xattr(file(2), STATE), Ok(b"full".to_vec()));
     assert_eq!(view.xattr(file(3), STATE), Ok(b"offline".to_vec()));
-    assert_eq!(view.xattr_names(file(1)), Ok(vec![STATE]), "what was written there is no header");
+    assert_eq!(view.xattr_names(file(1)), Ok(vec![STATE]), "the first block is not a header");
     assert_eq!(view.xattr(file(1), ROLE), Err(FsError::NoAttribute));
     assert_eq!(view.xattr(DIRECTORY_INODE, STATE), Err(FsError::NoAttribute));
 }

@@ -13,25 +13,25 @@ use crate::volume::{self, Volume};
 const LINKS_MAX: usize = 40;
 
 /// An unmounted volume whose files a command reads.
-pub(crate) struct Inside {
+pub(crate) struct UnmountedVolume {
     pub(crate) opened: Box<volume::Opened>,
     caller: Caller,
 }
 
-impl Inside {
+impl UnmountedVolume {
     /// Opens the volume for reading. Fails if it is mounted, because its files are available in a directory then.
-    pub(crate) fn open(named: &Path) -> Result<Inside> {
+    pub(crate) fn open(named: &Path) -> Result<UnmountedVolume> {
         Self::of(named, Volume::find(named)?)
     }
 
     /// Opens the volume for writing, to move blocks. The caller must close `opened` in the end.
-    pub(crate) fn open_to_change(named: &Path) -> Result<Inside> {
+    pub(crate) fn open_to_change(named: &Path) -> Result<UnmountedVolume> {
         Self::of(named, Volume::find_to_change(named)?)
     }
 
-    fn of(named: &Path, volume: Volume) -> Result<Inside> {
+    fn of(named: &Path, volume: Volume) -> Result<UnmountedVolume> {
         match volume {
-            Volume::Opened(opened) => Ok(Inside { opened, caller: Caller::root() }),
+            Volume::Opened(opened) => Ok(UnmountedVolume { opened, caller: Caller::root() }),
             Volume::Served(mut client) => {
                 let info: crate::info::Info = client.ask(&crate::control::Request::Info)?;
                 let directory = info.mounted_on.unwrap_or_default();

@@ -1,7 +1,7 @@
-//! Waiting for a daemon that has lost its mount and closes the volume.
+//! Waits for a daemon that has lost its mount and closes the volume.
 //!
-//! `umount` returns when nothing is mounted any more; until then the daemon has the volume, and after that for as
-//! long as its last writes take. Whoever comes next waits for that, and not for a daemon whose mount lives.
+//! umount(2) returns when the mount is detached. After that the daemon holds the volume until its last writes are done.
+//! The next command waits for this, but not for a daemon whose mount is attached.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,7 +19,7 @@ use crate::holders;
 use crate::registry::PATIENCE;
 use crate::volume::FileId;
 
-/// A daemon, known for itself and not by its number, which may be that of another process later.
+/// A daemon, identified by a handle and not by its number, which another process may get later.
 pub(crate) struct Daemon {
     handle: OwnedFd,
     pid: Pid,
@@ -35,21 +35,22 @@ impl Daemon {
         self.pid
     }
 
-    /// Waits no longer than this; whether it has ended.
+    /// Waits at most this time for the end of the process. Returns whether it has ended.
     pub(crate) fn wait_for(&self, time: Duration) -> Result<bool> {
         becomes_readable(&self.handle, time)
     }
 
-    /// Opens what it has open of this file or device, wherever that is by now: moved, deleted or hidden.
-    pub(crate) fn open_what_it_has(&self, what: FileId) -> Option<File> {
+    /// Opens a file or device that the daemon has open, even if it was moved, deleted or hidden.
+    pub(crate) fn reopen(&self, file: FileId) -> Option<File> {
         let open = std::fs::read_dir(format!("/proc/{}/fd", self.pid)).ok()?;
         let mut paths = open.flatten().map(|entry| entry.path());
-        let is_meant = |path: &PathBuf| FileId::of(path).is_ok_and(|found| found == what);
+        let is_meant = |path: &PathBuf| FileId::of(path).is_ok_and(|found| found == file);
         File::open(paths.find(is_meant)?).ok()
     }
 }
 
-/// Waits no longer than this for something to read, or for the end; a handle of a process has its end to read.
+/// Waits at most this time until a file is readable or at its end. A handle of a process becomes readable when the process
+/// ends.
 pub(crate) fn becomes_readable(file: &impl AsFd, time: Duration) -> Result<bool> {
     let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
     loop {
@@ -60,23 +61,23 @@ pub(crate) fn becomes_readable(file: &impl AsFd, time: Duration) -> Result<bool>
     }
 }
 
-/// The process that has a volume locked and cannot be asked. Its sign of life is that it computes, reads or writes.
+/// The process that holds the lock of a volume and cannot be asked. It counts as alive while it computes, reads or writes.
 pub(crate) struct Holder {
     pid: Option<Pid>,
-    /// What the system had counted of it when it last changed.
+    /// The counters of the process when they last changed.
     counted: Vec<u8>,
     changed_ns: u64,
     clock: SystemClock,
 }
 
 impl Holder {
-    /// That of a volume. Where it does not show, it counts as one that does nothing.
+    /// The process that holds a volume. A process that is not visible counts as inactive.
     pub(crate) fn of(volume: &Path) -> Holder {
         let pid = holders::processes(volume).first().and_then(|pid| Pid::from_raw(pid.cast_signed()));
         Holder { pid, counted: counted(pid), changed_ns: 0, clock: SystemClock::new() }
     }
 
-    /// It, when it has given no sign of life for as long as a daemon may.
+    /// Returns the process if it has been inactive for longer than [`PATIENCE`].
     pub(crate) fn silent(&mut self) -> Option<Silent> {
         let (counted, now_ns) = (counted(self.pid), self.clock.monotonic_ns());
         if counted != self.counted {
@@ -92,10 +93,10 @@ fn counted(pid: Option<Pid>) -> Vec<u8> {
     ["stat", "io"].into_iter().filter_map(about).flatten().collect()
 }
 
-/// Whether a process was stopped, by SIGSTOP or a debugger, and does nothing until it is let go on.
+/// Whether a process is stopped by SIGSTOP or a debugger.
 pub(crate) fn is_stopped(pid: Pid) -> bool {
     let about = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // Behind the name, which may have anything in it.
+    // After the process name, which may contain any characters.
     let state = about.rsplit_once(") ").map(|(_, fields)| fields.as_bytes().first().copied());
     matches!(state, Some(Some(b'T' | b't')))
 }
