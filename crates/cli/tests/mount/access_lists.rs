@@ -1,4 +1,4 @@
-//! Access control lists as the kernel enforces them and programs see them.
+//! Access control lists, as the kernel enforces them and programs see them.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -13,8 +13,8 @@ use crate::bench_or_skip;
 
 const ACCESS_LIST: &str = "system.posix_acl_access";
 
-/// What two directories on different file systems should agree on: modes and lists of what is made under
-/// different umasks and default lists, and what becomes of them by `chmod` and by copying.
+/// Prints facts that must be equal on all file systems: the modes and lists of files created under different umasks and
+/// default lists, and their changes by `chmod` and by copying.
 const SCRIPT: &str = r#"
 set -e
 cd "$1"
@@ -76,10 +76,10 @@ fn is_missing(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_err()
 }
 
-/// Does something as another user, of further groups.
+/// Calls a function as another user with supplementary groups.
 fn run_as(uid: u32, groups: &[u32], work: impl FnOnce() -> Done + Send + 'static) -> Done {
     let groups: Vec<Gid> = groups.iter().map(|&group| Gid::from_raw(group)).collect();
-    let done = rt::thread::spawn("somebody", move || {
+    let done = rt::thread::spawn("user", move || {
         let (user, own) = (Uid::from_raw(uid), Gid::from_raw(uid));
         set_thread_groups(&groups)?;
         set_thread_res_gid(own, own, own)?;
@@ -95,10 +95,10 @@ fn open_as(uid: u32, groups: &[u32], directory: &Path, name: &'static str, flags
 }
 
 #[test]
-fn who_is_named_gets_what_the_list_says() {
+fn a_list_grants_and_denies_access() {
     let bench = bench_or_skip!();
     if !rustix::process::geteuid().is_root() || is_missing("setfacl") {
-        return crate::skip("only root can be somebody else, and `setfacl` sets the lists");
+        return crate::skip("only root can act as another user, and `setfacl` sets the lists");
     }
     let mounted = bench.mount(&[]);
     let (home, file) = (mounted.path("home"), mounted.path("home/file"));
@@ -111,32 +111,32 @@ fn who_is_named_gets_what_the_list_says() {
     let refused = Err(Errno::ACCESS);
     assert_eq!(reads(1001, &[]), refused, "the directory is closed");
     setfacl(&["-m", "u:1001:x,g:2001:x"], &home);
-    assert_eq!(reads(1001, &[]), refused, "the file is");
+    assert_eq!(reads(1001, &[]), refused, "the file is closed");
     setfacl(&["-m", "u:1001:rw,g:2001:r"], &file);
     assert_eq!((reads(1001, &[]), writes(1001, &[])), (Ok(()), Ok(())));
     assert_eq!((reads(1002, &[2001]), writes(1002, &[2001])), (Ok(()), refused));
     assert_eq!(reads(1002, &[]), refused);
-    // What `chmod` takes away is gone at once, as is what a list takes away.
+    // A right that `chmod` or a list removes is denied at once.
     fs::set_permissions(&file, PermissionsExt::from_mode(0o640)).unwrap();
     assert_eq!((reads(1001, &[]), writes(1001, &[])), (Ok(()), refused));
     setfacl(&["-x", "u:1001"], &file);
     assert_eq!((reads(1001, &[]), reads(1002, &[2001])), (refused, Ok(())));
     mounted.umount();
     bench.check();
-    // They outlive the mount.
+    // The lists survive an unmount.
     let mounted = bench.mount(&[]);
     assert_eq!((reads(1001, &[]), reads(1002, &[2001])), (refused, Ok(())));
     mounted.umount();
 }
 
-/// Kernels leave it to us, and name one of his groups only.
+/// The kernel leaves it to the file system to clear the bit, and the request names only one group of the caller.
 #[test]
-fn who_is_not_in_the_group_of_a_program_takes_that_from_it_by_a_list() {
+fn a_list_set_by_a_non_member_clears_the_set_group_id_bit() {
     const OWNER: u32 = 65534;
     const GROUP: u32 = 7777;
     let bench = bench_or_skip!();
     if !rustix::process::geteuid().is_root() || is_missing("setfacl") {
-        return crate::skip("only root can be somebody else, and `setfacl` sets the lists");
+        return crate::skip("only root can act as another user, and `setfacl` sets the lists");
     }
     let mounted = bench.mount(&[]);
     let (path, source) = (mounted.path("program"), mounted.path("source"));
@@ -161,10 +161,10 @@ fn who_is_not_in_the_group_of_a_program_takes_that_from_it_by_a_list() {
 }
 
 #[test]
-fn lists_are_what_they_are_on_other_file_systems() {
+fn lists_behave_as_on_other_file_systems() {
     let bench = bench_or_skip!();
     if !rustix::process::geteuid().is_root() || is_missing("setfacl") || is_missing("getfacl") {
-        return crate::skip("only root can make all that is compared, and `setfacl` sets the lists");
+        return crate::skip("only root can create all compared files, and `setfacl` sets the lists");
     }
     let beside = bench.volume().with_file_name("beside");
     fs::create_dir(&beside).unwrap();
@@ -185,7 +185,7 @@ fn lists_are_what_they_are_on_other_file_systems() {
     }
     let lines = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
     let (expected, found) = (lines(&expected), lines(&found));
-    assert!(expected.lines().count() > 1000, "something was compared");
+    assert!(expected.lines().count() > 1000, "the scripts print enough lines to compare");
     let differ = expected.lines().zip(found.lines()).enumerate().find(|(_, (a, b))| a != b);
     assert_eq!(differ, None, "the first line that differs");
     assert_eq!(expected.lines().count(), found.lines().count());

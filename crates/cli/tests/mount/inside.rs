@@ -1,4 +1,4 @@
-//! Looking into a volume, mounted and not.
+//! The commands that copy, verify and dump a volume, mounted and unmounted.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -11,8 +11,8 @@ use serde_json::Value;
 use crate::bench::names;
 use crate::bench_or_skip;
 
-/// Everything that a copy has to keep of one file or directory, without its times of change.
-fn told(path: &Path, is_root: bool) -> String {
+/// The attributes and contents of a file or directory that a copy must preserve, as text.
+fn description(path: &Path, is_root: bool) -> String {
     let found = fs::symlink_metadata(path).unwrap();
     let kind = found.file_type();
     let contents = match () {
@@ -25,7 +25,7 @@ fn told(path: &Path, is_root: bool) -> String {
     let length = rustix::fs::lgetxattr(path, c"user.colour", &mut value).unwrap_or(0);
     let owner = if is_root { (found.uid(), found.gid()) } else { (0, 0) };
     let links = if kind.is_dir() { 0 } else { found.nlink() };
-    // Reading for the sake of comparing changes the time of access where the copy is.
+    // The comparison itself may change the atime on the file system of the copy.
     let times = (found.mtime(), found.mtime_nsec());
     format!(
         "{:o} {kind:?} {owner:?} {links} {times:?} {:?} {contents}",
@@ -36,7 +36,12 @@ fn told(path: &Path, is_root: bool) -> String {
 
 pub(crate) fn compare(one: &Path, other: &Path, is_root: bool, count: &mut usize) {
     *count += 1;
-    assert!(told(one, is_root) == told(other, is_root), "{} and {} differ", one.display(), other.display());
+    assert!(
+        description(one, is_root) == description(other, is_root),
+        "{} and {} differ",
+        one.display(),
+        other.display()
+    );
     if fs::symlink_metadata(one).unwrap().is_dir() {
         for name in names(one) {
             compare(&one.join(&name), &other.join(&name), is_root, count);
@@ -44,7 +49,7 @@ pub(crate) fn compare(one: &Path, other: &Path, is_root: bool, count: &mut usize
     }
 }
 
-/// One of everything that a volume can hold.
+/// Creates a file of every type, and files with all kinds of attributes.
 pub(crate) fn fill(root: &Path, is_root: bool) {
     fs::create_dir_all(root.join("deep/er/still")).unwrap();
     fs::write(root.join("deep/small"), "in the record").unwrap();
@@ -71,7 +76,7 @@ pub(crate) fn fill(root: &Path, is_root: bool) {
 }
 
 #[test]
-fn a_copy_out_of_a_volume_is_what_the_mount_shows() {
+fn a_copy_out_of_a_volume_equals_the_mounted_files() {
     let bench = bench_or_skip!();
     let is_root = rustix::process::geteuid().is_root();
     let mounted = bench.mount(&[]);
@@ -80,7 +85,7 @@ fn a_copy_out_of_a_volume_is_what_the_mount_shows() {
     let volume = bench.volume();
     let volume = volume.to_str().unwrap();
     assert!(bench.fail(1, &["ls", volume]).contains("is mounted on"));
-    // Crashed, and looked into without a recovery that anybody keeps.
+    // After a crash, the volume is read after a recovery in memory, which is not written.
     mounted.daemon().kill();
     drop(mounted);
     let before = fs::read(volume).unwrap();
@@ -100,9 +105,9 @@ fn a_copy_out_of_a_volume_is_what_the_mount_shows() {
     assert!(bench.fail(1, &["cp", volume, "/", copied]).contains("copy it with -r"));
     bench.succeed(&["cp", "-r", volume, "/", copied]);
     let said = bench.fail(1, &["cp", volume, "large", copied]);
-    assert!(said.contains("exists"), "nothing is written over: {said}");
+    assert!(said.contains("exists"), "nothing is overwritten: {said}");
     bench.succeed(&["cp", volume, "short-cut/sparse", &format!("{copied}-2")]);
-    assert!(fs::read(volume).unwrap() == before, "looking changes nothing");
+    assert!(fs::read(volume).unwrap() == before, "reading commands change nothing");
     let sparse = fs::metadata(copy.join("deep/er/sparse")).unwrap();
     assert!(sparse.blocks() * 512 < 1 << 20, "holes stay holes");
 
@@ -116,12 +121,13 @@ fn a_copy_out_of_a_volume_is_what_the_mount_shows() {
     mounted.umount();
 }
 
-/// A program that ran as root became one that runs as whoever had copied it out of the volume, for all to run.
+/// The copy of a set-user-ID program of root was a set-user-ID program of the user that had copied it, and all users could
+/// run it.
 #[test]
-fn a_copy_that_changes_its_owner_runs_as_nobody_else() {
+fn a_copy_with_another_owner_has_no_set_id_bits() {
     let bench = bench_or_skip!();
     if !rustix::process::geteuid().is_root() {
-        return crate::skip("only root can copy as somebody else");
+        return crate::skip("only root can copy as another user");
     }
     let mounted = bench.mount(&[]);
     let armed = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o6755)).unwrap();
@@ -150,7 +156,7 @@ fn a_copy_that_changes_its_owner_runs_as_nobody_else() {
         .args([&program, Path::new("cp"), Path::new("-r"), &volume, Path::new("/"), &copy])
         .output()
         .unwrap();
-    // What he may not make is said, and the rest is there.
+    // The device that the user may not create is reported, and the rest is copied.
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(
@@ -162,7 +168,7 @@ fn a_copy_that_changes_its_owner_runs_as_nobody_else() {
 }
 
 #[test]
-fn a_mounted_volume_is_verified_as_far_as_can_be() {
+fn a_mounted_volume_is_verified_as_far_as_possible() {
     let bench = bench_or_skip!();
     if !rustix::process::geteuid().is_root() {
         return crate::skip("only root may remount");
@@ -184,7 +190,7 @@ fn a_mounted_volume_is_verified_as_far_as_can_be() {
     assert!(data.map(|zone| zone["live_blocks"].as_u64().unwrap()).sum::<u64>() > 700, "{zones}");
     mounted.umount();
 
-    // A block of a file that has changed on the medium is found where it is read.
+    // A read detects a block of a file that has changed on the medium.
     let volume = bench.volume();
     let volume = volume.to_str().unwrap();
     let inode = inode_of(&bench, "large");
@@ -204,7 +210,7 @@ fn a_mounted_volume_is_verified_as_far_as_can_be() {
         "{said}"
     );
     scrubbed(&bench, volume, false);
-    // What can be read is copied.
+    // The readable blocks are copied.
     let copy = bench.volume().with_file_name("copy");
     let said = bench.fail(1, &["cp", "-r", volume, "/", copy.to_str().unwrap()]);
     assert!(said.contains("4096 bytes, which are zeros in the copy, cannot be read"), "{said}");
@@ -232,9 +238,9 @@ fn a_mounted_volume_is_verified_as_far_as_can_be() {
     mounted.umount();
 }
 
-/// The daemon of the original was asked: a damaged copy was clean, as was everything about it.
+/// Commands on a copy of a mounted volume asked the daemon of the original, which reported a damaged copy as clean.
 #[test]
-fn a_copy_of_a_mounted_volume_is_not_taken_for_it() {
+fn a_copy_of_a_mounted_volume_is_not_mistaken_for_it() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     fs::write(mounted.path("file"), vec![7; 200_000]).unwrap();
@@ -269,7 +275,7 @@ fn a_copy_of_a_mounted_volume_is_not_taken_for_it() {
     bench.check();
 }
 
-/// Scrubs a volume in which all is well but the beginning of the file `large`, if it is there; it has two names.
+/// Scrubs a volume. Unless `clean`, it must find only the damaged first block of the file `large`, which has two names.
 fn scrubbed(bench: &crate::Bench, volume: &str, clean: bool) {
     let output = bench.polder(&["scrub", volume, "--rate", "64M"]);
     let said = String::from_utf8(output.stdout).unwrap();
@@ -294,7 +300,7 @@ fn inode_of(bench: &crate::Bench, name: &str) -> String {
     inode
 }
 
-/// Where a block of a zone is in the file of a volume.
+/// The offset of a block of a zone in the file of a volume.
 fn offset_of(bench: &crate::Bench, zone: u64, block: u64) -> u64 {
     let volume = bench.volume();
     let said = bench.succeed(&["info", volume.to_str().unwrap(), "--json"]);
@@ -303,8 +309,8 @@ fn offset_of(bench: &crate::Bench, zone: u64, block: u64) -> u64 {
     8192 + 2 * (zones * 32).next_multiple_of(4096) + zone * zone_bytes + block * 4096
 }
 
-/// A leaf of metadata that has changed on the medium: `check` and `fsck` find it and say so by their status, and
-/// nothing is made worse by looking.
+/// A metadata leaf has changed on the medium. `check` and `fsck` find it, report it by their status, and do not change the
+/// volume.
 #[test]
 fn damaged_metadata_is_found() {
     let bench = bench_or_skip!();
@@ -320,7 +326,7 @@ fn damaged_metadata_is_found() {
     let zone = zone["zone"].as_u64().unwrap();
     let pages: Value =
         serde_json::from_str(&bench.succeed(&["dump", volume, "zone", &zone.to_string(), "--json"])).unwrap();
-    // Not of the group of the root directory, without which nothing can be opened.
+    // The leaf is not in the group of the root directory, because without that group the volume cannot be opened.
     let leaf = pages["holds"].as_array().unwrap().iter().find(|page| {
         page["kind"] == "node" && page["current"] == true && page["level"] == 0 && page["group"] == 5
     });
@@ -335,7 +341,7 @@ fn damaged_metadata_is_found() {
     assert_eq!(found.status.code(), Some(4), "{said}{}", String::from_utf8_lossy(&found.stderr));
     assert!(said.contains("wrong checksum"), "{said}");
     assert_eq!(bench.run_as("fsck.polder", &["-f", volume]).status.code(), Some(4));
-    assert!(fs::read(volume).unwrap() == before, "nothing is changed unasked");
+    assert!(fs::read(volume).unwrap() == before, "nothing is changed without --repair");
     assert_eq!(
         bench.run_as("fsck.polder", &["-y", volume]).status.code(),
         Some(4),
@@ -344,7 +350,7 @@ fn damaged_metadata_is_found() {
 }
 
 #[test]
-fn the_insides_are_shown() {
+fn dump_shows_every_kind_of_object() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     fill(&mounted.root(), false);

@@ -1,4 +1,4 @@
-//! Files without a name (`O_TMPFILE`), and the time of birth: what kernels pass on from 6.1 and 6.6 on.
+//! Files without a name (`O_TMPFILE`, from kernel 6.1 on) and the birth time (from 6.6 on).
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -13,13 +13,13 @@ use rustix::io::Errno;
 use crate::bench::names;
 use crate::{Mounted, bench_or_skip};
 
-/// A file in a directory, without a name.
-fn nameless(directory: &Path, more: OFlags) -> File {
+/// Opens a new file without a name in a directory.
+fn open_tmpfile(directory: &Path, more: OFlags) -> File {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC | more;
     rustix::fs::open(directory, flags, Mode::from_raw_mode(0o640)).unwrap().into()
 }
 
-/// Gives what is open a name.
+/// Gives an open file a name.
 fn link(file: &File, path: &Path) -> Result<(), Errno> {
     let open = format!("/proc/self/fd/{}", file.as_raw_fd());
     rustix::fs::linkat(CWD, open, CWD, path, AtFlags::SYMLINK_FOLLOW)
@@ -34,18 +34,18 @@ fn available_bytes(mounted: &Mounted<'_>) -> u64 {
     space.f_bavail * space.f_frsize
 }
 
-/// Waits until about as much is available as was `before`.
-fn comes_free(mounted: &Mounted<'_>, before: u64) -> bool {
+/// Waits until about as much space is available as `before`. Returns whether this happens in time.
+fn is_freed(mounted: &Mounted<'_>, before: u64) -> bool {
     let waiting = rt::thread::Stop::default();
     let is_free = || available_bytes(mounted) + (1 << 20) >= before;
     (0..2000).any(|_| is_free() || waiting.wait(Duration::from_millis(5)))
 }
 
 #[test]
-fn a_file_without_a_name_is_given_one_and_kept() {
+fn a_file_without_a_name_can_get_one_and_is_stored() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
-    let mut file = nameless(&mounted.root(), OFlags::empty());
+    let mut file = open_tmpfile(&mounted.root(), OFlags::empty());
     assert_eq!(file.metadata().unwrap().nlink(), 0);
     assert_eq!(names(&mounted.root()), [""; 0]);
     file.write_all(&vec![b'x'; 300_000]).unwrap();
@@ -58,7 +58,7 @@ fn a_file_without_a_name_is_given_one_and_kept() {
     assert_eq!(link(&file, &mounted.path("name")), Err(Errno::EXIST));
     link(&file, &mounted.path("second")).unwrap();
     assert_eq!(fs::metadata(mounted.path("name")).unwrap().nlink(), 2);
-    // What was written through it after it had a name is its too.
+    // Writes through the handle after the link belong to the file too.
     file.write_all(b"end").unwrap();
     drop(file);
     mounted.umount();
@@ -74,13 +74,13 @@ fn a_file_without_a_name_is_given_one_and_kept() {
 }
 
 #[test]
-fn a_file_that_may_have_no_name_gets_none() {
+fn a_file_opened_with_excl_cannot_get_a_name() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
-    let file = nameless(&mounted.root(), OFlags::EXCL);
+    let file = open_tmpfile(&mounted.root(), OFlags::EXCL);
     file.write_all_at(b"private", 0).unwrap();
     assert_eq!(link(&file, &mounted.path("name")), Err(Errno::NOENT));
-    // Nor one that lost the name it had.
+    // A file that lost its last name cannot get a new one either.
     fs::write(mounted.path("other"), "contents").unwrap();
     let other = File::open(mounted.path("other")).unwrap();
     fs::remove_file(mounted.path("other")).unwrap();
@@ -91,10 +91,10 @@ fn a_file_that_may_have_no_name_gets_none() {
     bench.check();
 }
 
-/// Who had looked a file up found it `ESTALE` when another had replaced it by renaming: programs that opened or
-/// truncated it in that moment, and everybody who read a file that was mounted by itself.
+/// A file that had been looked up and was then replaced by a rename returned `ESTALE`: to programs that opened or truncated
+/// it in that moment, and to every reader of a file that was bind-mounted.
 #[test]
-fn who_has_looked_a_file_up_finds_it_after_it_was_replaced() {
+fn a_replaced_file_that_was_looked_up_can_still_be_opened() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     let before = available_bytes(&mounted);
@@ -111,7 +111,7 @@ fn who_has_looked_a_file_up_finds_it_after_it_was_replaced() {
         assert_eq!(fs::metadata(&found).unwrap().len(), length as u64 + 4);
         assert_eq!(fs::read(&path).unwrap(), b"2");
     }
-    assert!(comes_free(&mounted, before), "when nobody knows it any more it is gone");
+    assert!(is_freed(&mounted, before), "the file is deleted when it is not referenced any more");
     mounted.umount();
     bench.check();
 }
@@ -124,7 +124,7 @@ fn a_file_that_never_had_a_name_leaves_nothing() {
     let before = available_bytes(&mounted);
     let mut held = Vec::new();
     for _ in 0..20 {
-        let file = nameless(&mounted.path("directory"), OFlags::empty());
+        let file = open_tmpfile(&mounted.path("directory"), OFlags::empty());
         file.write_all_at(&vec![1; 1 << 20], 0).unwrap();
         file.sync_all().unwrap();
         held.push(file);
@@ -132,32 +132,32 @@ fn a_file_that_never_had_a_name_leaves_nothing() {
     assert!(available_bytes(&mounted) + (15 << 20) < before, "they take space");
     drop(held);
     fs::remove_dir(mounted.path("directory")).unwrap();
-    assert!(comes_free(&mounted, before));
+    assert!(is_freed(&mounted, before));
     mounted.umount();
     bench.check();
 
-    // And when nobody was there any more to close it.
+    // The same if the daemon was killed, so that the files were not closed.
     let mounted = bench.mount(&[]);
-    let file = nameless(&mounted.root(), OFlags::empty());
+    let file = open_tmpfile(&mounted.root(), OFlags::empty());
     file.write_all_at(&vec![2; 8 << 20], 0).unwrap();
     file.sync_all().unwrap();
     mounted.daemon().kill();
     drop((file, mounted));
     let mounted = bench.mount(&[]);
-    assert!(comes_free(&mounted, before), "the next one does it without being asked");
+    assert!(is_freed(&mounted, before), "the next mount deletes them by itself");
     assert_eq!(names(&mounted.root()), [""; 0]);
     mounted.umount();
     bench.check();
 }
 
 #[test]
-fn the_time_of_birth_is_shown_and_stays() {
+fn the_birth_time_is_reported_and_does_not_change() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     let path = mounted.path("file");
     fs::write(&path, "first").unwrap();
     let born = statx(&path);
-    assert!(born.stx_mask & StatxFlags::BTIME.bits() != 0, "it is told");
+    assert!(born.stx_mask & StatxFlags::BTIME.bits() != 0, "the birth time is reported");
     assert!(born.stx_btime.tv_sec > 1_500_000_000);
     let file = File::options().write(true).open(&path).unwrap();
     file.set_modified(std::time::UNIX_EPOCH).unwrap();
@@ -173,13 +173,13 @@ fn the_time_of_birth_is_shown_and_stays() {
     let created = fs::metadata(mounted.path("moved")).unwrap().created().unwrap();
     assert!(created > std::time::UNIX_EPOCH);
     assert!(statx(&mounted.root()).stx_btime.tv_sec > 1_500_000_000);
-    // What is asked of the daemon is what `stat` tells from what the kernel remembers.
+    // The answer of the daemon equals the answer from the kernel's cache.
     let plain = rustix::fs::stat(mounted.path("moved")).unwrap();
     assert_eq!((now.stx_ino, now.stx_nlink), (plain.st_ino, 1));
     assert_eq!((u32::from(now.stx_mode), now.stx_uid), (plain.st_mode, plain.st_uid));
     mounted.umount();
     let mounted = bench.mount(&[]);
-    assert!(same(&statx(&mounted.path("moved"))), "it is kept");
+    assert!(same(&statx(&mounted.path("moved"))), "the birth time is stored");
     mounted.umount();
     bench.check();
 }

@@ -1,4 +1,4 @@
-//! What programs see through the kernel, where the kernel's cache and the daemon have to agree.
+//! File operations through the kernel in which the kernel's cache and the daemon must agree.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -19,7 +19,7 @@ fn appending_and_overwriting_parts_of_pages() {
     let mounted = bench.mount(&[]);
     let path = mounted.path("file");
     fs::write(&path, vec![b'a'; 10_000]).unwrap();
-    // Through a file that cannot be read the kernel still has to read what surrounds these bytes.
+    // The file is not open for reading, but the kernel must read the bytes around the written ones.
     let writer = OpenOptions::new().write(true).open(&path).unwrap();
     rustix::fs::fadvise(&writer, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     writer.write_all_at(b"bbb", 5000).unwrap();
@@ -30,7 +30,7 @@ fn appending_and_overwriting_parts_of_pages() {
     expected[5000..5003].copy_from_slice(b"bbb");
     expected.extend(b"ccc");
     assert!(fs::read(&path).unwrap() == expected);
-    // Cutting and growing again shows zeros.
+    // After a truncation and an extension, the bytes are zeros.
     let file = OpenOptions::new().write(true).open(&path).unwrap();
     file.set_len(5001).unwrap();
     file.set_len(9000).unwrap();
@@ -70,7 +70,7 @@ fn direct_writes_and_cached_reads_agree() {
 }
 
 #[test]
-fn holes_are_found_in_data_that_is_still_in_the_kernel() {
+fn seek_hole_sees_dirty_pages() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     let file = File::create_new(mounted.path("sparse")).unwrap();
@@ -90,15 +90,15 @@ fn holes_are_found_in_data_that_is_still_in_the_kernel() {
     rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 8 << 20).unwrap();
     assert_eq!(file.metadata().unwrap().len(), 8 << 20);
     let collapse = rustix::fs::fallocate(&file, FallocateFlags::COLLAPSE_RANGE, 0, 4096);
-    assert_eq!(collapse, Err(Errno::OPNOTSUPP), "the kernel does not pass it on");
+    assert_eq!(collapse, Err(Errno::OPNOTSUPP), "the kernel refuses it itself");
     drop(file);
     mounted.umount();
     bench.check();
 }
 
-/// What copies files looks for holes right after they were written; what it takes for one is lost.
+/// Programs that copy files search for holes. Dirty pages that look like a hole would be missing in the copy.
 #[test]
-fn copies_of_files_that_were_just_written_lose_nothing() {
+fn copies_of_files_with_dirty_pages_are_complete() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     let elsewhere = tempfile::tempdir().unwrap();
@@ -110,7 +110,7 @@ fn copies_of_files_that_were_just_written_lose_nothing() {
     for round in 0..20_u64 {
         let source = path("source");
         let file = File::create(&source).unwrap();
-        // Data at both ends and in the middle, nothing of it synced.
+        // Data at both ends and in the middle, none of it synced.
         for at in [round * 100, (1 << 20) + round * 5000, (3 << 20) - round] {
             file.write_all_at(&[round as u8 + 1; 5000], at).unwrap();
         }
@@ -135,8 +135,8 @@ fn copies_of_files_that_were_just_written_lose_nothing() {
     bench.check();
 }
 
-/// A `tar -S` of one file that is about to begin. It is started before the file is opened, because a process
-/// that is started later closes a copy of our descriptor, and then the kernel looks anew.
+/// A `tar -S` of one file, which waits before it begins. It is started before the file is opened: a process that is started
+/// later closes a copy of our descriptor, and then the kernel refreshes the attributes.
 struct Tar {
     process: std::process::Child,
     elsewhere: tempfile::TempDir,
@@ -158,7 +158,7 @@ impl Tar {
         assert!(self.process.wait().unwrap().success(), "tar -c {}", self.name);
     }
 
-    /// What it has saved.
+    /// The contents in the archive.
     fn saved(&self) -> Vec<u8> {
         let mut tar = std::process::Command::new("tar");
         tar.args(["-x", "-f"])
@@ -170,10 +170,10 @@ impl Tar {
     }
 }
 
-/// A database or log that stays open had the blocks of the moment at which it was opened, for as long as it was open,
-/// also for who had synced it.
+/// `stat` of an open database or log reported the number of blocks from the time of its opening, as long as it was open,
+/// even after a sync.
 #[test]
-fn a_file_that_stays_open_has_the_blocks_that_were_synced() {
+fn an_open_file_reports_its_synced_blocks() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     let mut file = File::create_new(mounted.path("log")).unwrap();
@@ -182,17 +182,17 @@ fn a_file_that_stays_open_has_the_blocks_that_were_synced() {
         file.write_all(&vec![7; length]).unwrap();
         file.sync_all().unwrap();
         written += length as u64;
-        for told in [file.metadata().unwrap(), fs::metadata(mounted.path("log")).unwrap()] {
-            let taken = told.blocks() * 512;
+        for metadata in [file.metadata().unwrap(), fs::metadata(mounted.path("log")).unwrap()] {
+            let taken = metadata.blocks() * 512;
             assert!(taken.abs_diff(written) <= written / 64 + 4096, "{taken} bytes of {written}");
         }
     }
 }
 
-/// A file that was still open for writing had no blocks, as far as the kernel knew, for a day: `tar -S` takes
-/// such a file for one hole without looking for data, and saved zeros.
+/// The kernel cached for a day that a file that is open for writing has no blocks. `tar -S` treats such a file as one hole
+/// without searching for data, so it saved zeros.
 #[test]
-fn a_file_that_is_being_written_is_no_hole() {
+fn a_file_that_is_being_written_is_not_saved_as_a_hole() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     let names = ["made", "made", "opened", "link"];
@@ -205,7 +205,7 @@ fn a_file_that_is_being_written_is_no_hole() {
     file.sync_data().unwrap();
     synced.run();
 
-    // Known to be empty, then opened and written to.
+    // The kernel caches the file as empty. Then it is opened and written.
     let path = mounted.path("opened");
     drop(File::create_new(&path).unwrap());
     let settled = rt::thread::Stop::default();
@@ -213,12 +213,12 @@ fn a_file_that_is_being_written_is_no_hole() {
         settled.wait(Duration::from_millis(5));
         fs::metadata(&path).unwrap().blocks() == 0
     });
-    assert!(is_empty, "an empty file that nobody writes has no blocks");
+    assert!(is_empty, "an empty file that is not written has no blocks");
     let mut again = File::options().append(true).open(&path).unwrap();
     again.write_all(&written).unwrap();
     opened.run();
 
-    // Cut, and looked up by a name that the kernel does not know yet.
+    // Truncated, and looked up by a name that is not in the kernel's cache.
     again.set_len(0).unwrap();
     fs::hard_link(&path, mounted.path("link")).unwrap();
     again.write_all(&written).unwrap();
@@ -227,7 +227,7 @@ fn a_file_that_is_being_written_is_no_hole() {
         assert!(entry.unwrap().metadata().unwrap().blocks() > 0);
     }
 
-    assert!(first.saved() == written, "tar was the first who looked");
+    assert!(first.saved() == written, "first read by tar");
     assert!(synced.saved() == [written.as_slice(), &written].concat(), "synced, and not closed");
     assert!(opened.saved() == written, "opened again");
     assert!(linked.saved() == written, "by another name");
@@ -237,10 +237,10 @@ fn a_file_that_is_being_written_is_no_hole() {
 }
 
 #[test]
-fn many_seek_while_many_write() {
+fn many_threads_seek_while_many_write() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
-    // More at once than the daemon has threads: none of them may wait for another.
+    // More calls at once than the daemon has threads. No call may wait for another.
     std::thread::scope(|scope| {
         for number in 0..64 {
             let path = mounted.path(&format!("file-{number}"));
@@ -262,7 +262,7 @@ fn names_and_links() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     let path = |name: &str| mounted.path(name);
-    assert!(fs::metadata(path("a")).is_err(), "remembered as absent");
+    assert!(fs::metadata(path("a")).is_err(), "the kernel caches the missing name");
     fs::write(path("a"), "a").unwrap();
     fs::write(path("b"), "b").unwrap();
     fs::hard_link(path("a"), path("c")).unwrap();
@@ -292,7 +292,7 @@ fn names_and_links() {
 }
 
 #[test]
-fn a_large_directory_is_read_whole_and_emptied() {
+fn a_large_directory_is_listed_completely_and_emptied() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     let directory = mounted.path("many");
@@ -316,7 +316,7 @@ fn a_large_directory_is_read_whole_and_emptied() {
 }
 
 #[test]
-fn what_is_open_outlives_its_name() {
+fn an_open_file_outlives_its_name() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     let path = mounted.path("gone");
@@ -335,7 +335,7 @@ fn what_is_open_outlives_its_name() {
 }
 
 #[test]
-fn attributes_are_kept() {
+fn attributes_are_stored() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     let path = mounted.path("file");
@@ -366,10 +366,10 @@ fn attributes_are_kept() {
     bench.check();
 }
 
-/// What 64 bits of nanoseconds cannot hold was shown as it was asked for until the kernel forgot it, then
-/// as it was stored: a backup that compares times copied such a file again and again.
+/// A time that 64 bits of nanoseconds cannot represent was reported as requested while it was in the kernel's cache, and as
+/// stored after that. A backup that compares times copied such a file again and again.
 #[test]
-fn a_time_out_of_range_is_never_shown() {
+fn a_time_out_of_range_is_never_reported() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     let (file, directory) = (mounted.path("file"), mounted.path("directory"));
@@ -390,7 +390,7 @@ fn a_time_out_of_range_is_never_shown() {
         set(&file, time(seconds), omitted).unwrap();
         assert_eq!(accessed(&file), nearest);
     }
-    // The kernel keeps the time of modification of a file itself, as it was asked for.
+    // The kernel caches the requested mtime of a file itself.
     for seconds in [1 << 34, -(1 << 34)] {
         set(&file, time(1), time(2)).unwrap();
         assert_eq!(set(&file, time(3), time(seconds)), Err(Errno::RANGE));
@@ -409,7 +409,7 @@ fn copying_within_the_volume() {
     let mounted = bench.mount(&[]);
     let contents: Vec<u8> = (0..300_000_u32).map(|number| (number % 251) as u8).collect();
     fs::write(mounted.path("from"), &contents).unwrap();
-    // std copies by copy_file_range.
+    // std copies with copy_file_range.
     assert_eq!(fs::copy(mounted.path("from"), mounted.path("to")).unwrap(), 300_000);
     assert!(fs::read(mounted.path("to")).unwrap() == contents);
     mounted.umount();
@@ -424,8 +424,8 @@ fn a_copy_within_the_volume_shares_its_data() {
     fs::write(mounted.path("from"), &contents).unwrap();
     File::open(mounted.path("from")).unwrap().sync_all().unwrap();
     let available = || {
-        let told = rustix::fs::statvfs(mounted.root()).unwrap();
-        told.f_bavail * told.f_frsize
+        let space = rustix::fs::statvfs(mounted.root()).unwrap();
+        space.f_bavail * space.f_frsize
     };
     let before = available();
     for copy in ["one", "two"] {
@@ -444,7 +444,7 @@ fn a_copy_within_the_volume_shares_its_data() {
 }
 
 #[test]
-fn the_size_of_the_volume_is_told() {
+fn statfs_reports_the_size_of_the_volume() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     let before = rustix::fs::statvfs(mounted.root()).unwrap();
@@ -466,10 +466,10 @@ fn a_full_volume_refuses_writes_and_recovers() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     let chunk = vec![4; 1 << 20];
-    // Until a write is refused, which must not take for ever.
+    // Until a write is refused, which must not take forever.
     let fill = |file: &mut File| {
         let refused = (0..10_000).find_map(|_| file.write_all(&chunk).err());
-        refused.expect("the kernel takes whatever it is given")
+        refused.expect("the kernel accepts every write")
     };
     let path = mounted.path("big");
     let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap();
@@ -477,10 +477,10 @@ fn a_full_volume_refuses_writes_and_recovers() {
     assert_eq!(error.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
     let synced = file.sync_all().unwrap_err();
     assert_eq!(synced.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
-    assert!(file.metadata().is_ok(), "attributes can be had all the same");
+    assert!(file.metadata().is_ok(), "attributes can still be read");
     file.seek(SeekFrom::End(0)).unwrap();
-    assert_eq!(file.read(&mut [0; 10]).unwrap(), 0, "reading at the end goes on");
-    // Somebody who asks for attributes may let a write through; the one after it is refused again.
+    assert_eq!(file.read(&mut [0; 10]).unwrap(), 0, "a read at the end succeeds");
+    // After a request for attributes, the kernel may accept one write. The next one is refused again.
     assert_eq!(fill(&mut file).raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
     drop(file);
     fs::remove_file(mounted.path("big")).unwrap();
@@ -495,14 +495,14 @@ fn a_full_volume_refuses_writes_and_recovers() {
     bench.check();
 }
 
-/// A file that leaves no room for one page.
+/// Fills the volume with a file until there is no space for another page.
 fn fill_up(path: &Path) -> File {
     let direct = OFlags::DIRECT.bits().cast_signed();
     let full = OpenOptions::new().write(true).create_new(true).custom_flags(direct).open(path).unwrap();
     let buffer = vec![6; (1 << 20) + 4096];
     let aligned = buffer.as_ptr().align_offset(4096);
     let mut at = 0;
-    // By pieces that become smaller, until not one page fits.
+    // In smaller and smaller pieces, until no page fits.
     for length in [1 << 20, 64 << 10, 4096] {
         let piece = &buffer[aligned..aligned + length];
         while let Ok(written) = full.write_at(piece, at) {
@@ -514,11 +514,11 @@ fn fill_up(path: &Path) -> File {
     full
 }
 
-/// Once it could not grow, a file on a full volume took no write at all until everybody had closed it: SQLite could
-/// not even take back the transaction that had found no room. Then the second write after it had been cut was refused,
-/// long after there was room.
+/// After a file on a full volume could not grow, it refused every write until all programs had closed it: SQLite could not
+/// even roll back the transaction that had failed. A later version refused the second write after a truncation, although
+/// there was space.
 #[test]
-fn a_file_that_could_not_grow_can_be_written_over() {
+fn a_file_that_could_not_grow_can_be_overwritten() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     fs::write(mounted.path("file"), vec![1; 1 << 20]).unwrap();
@@ -551,10 +551,10 @@ fn later_than(file: &File) {
     }
 }
 
-/// What was written back later got the time of that, once the kernel had forgotten the file: programs that build
-/// found files changed that nobody had touched.
+/// The mtime became the time of the writeback after the file had left the kernel's cache. Build programs then treated
+/// unchanged files as changed.
 #[test]
-fn a_file_was_modified_when_it_was_written() {
+fn the_mtime_is_the_time_of_the_write() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     for number in 0..20 {
@@ -577,19 +577,19 @@ fn a_file_was_modified_when_it_was_written() {
     mounted.umount();
 }
 
-/// They went when the kernel wrote back what had been written before they were given.
+/// Writeback of data that had been written before the capabilities were set removed the capabilities.
 #[test]
-fn capabilities_stay_that_were_given_after_the_last_write() {
+fn capabilities_set_after_the_last_write_survive_writeback() {
     const CAPABILITY: &str = "security.capability";
     let bench = bench_or_skip!();
     if !rustix::process::geteuid().is_root() {
-        return crate::skip("only root gives capabilities");
+        return crate::skip("only root can set capabilities");
     }
     let mounted = bench.mount(&[]);
     let path = mounted.path("program");
     let file = OpenOptions::new().write(true).create_new(true).open(&path).unwrap();
     file.write_all_at(&[7; 8192], 0).unwrap();
-    // Revision 2: the bits that are permitted and inherited, in two words each.
+    // Revision 2: the permitted and the inheritable bits, in two words each.
     let given = [0x0200_0001_u32, 1 << 10, 0, 0, 0].map(u32::to_le_bytes).concat();
     rustix::fs::fsetxattr(&file, CAPABILITY, &given, XattrFlags::empty()).unwrap();
     drop(file);
@@ -605,9 +605,9 @@ fn capabilities_stay_that_were_given_after_the_last_write() {
     mounted.umount();
 }
 
-/// Neither has a handle by which we would know that somebody uses it.
+/// The kernel opens no handle for either, so only its references show that they are in use.
 #[test]
-fn pipes_and_directories_without_a_name_can_be_used() {
+fn unlinked_pipes_and_directories_can_be_used() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     let path = mounted.path("pipe");
@@ -630,7 +630,7 @@ fn pipes_and_directories_without_a_name_can_be_used() {
 }
 
 #[test]
-fn a_full_volume_can_be_made_emptier_in_every_way() {
+fn every_way_of_freeing_space_works_on_a_full_volume() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     let path = |name: &str| mounted.path(name);
@@ -691,7 +691,7 @@ fn names_of_any_bytes() {
     bench.check();
 }
 
-/// Takes the mount down and up again, so that nothing is left in the kernel's cache.
+/// Unmounts and mounts the volume again, to empty the kernel's cache.
 fn remounted(mounted: crate::Mounted<'_>) -> crate::Mounted<'_> {
     let bench = mounted.bench;
     mounted.umount();
