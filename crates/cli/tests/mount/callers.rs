@@ -1,4 +1,4 @@
-//! What a daemon inherits from its caller, and what it does not keep of that.
+//! State that a daemon inherits from its caller, and how the daemon resets it.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -14,7 +14,7 @@ use crate::bench::Daemon;
 use crate::security::NOBODY;
 use crate::{Bench, Mounted, bench_or_skip};
 
-/// Mounts the volume of the bench from a shell that has done `before`.
+/// Mounts the volume of the bench from a shell after it has run `before`.
 fn mount_after<'a>(bench: &'a Bench, before: &str) -> Mounted<'a> {
     let mounted = Mounted { bench };
     let mut shell = shell(bench, &format!("{before}\n\"$0\" mount \"$1\" \"$2\" --log \"$3\""));
@@ -31,14 +31,14 @@ fn shell(bench: &Bench, script: &str) -> Command {
     shell
 }
 
-/// A field of what the system says of a process.
+/// A field of `/proc/PID/status`.
 fn status(daemon: &Daemon, field: &str) -> String {
     let text = fs::read_to_string(format!("/proc/{}/status", daemon.number())).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     line.unwrap_or_else(|| panic!("no {field}")).trim().to_owned()
 }
 
-/// The lower and the upper limit, as the system shows them.
+/// The soft and the hard limit, as the system shows them.
 fn limits(daemon: &Daemon, name: &str) -> (String, String) {
     let text = fs::read_to_string(format!("/proc/{}/limits", daemon.number())).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim();
@@ -46,12 +46,12 @@ fn limits(daemon: &Daemon, name: &str) -> (String, String) {
     (words.next().unwrap(), words.next().unwrap())
 }
 
-fn comes_true(mut is_so: impl FnMut() -> bool) -> bool {
+fn comes_true(mut condition: impl FnMut() -> bool) -> bool {
     let waiting = rt::thread::Stop::default();
-    (0..4000).any(|_| is_so() || waiting.wait(Duration::from_millis(5)))
+    (0..4000).any(|_| condition() || waiting.wait(Duration::from_millis(5)))
 }
 
-/// A process in the foreground, ended when this is dropped.
+/// A process in the foreground. It is killed when this is dropped.
 struct Foreground(Child);
 
 impl Drop for Foreground {
@@ -61,8 +61,8 @@ impl Drop for Foreground {
     }
 }
 
-/// A cron job that mounts under `flock` never ran again, because the daemon kept the lock; and the reader at the other end of a
-/// pipe waited for as long as the volume was mounted.
+/// A cron job that mounts under `flock` never ran again, because the daemon kept the lock. The reader of a pipe from the
+/// caller waited as long as the volume was mounted.
 #[test]
 fn descriptors_of_the_caller_are_closed() {
     let bench = bench_or_skip!();
@@ -74,7 +74,7 @@ fn descriptors_of_the_caller_are_closed() {
     let output = mount.output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stderr), "done\n");
     drop(mount);
-    // The end comes although the daemon lives.
+    // The reader reaches the end of the pipe while the daemon still runs.
     assert_eq!(std::io::read_to_string(reader).unwrap(), "");
     let lock = File::open(bench.volume().with_file_name("lock")).unwrap();
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
@@ -89,7 +89,7 @@ fn descriptors_of_the_caller_are_closed() {
     bench.check();
 }
 
-/// A shell with a file size limit took the daemon's life at the first write behind it, and with that what was not synced.
+/// A daemon that inherited a file size limit was killed at the first write beyond it, and unsynced data were lost.
 #[test]
 fn limits_of_the_caller_are_raised() {
     let bench = bench_or_skip!();
@@ -110,9 +110,10 @@ fn limits_of_the_caller_are_raised() {
     assert!(made.success());
 }
 
-/// SIGXFSZ ended `mkfs`, which left an empty file behind; and without rights a mount would come to the limit some time.
+/// SIGXFSZ killed `mkfs`, which left an empty file behind. A mount by a user that cannot raise the limit would reach it
+/// later.
 #[test]
-fn what_a_limit_would_cut_off_is_refused_before() {
+fn limits_that_are_too_low_are_refused_in_advance() {
     let bench = bench_or_skip!();
     if !rustix::process::geteuid().is_root() {
         return crate::skip("only root can run a command as another user");
@@ -148,17 +149,17 @@ fn what_a_limit_would_cut_off_is_refused_before() {
     }
     let after = fs::metadata(place.path().join("volume")).unwrap();
     assert_eq!((before.len(), before.mtime_nsec()), (after.len(), after.mtime_nsec()));
-    // What may be raised is.
+    // A soft limit is raised.
     assert!(run("ulimit -S -f 4096 && exec \"$0\" mkfs other --size 64M").status.success());
-    // What is only read needs no room.
+    // Reading needs no file size.
     assert!(run("ulimit -f 4096 && exec \"$0\" check volume").status.success());
 }
 
-/// What the caller ignores (`nohup`, `trap ''`) a daemon would ignore for ever.
+/// Otherwise a daemon would ignore the signals that its caller ignores (`nohup`, `trap ''`) forever.
 #[test]
 fn signals_that_the_caller_ignores_end_a_daemon() {
     const OF_PIPES: u64 = 1 << 12;
-    // Those above are the C library's own.
+    // The higher signals belong to the C library.
     const STANDARD: u64 = (1 << 31) - 1;
     let bench = bench_or_skip!();
     for signal in [Signal::TERM, Signal::HUP, Signal::INT, Signal::XCPU] {
@@ -174,7 +175,7 @@ fn signals_that_the_caller_ignores_end_a_daemon() {
     bench.check();
 }
 
-/// A process in the foreground that was started with `nohup` is meant to live on.
+/// A foreground process that was started with `nohup` is meant to continue.
 #[test]
 fn signals_that_the_caller_ignores_stay_ignored_in_the_foreground() {
     let bench = bench_or_skip!();
@@ -194,7 +195,7 @@ fn signals_that_the_caller_ignores_stay_ignored_in_the_foreground() {
 }
 
 #[test]
-fn a_daemon_has_a_session_a_directory_a_mask_and_a_priority_of_its_own() {
+fn a_daemon_has_its_own_session_directory_umask_and_priority() {
     let bench = bench_or_skip!();
     let before = "umask 0; mkdir -p here; cd here; export POLDER_RUN_DIR=../run; renice -n 5 $$ >renice";
     let mounted = mount_after(&bench, before);
@@ -206,7 +207,7 @@ fn a_daemon_has_a_session_a_directory_a_mask_and_a_priority_of_its_own() {
     let about = fs::read_to_string(format!("{process}/stat")).unwrap();
     let fields: Vec<i32> =
         about.rsplit_once(") ").unwrap().1.split(' ').skip(1).map_while(|field| field.parse().ok()).collect();
-    // Behind the parent: process group, session, terminal.
+    // The fields after the parent: process group, session, terminal.
     assert_eq!(fields[1..4], [daemon.number(), daemon.number(), 0]);
     if rustix::process::geteuid().is_root() {
         let nice = rustix::process::getpriority_process(rustix::process::Pid::from_raw(daemon.number()));

@@ -1,4 +1,4 @@
-//! A volume in a file, in a file system that is full: a full volume, and not a broken one.
+//! A volume in a file, in a host file system that is full. The volume is full then, and not broken.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -7,10 +7,10 @@ use std::process::Command;
 
 use crate::{Bench, Mounted, bench_or_skip};
 
-/// The volume may grow to more than that.
+/// The size of the host file system, which is smaller than the volume.
 const HOST_BYTES: u64 = 64 << 20;
 
-/// A small file system over the place where the bench has its volume, and a volume of 256 MiB there.
+/// A small file system mounted over the directory of the bench's volume, with a volume of 256 MiB.
 struct Host(PathBuf);
 
 impl Host {
@@ -29,7 +29,7 @@ impl Host {
         Ok(host)
     }
 
-    /// Somebody else takes all of the room that is left.
+    /// Fills the host with another file.
     fn fill(&self) -> PathBuf {
         let path = self.0.join("filler");
         assert_eq!(fill(&path), ErrorKind::StorageFull);
@@ -44,7 +44,7 @@ impl Drop for Host {
     }
 }
 
-/// Writes to a new file until that is refused, and why.
+/// Writes to a new file until a write is refused. Returns the error.
 fn fill(path: &Path) -> ErrorKind {
     let mut file = File::create(path).unwrap();
     let written = (0..).map(|_| file.write_all(&[7; 64 << 10])).find_map(Result::err).unwrap().kind();
@@ -54,12 +54,12 @@ fn fill(path: &Path) -> ErrorKind {
     }
 }
 
-fn is_latched(mounted: &Mounted<'_>) -> bool {
+fn is_shut_down(mounted: &Mounted<'_>) -> bool {
     !mounted.told("info")["latched"].is_null()
 }
 
-/// When the host ran full, programs were told of an input/output error, as of a broken disk. Now it is a full disk, and
-/// what is deleted makes room at once.
+/// When the host was full, programs got an input/output error, as from a broken disk. Now they get ENOSPC, and deletions
+/// free space at once.
 #[test]
 fn a_volume_whose_host_is_full_is_full() {
     let bench = bench_or_skip!();
@@ -77,15 +77,15 @@ fn a_volume_whose_host_is_full_is_full() {
         }
         fs::remove_file(&path).unwrap();
     }
-    assert!(!is_latched(&mounted));
+    assert!(!is_shut_down(&mounted));
     mounted.umount();
     bench.check();
     drop(host);
 }
 
-/// Nothing said that it was the host that was full: `df` and `info` showed the room that the volume would have.
+/// No message said that the host was full: `df` and `info` showed the space that the volume would have.
 #[test]
-fn a_full_host_is_named() {
+fn a_full_host_is_reported() {
     let bench = bench_or_skip!();
     let host = match Host::new(&bench) {
         Ok(host) => host,
@@ -113,15 +113,15 @@ fn a_full_host_is_named() {
     fs::remove_file(filler).unwrap();
     fs::remove_file(mounted.path("large")).unwrap();
     assert!(available() > left);
-    assert!(fs::metadata(mounted.root()).is_ok() && !is_latched(&mounted));
+    assert!(fs::metadata(mounted.root()).is_ok() && !is_shut_down(&mounted));
     mounted.umount();
     drop(host);
 }
 
-/// Somebody else filled the host, and when the log or metadata needed their next zone the volume was read-only until it
-/// was mounted again. Now there is no space until the host has some.
+/// Another program filled the host. When the log or metadata needed the next zone, the volume was shut down until it was
+/// mounted again. Now writes get ENOSPC until the host has space.
 #[test]
-fn a_volume_goes_on_when_its_host_has_room_again() {
+fn a_volume_is_writable_again_when_its_host_has_space() {
     let bench = bench_or_skip!();
     let host = match Host::new(&bench) {
         Ok(host) => host,
@@ -132,10 +132,10 @@ fn a_volume_goes_on_when_its_host_has_room_again() {
     let filler = host.fill();
     let make = |number: u32| fs::write(mounted.path(&format!("small{number}")), [1; 700]);
     let refused = (0..50_000).find_map(|number| make(number).err().map(|error| (number, error.kind())));
-    let (made, kind) = refused.expect("the log has an end");
+    let (made, kind) = refused.expect("the log gets full");
     assert_eq!(kind, ErrorKind::StorageFull);
-    assert!(made > 100, "what it has is used: {made}");
-    assert!(!is_latched(&mounted));
+    assert!(made > 100, "the space that the volume has is used: {made}");
+    assert!(!is_shut_down(&mounted));
     fs::remove_file(filler).unwrap();
     for number in made..made + 10_000 {
         make(number).unwrap();

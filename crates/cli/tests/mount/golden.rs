@@ -1,9 +1,9 @@
-//! Volumes as earlier releases wrote them: an image of each version of the format and of each set of features
-//! that came after it, which has to be read for ever.
+//! Volumes as earlier releases wrote them: an image of each format version and of each later set of features. All later
+//! releases must read them.
 //!
-//! An image is taken of a volume whose daemon was killed, so that part of what it holds is in the log only. With
-//! `POLDER_WRITE_IMAGE` in the environment the test of the newest one writes its image instead of reading it:
-//! once, when a version or a feature begins.
+//! An image is taken of a volume whose daemon was killed, so that part of the contents is only in the log. With
+//! `POLDER_WRITE_IMAGE` in the environment, the test of the newest image writes the image instead of reading it. This is
+//! done once, when a version or a feature is introduced.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, CWD, FallocateFlags, Timespec, Timestamps, utimensat};
 use crate::inside::{compare, fill};
 use crate::{Bench, bench_or_skip};
 
-/// An image, and what is in it.
+/// An image, and its contents.
 struct Image {
     path: &'static str,
     /// The incompatible features of the volume.
@@ -27,7 +27,7 @@ struct Image {
 }
 
 const FIRST: Image =
-    Image { path: "testdata/format-1.zlib", features: 0, files: 11, fill: fill_as_then, has_end_copy: false };
+    Image { path: "testdata/format-1.zlib", features: 0, files: 11, fill: fill_common, has_end_copy: false };
 const DELTAS: Image = Image {
     path: "testdata/format-1-deltas.zlib",
     features: zone::format::FEATURE_KEPT_SPACE | zone::format::FEATURE_DELTAS,
@@ -57,21 +57,21 @@ const END_COPY: Image = Image {
     has_end_copy: true,
 };
 const NEWEST: Image = END_COPY;
-/// As large as an image in the repository may be.
+/// The largest size of an image in the repository.
 const IMAGE_BYTES_MAX: usize = 64 << 10;
 const VOLUME_BYTES: usize = 12 << 20;
 const FS_ID: &str = "00112233-4455-6677-8899-aabbccddeeff";
-/// 2001-09-09, when Unix had counted a billion seconds.
+/// 2001-09-09, a billion seconds after the Unix epoch.
 const THEN: Timespec = Timespec { tv_sec: 1_000_000_000, tv_nsec: 123_456_789 };
 
-/// What every image holds.
-fn fill_as_then(root: &Path) {
+/// Creates the files of every image.
+fn fill_common(root: &Path) {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     fill(root, false);
     set_times(root);
 }
 
-/// Files that keep space: beyond the end, and between what was written.
+/// Creates files with preallocated space: beyond the end, and between written blocks.
 fn fill_and_keep(root: &Path) {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     fill(root, false);
@@ -84,7 +84,7 @@ fn fill_and_keep(root: &Path) {
     set_times(root);
 }
 
-/// Copies that share blocks, of which some were written since, and one whose source has gone.
+/// Creates copies that share blocks. Some were overwritten since, and the source of one was deleted.
 fn fill_and_share(root: &Path) {
     fill_and_keep(root);
     let contents: Vec<u8> = (0..200_000_u32).map(|at| (at / 4096) as u8).collect();
@@ -101,15 +101,15 @@ fn fill_and_share(root: &Path) {
     set_times(root);
 }
 
-/// A file of which each second block is a hole, so that its map takes more than a node.
+/// Creates a file in which every second block is a hole, so that its map needs more than one node.
 fn fill_and_scatter(root: &Path) {
     fill_and_share(root);
     scatter(root);
 }
 
-/// The same, and little else, so that the image stays small.
+/// The same with few other files, so that the image stays small.
 fn fill_and_scatter_alone(root: &Path) {
-    fill_as_then(root);
+    fill_common(root);
     scatter(root);
 }
 
@@ -157,7 +157,7 @@ impl Image {
         let mounted = mount();
         (self.fill)(&mounted.root());
         mounted.umount();
-        // A second checkpoint has leaves written as changes, what comes after it is in the log.
+        // A second checkpoint writes leaves as delta records. Later changes are in the log.
         let mounted = mount();
         set_times(&mounted.root());
         mounted.umount();
@@ -170,7 +170,7 @@ impl Image {
         fs::write(self.file(), packed).unwrap();
     }
 
-    /// The image as a file beside the bench's own volume.
+    /// Unpacks the image into a file next to the bench's own volume.
     fn unpack(&self, bench: &Bench) -> PathBuf {
         let volume = bench.volume().with_file_name("golden");
         if self.path == NEWEST.path && std::env::var_os("POLDER_WRITE_IMAGE").is_some() {
@@ -184,7 +184,7 @@ impl Image {
         volume
     }
 
-    fn holds_what_was_written_then(&self) {
+    fn verify(&self) {
         let bench = bench_or_skip!();
         let volume = self.unpack(&bench);
         let named = volume.to_str().unwrap();
@@ -218,17 +218,17 @@ impl Image {
         assert_eq!(bench.succeed(&["cat", named, "new"]), "by this release");
         let info: serde_json::Value =
             serde_json::from_str(&bench.succeed(&["info", "--json", named])).unwrap();
-        assert_eq!(info["copies"][2]["state"], "whole", "the first mount for writing has added it");
+        assert_eq!(info["copies"][2]["state"], "whole", "the first writable mount has added it");
         assert_eq!(
             newest_checkpoint(&bench, named)["features"],
             self.features | zone::format::FEATURES_DEFAULT
         );
-        assert_eq!(has_changes_of_leaves(&bench, named), self.features & zone::format::FEATURE_DELTAS != 0);
+        assert_eq!(has_delta_pages(&bench, named), self.features & zone::format::FEATURE_DELTAS != 0);
     }
 }
 
-/// Whether there is a page of them in a metadata zone.
-fn has_changes_of_leaves(bench: &Bench, volume: &str) -> bool {
+/// Whether a metadata zone contains a page of delta records.
+fn has_delta_pages(bench: &Bench, volume: &str) -> bool {
     let zones: serde_json::Value =
         serde_json::from_str(&bench.succeed(&["zones", "--json", volume])).unwrap();
     let zones = zones.as_array().unwrap().iter().filter(|zone| zone["role"] == "metadata");
@@ -244,34 +244,34 @@ fn newest_checkpoint(bench: &Bench, volume: &str) -> serde_json::Value {
 }
 
 #[test]
-fn an_image_of_format_1_holds_what_was_written_then() {
-    FIRST.holds_what_was_written_then();
+fn an_image_of_format_1_is_readable() {
+    FIRST.verify();
 }
 
 #[test]
-fn an_image_with_references_holds_what_was_written_then() {
-    REFERENCES.holds_what_was_written_then();
+fn an_image_with_references_is_readable() {
+    REFERENCES.verify();
 }
 
 #[test]
-fn an_image_with_prepaid_nodes_holds_what_was_written_then() {
-    PREPAID.holds_what_was_written_then();
+fn an_image_with_prepaid_nodes_is_readable() {
+    PREPAID.verify();
 }
 
 #[test]
-fn an_image_with_an_end_copy_holds_what_was_written_then() {
-    END_COPY.holds_what_was_written_then();
+fn an_image_with_an_end_copy_is_readable() {
+    END_COPY.verify();
 }
 
 #[test]
-fn an_image_with_deltas_holds_what_was_written_then() {
-    DELTAS.holds_what_was_written_then();
+fn an_image_with_deltas_is_readable() {
+    DELTAS.verify();
 }
 
-/// The daemon is killed right after its first write: whoever comes next must be able to see that there is
-/// something in the log that a release without the feature cannot read.
+/// The daemon is killed right after its first write. The next release that opens the volume must see that the log contains
+/// records that a release without the feature cannot read.
 #[test]
-fn a_feature_is_told_before_it_is_used() {
+fn a_feature_is_recorded_before_it_is_used() {
     let bench = bench_or_skip!();
     let volume = FIRST.unpack(&bench);
     let (named, directory) = (volume.to_str().unwrap(), bench.directory());
@@ -282,15 +282,15 @@ fn a_feature_is_told_before_it_is_used() {
     file.sync_all().unwrap();
     mounted.daemon().kill();
     drop(mounted);
-    let told = newest_checkpoint(&bench, named);
+    let checkpoint = newest_checkpoint(&bench, named);
     assert_eq!(
-        (&told["features"], &told["counters"][0]),
+        (&checkpoint["features"], &checkpoint["counters"][0]),
         (&zone::format::FEATURES_DEFAULT.into(), &0.into())
     );
     assert!(bench.succeed(&["dump", "--json", volume.to_str().unwrap(), "journal"]).contains("counter"));
 }
 
-/// Changes the copies of the file's header, and their checksums with them.
+/// Changes the copies of the file's header, and updates their checksums.
 fn rewrite_header(volume: &Path, change: impl Fn(&mut [u8])) {
     const HEADER_BYTES: usize = 4096;
     let file = OpenOptions::new().read(true).write(true).open(volume).unwrap();
@@ -307,7 +307,7 @@ fn rewrite_header(volume: &Path, change: impl Fn(&mut [u8])) {
 }
 
 #[test]
-fn what_a_later_release_wrote_is_refused_with_the_name_of_that_release() {
+fn a_later_format_is_refused_with_the_name_of_its_release() {
     let bench = bench_or_skip!();
     let volume = NEWEST.unpack(&bench);
     let (named, directory) = (volume.to_str().unwrap(), bench.directory());
@@ -325,16 +325,16 @@ fn what_a_later_release_wrote_is_refused_with_the_name_of_that_release() {
         let said = bench.fail(status, &arguments);
         assert!(said.contains(&needed) && said.lines().count() == 1, "{said}");
     }
-    assert!(bench.fail(1, &["mkfs", named]).contains("--force"), "it is somebody's volume all the same");
+    assert!(bench.fail(1, &["mkfs", named]).contains("--force"), "an unreadable volume is not overwritten");
 
-    // A feature that must be known to write, and one that need not be known at all.
+    // A feature that a writer must know, and one that no program must know.
     rewrite_header(&volume, |header| (header[12], header[32], header[40]) = (1, header[32] | 2, 1));
     assert!(bench.fail(1, &["mount", named, directory]).contains("open it for reading only"));
     bench.succeed(&["mount", "-o", "ro", named, directory]);
     let mounted = crate::Mounted { bench: &bench };
     assert_eq!(fs::read(mounted.path("deep/small")).unwrap(), b"in the record");
     mounted.umount();
-    // One that must be known.
+    // A feature that every program must know.
     rewrite_header(&volume, |header| (header[48], header[84]) = (4, 0));
     let said = bench.fail(1, &["mount", "-o", "ro", named, directory]);
     assert!(said.contains("features 0x4: needs a later release of Polder;"), "{said}");

@@ -1,4 +1,4 @@
-//! Copies of a volume's header and zone tables that are damaged, and what a mount does about them.
+//! Damaged copies of a volume's header and zone tables, and their repair by a mount.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -12,12 +12,12 @@ fn put(volume: &Path, offset: u64, bytes: &[u8]) {
     OpenOptions::new().write(true).open(volume).unwrap().write_all_at(bytes, offset).unwrap();
 }
 
-/// Where the copy of the header near the end is.
+/// The offset of the copy of the header near the end.
 fn end_copy(volume: &Path) -> u64 {
     (fs::metadata(volume).unwrap().len() / 65536 - 2) * 65536
 }
 
-/// Of each copy, whether it is whole.
+/// The state of each copy.
 fn states(info: &Value) -> Vec<&str> {
     info["copies"].as_array().unwrap().iter().map(|copy| copy["state"].as_str().unwrap()).collect()
 }
@@ -37,7 +37,7 @@ fn a_mount_for_writing_repairs_copies_and_logs_it() {
         (12288, "the second table of zone states"),
     ] {
         put(&volume, offset, &[0xa5; 4096]);
-        // Who only reads is told, and changes nothing.
+        // A reader reports the damage and changes nothing.
         let before = fs::read(&volume).unwrap();
         let mounted = bench.mount(&["-o", "ro"]);
         assert!(bench.logged().contains(&format!("{name} is gone")), "{}", bench.logged());
@@ -61,8 +61,8 @@ fn a_mount_for_writing_repairs_copies_and_logs_it() {
     }
 }
 
-/// The volume is in use when something is written over its start: whoever verifies it hears of it before the last copy
-/// is gone.
+/// Another program overwrites the start of the volume while it is in use. Verification must report this before the last
+/// copy is lost.
 #[test]
 fn damage_to_a_mounted_volume_is_found_by_check_and_scrub() {
     let bench = bench_or_skip!();
@@ -84,9 +84,9 @@ fn damage_to_a_mounted_volume_is_found_by_check_and_scrub() {
     bench.check();
 }
 
-/// Over a partition table, say, that somebody has made by mistake or not, no mount writes.
+/// A mount does not overwrite a partition table at the start of the device, even if it was created by mistake.
 #[test]
-fn a_start_that_shows_something_else_is_mounted_for_reading_only() {
+fn a_volume_with_a_foreign_signature_is_mounted_only_for_reading() {
     let bench = bench_or_skip!();
     let volume = bench.volume();
     put(&volume, 510, &[0x55, 0xaa]);

@@ -1,4 +1,4 @@
-//! What `-o` says holds, at the mount and when it is changed.
+//! Mount options take effect at the mount and at a remount.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -36,10 +36,10 @@ fn options_reach_the_kernel() {
     mounted.umount();
 }
 
-/// A machine that loses power with the volume mounted, and somebody who wants to look without touching: the
-/// log is replayed in memory, and not one byte of the file changes.
+/// A volume was mounted when the machine lost power. A read-only mount replays the log in memory, and does not change a byte
+/// of the file.
 #[test]
-fn a_reader_writes_nothing_not_even_after_a_crash() {
+fn a_read_only_mount_after_a_crash_writes_nothing() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&["-o", "commit=3600"]);
     for number in 0..200 {
@@ -62,7 +62,7 @@ fn a_reader_writes_nothing_not_even_after_a_crash() {
     }
     assert_eq!(File::create(mounted.path("new")).unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
     let free = rustix::fs::statvfs(mounted.root()).unwrap();
-    assert!(free.f_bavail > 0 && free.f_bavail <= free.f_bfree, "`df` shows what a writer would have");
+    assert!(free.f_bavail > 0 && free.f_bavail <= free.f_bfree, "`df` shows the space of a writable mount");
     let volume = bench.volume();
     let volume = volume.to_str().unwrap();
     bench.succeed(&["sync", mounted.root().to_str().unwrap()]);
@@ -92,10 +92,10 @@ fn two_readers_share_a_volume() {
         let table = crate::bench::mounts();
         let line = |place: &str| table.lines().find(|line| line.split(' ').nth(4) == Some(place)).unwrap();
         assert!(line(directory).contains("nosuid"));
-        assert!(!line(first.root().to_str().unwrap()).contains("nosuid"), "only what was named is changed");
+        assert!(!line(first.root().to_str().unwrap()).contains("nosuid"), "only named options change");
     }
     bench.succeed(&["umount", directory]);
-    // Who only reads has no lock of his own, and is waited for all the same.
+    // A reader holds only a shared lock. Nevertheless `umount` waits for it.
     let daemon = first.daemon();
     first.umount();
     assert!(daemon.has_ended());
@@ -117,12 +117,12 @@ fn a_remount_closes_the_volume_and_opens_it_again() {
     drop(open);
 
     remount(&mounted, "ro,commit=1");
-    assert!(shown(&bench).starts_with("ro,nosuid"), "what is not named stays: {}", shown(&bench));
+    assert!(shown(&bench).starts_with("ro,nosuid"), "other options stay: {}", shown(&bench));
     let before = fs::read(bench.volume()).unwrap();
     assert_eq!(fs::write(mounted.path("no"), "").unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
     assert_eq!(mounted.told("info")["read_only"], true);
     assert_eq!(fs::read(mounted.path("file")).unwrap(), b"first, second");
-    // Closed: what is killed now leaves nothing to replay.
+    // The volume is closed, so there is nothing to replay after a kill.
     let copy = bench.volume().with_file_name("copy");
     fs::copy(bench.volume(), &copy).unwrap();
     assert_eq!(bench.run_as("fsck.polder", &["-n", copy.to_str().unwrap()]).status.code(), Some(0));
@@ -142,7 +142,7 @@ fn a_remount_closes_the_volume_and_opens_it_again() {
 }
 
 #[test]
-fn times_of_access_are_kept_when_asked_for() {
+fn strictatime_updates_access_times() {
     let bench = bench_or_skip!();
     if !rustix::process::geteuid().is_root() {
         return crate::skip("only root may remount");
@@ -159,8 +159,8 @@ fn times_of_access_are_kept_when_asked_for() {
     assert_eq!(accessed(), made);
     let changed = fs::metadata(&path).unwrap().ctime_nsec();
     remount(&mounted, "strictatime");
-    // The daemon's clock goes by ticks. The kernel's may be ahead of it within a tick, because it gives finer times to other
-    // file systems; so a file is made, whose times are the daemon's.
+    // The daemon's clock has the resolution of a tick. The kernel's clock has a finer resolution for other file systems, and
+    // may be ahead within a tick. So the test creates a file, whose times come from the daemon.
     let now = || {
         let path = mounted.path("clock");
         drop(fs::File::create(&path).unwrap());
@@ -177,7 +177,7 @@ fn times_of_access_are_kept_when_asked_for() {
     drop(file);
     assert_eq!(accessed(), read, "O_NOATIME");
     fs::read_dir(mounted.root()).unwrap().count();
-    assert_eq!(fs::metadata(&path).unwrap().ctime_nsec(), changed, "reading is no change");
+    assert_eq!(fs::metadata(&path).unwrap().ctime_nsec(), changed, "a read does not change the ctime");
     mounted.umount();
     bench.check();
 }

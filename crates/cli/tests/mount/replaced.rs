@@ -1,8 +1,8 @@
 //! Files that are replaced while their new contents are still in the kernel's cache.
 //!
-//! A program wrote a new file, renamed it over the old one and kept it open, as programs do that go on to write. The
-//! rename became durable with the next commit, and the data only when the kernel wrote it back, up to 30 s later. A
-//! crash in between left the name with 0 bytes: neither the old contents nor the new.
+//! A program wrote a new file, renamed it over the old one and kept it open to continue writing. The rename became durable
+//! with the next commit. The data became durable only when the kernel wrote them back, up to 30 s later. A crash in between
+//! left an empty file, with neither the old contents nor the new.
 
 use std::any::Any;
 use std::fs::{self, File, OpenOptions};
@@ -21,10 +21,10 @@ use crate::{Mounted, bench_or_skip};
 const NAME: &str = "settings";
 const SAVED: &str = "settings.new";
 
-/// One way of saving a file. Leaves the new contents to the kernel, and returns what keeps the file open.
+/// A way of saving a file. The new contents stay in the kernel's cache. Returns a guard that keeps the file open.
 type Save = fn(&Path) -> Box<dyn Any>;
 
-/// Opens the second argument as the first says, writes a mapping of it, and keeps that until it is told to end.
+/// Opens the second argument in the mode of the first, writes through a mapping, and keeps the mapping until its input ends.
 const MAP: &str = "
 import mmap, os, sys
 file = os.open(sys.argv[2], os.O_RDWR | (os.O_CREAT if sys.argv[1] == 'new' else os.O_TRUNC))
@@ -92,8 +92,8 @@ const WAYS: [(&str, Save); 9] = [
     }),
 ];
 
-/// Files whose old contents go before the new ones are written. Here the kernel has the contents written back at the
-/// latest when something is made durable.
+/// Ways that remove the old contents before they write the new ones. The new contents are written back at the latest with
+/// the next commit.
 const CUTS: [(&str, Save); 3] = [
     ("emptied when opened", |root| {
         let mut file = File::create(root.join(NAME)).unwrap();
@@ -113,20 +113,20 @@ const CUTS: [(&str, Save); 3] = [
 fn a_file_that_is_replaced_while_it_is_open_is_old_or_new_after_a_kill() {
     for (way, save) in WAYS {
         saved_and_killed(way, save, |mounted| {
-            // The commit that makes the rename durable is somebody else's.
+            // An fsync of another file makes the rename durable.
             File::create(mounted.path("other")).unwrap().sync_all().unwrap();
         });
     }
 }
 
 #[test]
-fn a_file_that_is_emptied_and_written_anew_is_new_after_a_commit_and_a_kill() {
+fn a_truncated_and_rewritten_file_is_new_after_a_commit_and_a_kill() {
     for (way, save) in CUTS {
         saved_and_killed(way, save, |mounted| {
             File::create(mounted.path("other")).unwrap().sync_all().unwrap();
         });
         saved_and_killed(way, save, |mounted| {
-            // In no cache and durable when it returns, without an `fsync` of the kernel.
+            // This write bypasses the cache and is durable when it returns, without an `fsync` by the kernel.
             let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::DIRECT | OFlags::SYNC;
             let other = rustix::fs::open(mounted.path("other"), flags, Mode::from_raw_mode(0o600)).unwrap();
             fallocate(other, FallocateFlags::empty(), 0, 1 << 16).unwrap();
@@ -134,9 +134,9 @@ fn a_file_that_is_emptied_and_written_anew_is_new_after_a_commit_and_a_kill() {
     }
 }
 
-/// The kernel had written back a part of the file before it asked: the rest was taken for written back as well.
+/// The kernel had written back a part of the file already, and the daemon assumed that the rest was written back too.
 #[test]
-fn a_file_that_is_emptied_and_written_anew_is_new_after_a_part_of_it_was_synced() {
+fn a_truncated_and_rewritten_file_is_new_after_a_partial_sync() {
     for (way, save) in CUTS {
         saved_and_killed(way, save, |mounted| {
             let flags = OFlags::WRONLY | OFlags::DSYNC;
@@ -147,21 +147,21 @@ fn a_file_that_is_emptied_and_written_anew_is_new_after_a_part_of_it_was_synced(
 }
 
 #[test]
-fn the_commit_interval_makes_a_cut_durable_with_what_was_written_after_it() {
+fn the_commit_interval_makes_a_truncation_durable_with_the_later_writes() {
     for (way, save) in CUTS {
         saved_and_killed(way, save, |mounted| {
             let batches = || mounted.told("stats")["metadata"]["log_batches"].as_u64().unwrap();
             let before = batches();
-            // The interval can have passed already: then nothing more would be committed without another change.
+            // The interval may have passed already. Then there would be no further commit without another change.
             File::create(mounted.path("other")).unwrap();
             await_that("the commit interval passes", || batches() > before);
         });
     }
 }
 
-/// A name that was given in vain: the old contents stay, and the program learns that the new ones did not fit.
+/// The rename fails with ENOSPC, so the program learns that the new contents did not fit, and the old contents stay.
 #[test]
-fn a_rename_whose_data_does_not_fit_is_refused_and_keeps_the_old_file() {
+fn a_rename_whose_data_do_not_fit_is_refused_and_keeps_the_old_file() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     fs::write(mounted.path(NAME), old()).unwrap();
@@ -179,8 +179,8 @@ fn a_rename_whose_data_does_not_fit_is_refused_and_keeps_the_old_file() {
     bench.check();
 }
 
-/// The thread that had the kernel write a file back waited in the kernel for the daemon's other threads when these were
-/// killed, and kept the connection open: the daemon never ended, and its users waited for ever.
+/// A thread that had started writeback waited in the kernel for the daemon's other threads. When these were killed, the
+/// thread kept the connection open: the daemon never ended, and its users waited forever.
 #[test]
 fn a_daemon_that_is_killed_while_files_are_replaced_ends() {
     let bench = bench_or_skip!();
@@ -210,7 +210,7 @@ fn a_daemon_that_is_killed_while_files_are_replaced_ends() {
     }
 }
 
-/// Renames files over others while they are open, and makes others shorter and longer.
+/// Renames open files over others, and truncates and extends files, until the daemon has ended.
 fn replace_until_dead(root: &Path, number: u32) {
     let (saved, new_name) = (root.join(format!("saved-{number}-")), root.join(format!("new-{number}")));
     let mut cut = OpenOptions::new()
@@ -236,13 +236,13 @@ fn replace_until_dead(root: &Path, number: u32) {
     }
 }
 
-fn await_that(what: &str, is_so: impl Fn() -> bool) {
+fn await_that(what: &str, condition: impl Fn() -> bool) {
     let waiting = rt::thread::Stop::default();
-    let came = (0..12_000).any(|_| is_so() || waiting.wait(Duration::from_millis(5)));
+    let came = (0..12_000).any(|_| condition() || waiting.wait(Duration::from_millis(5)));
     assert!(came, "within a minute: {what}");
 }
 
-/// Saves a file that way, has `commit` make it durable, kills the daemon and looks.
+/// Saves a file in this way, makes it durable with `commit`, kills the daemon, and verifies the contents.
 fn saved_and_killed(way: &str, save: Save, commit: impl FnOnce(&Mounted<'_>)) {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&["-o", "commit=1"]);
@@ -259,7 +259,7 @@ fn saved_and_killed(way: &str, save: Save, commit: impl FnOnce(&Mounted<'_>)) {
         "{way}: {} bytes, neither the old contents nor the new",
         found.len()
     );
-    assert!(found == new(), "{way}: it was durable, and is as it was before");
+    assert!(found == new(), "{way}: the new contents were durable, and the old ones are there");
     mounted.umount();
     bench.check();
 }
@@ -268,14 +268,14 @@ fn exchange(one: &Path, other: &Path) {
     rustix::fs::renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).unwrap();
 }
 
-/// A new file, of which nothing has left the kernel.
+/// A new file whose pages are all dirty in the kernel's cache.
 fn written(path: &Path) -> File {
     let mut file = File::create_new(path).unwrap();
     file.write_all(&new()).unwrap();
     file
 }
 
-/// A program that has a mapping of a file, which it has written.
+/// A program that has written a file through a mapping, and keeps the mapping.
 struct Mapped(Child);
 
 impl Drop for Mapped {

@@ -1,4 +1,5 @@
-//! Daemons that do not answer: stopped ones, and such as were killed. No command waits for them, and each says what helps.
+//! Daemons that do not answer because they are stopped or were killed. No command waits for them, and each error says what
+//! helps.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -12,11 +13,10 @@ use rustix::process::Signal;
 use crate::bench::{Daemon, mounts};
 use crate::{Bench, Mounted, bench_or_skip};
 
-/// By then a command has said that the daemon does not answer: it waits for a sign of life of it, twice at most, and the
-/// machine may be busy.
+/// The time limit for a command. It waits for the daemon at most twice, but the machine may be busy.
 const PATIENCE_NS: u64 = 60_000_000_000;
 
-/// A daemon that was stopped. It goes on when this is dropped.
+/// A stopped daemon. It continues when this is dropped.
 struct Stopped<'a>(&'a Daemon);
 
 impl<'a> Stopped<'a> {
@@ -39,7 +39,7 @@ impl Drop for Stopped<'_> {
     }
 }
 
-/// Lets go of a mount for the daemon to end, whatever has failed.
+/// Detaches a mount when dropped, so that its daemon ends even if the test fails.
 struct Ended<'a>(&'a Daemon);
 
 impl Drop for Ended<'_> {
@@ -74,7 +74,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Runs all of these at once; each must fail with its status and the words.
+/// Runs all of these commands at once. Each must fail with its status and the words.
 fn all_fail(bench: &Bench, commands: &[(i32, Vec<&str>)], words: &[String]) {
     let running: Vec<Child> = commands.iter().map(|(_, arguments)| start(bench, arguments)).collect();
     let ended: Vec<Output> = running
@@ -90,9 +90,9 @@ fn all_fail(bench: &Bench, commands: &[(i32, Vec<&str>)], words: &[String]) {
     }
 }
 
-/// All of them waited for as long as the daemon was stopped, and could not be ended.
+/// All commands waited as long as the daemon was stopped, and could not be killed.
 #[test]
-fn no_command_waits_for_a_daemon_that_was_stopped() {
+fn no_command_waits_for_a_stopped_daemon() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     fs::write(mounted.path("file"), [7; 10_000]).unwrap();
@@ -140,14 +140,14 @@ fn no_command_waits_for_a_daemon_that_was_stopped() {
     bench.check();
 }
 
-/// It waited like all others, so that there was no way to get rid of such a mount.
+/// `umount` waited like the other commands, so that such a mount could not be removed.
 #[test]
-fn a_mount_with_a_stopped_daemon_is_detached_and_ends_when_that_goes_on() {
+fn a_mount_with_a_stopped_daemon_is_detached_and_ends_when_it_continues() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     let daemon = mounted.daemon();
     let _ended = Ended(&daemon);
-    // The kernel still has this, and the process that detaches the mount waits until it is written.
+    // These pages are dirty, and the process that detaches the mount waits until they are written.
     fs::write(mounted.path("file"), vec![7; 3 << 20]).unwrap();
     {
         let _stopped = Stopped::new(&daemon);
@@ -164,7 +164,8 @@ fn a_mount_with_a_stopped_daemon_is_detached_and_ends_when_that_goes_on() {
     again.umount();
 }
 
-/// A volume in a file of another mount: when the daemon below is stopped its device hangs, and it cannot be closed.
+/// A volume in a file of another mount. When the lower daemon is stopped, the device of the volume hangs, and the volume
+/// cannot be closed.
 struct OnAMount<'a> {
     bench: &'a Bench,
     below: Mounted<'a>,
@@ -206,7 +207,7 @@ impl Drop for OnAMount<'_> {
 
 /// `umount --lazy` waited until the volume was closed, unless the mount was in use.
 #[test]
-fn a_device_that_hangs_is_not_waited_for_by_a_lazy_unmount() {
+fn a_lazy_unmount_does_not_wait_for_a_hanging_device() {
     let bench = bench_or_skip!();
     let mounted = OnAMount::new(&bench);
     let daemon = Daemon::of(&bench, mounted.place.path());
@@ -223,12 +224,12 @@ fn a_device_that_hangs_is_not_waited_for_by_a_lazy_unmount() {
     mounted.verify();
 }
 
-/// In a namespace of processes of its own a command sees no process behind the daemon's socket, so it did not wait for any.
+/// In another PID namespace, a command cannot see the process behind the daemon's socket. It did not wait for the daemon.
 #[test]
-fn a_volume_is_closed_after_an_unmount_from_another_namespace_of_processes() {
+fn an_unmount_from_another_pid_namespace_waits_until_the_volume_is_closed() {
     let bench = bench_or_skip!();
     if !rustix::process::geteuid().is_root() {
-        return crate::skip("only root makes a namespace of processes");
+        return crate::skip("only root can create a PID namespace");
     }
     let mounted = OnAMount::new(&bench);
     let daemon = Daemon::of(&bench, mounted.place.path());
@@ -243,7 +244,7 @@ fn a_volume_is_closed_after_an_unmount_from_another_namespace_of_processes() {
         while mounted.is_mounted() && umount.try_wait().unwrap().is_none() {
             waiting.wait(Duration::from_millis(5));
         }
-        // This waits as long as a daemon may give no sign of life, much longer than an unmount that does not wait takes.
+        // This waits for the time limit of a silent daemon, much longer than an unmount that does not wait.
         bench.fail(1, &["info", bench.directory().to_str().unwrap()]);
         assert!(
             umount.try_wait().unwrap().is_none() && !daemon.has_ended(),
@@ -257,7 +258,7 @@ fn a_volume_is_closed_after_an_unmount_from_another_namespace_of_processes() {
 }
 
 #[test]
-fn a_mount_is_ended_by_force_whatever_its_daemon_does() {
+fn force_ends_a_mount_with_a_running_or_stopped_daemon() {
     let bench = bench_or_skip!();
     if !rustix::process::geteuid().is_root() {
         return crate::skip("only root can end a mount by force");
@@ -269,7 +270,8 @@ fn a_mount_is_ended_by_force_whatever_its_daemon_does() {
         let _ended = Ended(&daemon);
         fs::write(mounted.path("synced"), "kept").unwrap();
         bench.succeed(&["sync", root.to_str().unwrap()]);
-        // Started before there is an open file: what is started later closes a copy of it, and waits for the daemon.
+        // Started before the file is opened. A child that is started later closes a copy of the descriptor, and waits for
+        // the daemon.
         let mut shell = Command::new("sh");
         shell.args(["-c", "read go && exec \"$0\" umount --force \"$1\""]).arg(bench.program()).arg(&root);
         shell.env("POLDER_RUN_DIR", bench.sockets()).stdin(Stdio::piped()).stderr(Stdio::piped());
@@ -282,10 +284,13 @@ fn a_mount_is_ended_by_force_whatever_its_daemon_does() {
             let output = finish(umount, "umount --force");
             let said = said(&output);
             assert!(output.status.success() && said.contains("not synced is lost"), "{said}");
-            let is_told = said.contains(&format!("process {} still has the volume", daemon.number()));
-            assert!(is_told || !is_stopped, "{said}");
+            let is_reported = said.contains(&format!("process {} still has the volume", daemon.number()));
+            assert!(is_reported || !is_stopped, "{said}");
             assert!(!bench.is_mounted());
-            assert!(open.metadata().is_err() || open.sync_all().is_err(), "its user gets an error");
+            assert!(
+                open.metadata().is_err() || open.sync_all().is_err(),
+                "the program that uses the mount gets an error"
+            );
         }
         drop(open);
         daemon.wait();
@@ -296,9 +301,9 @@ fn a_mount_is_ended_by_force_whatever_its_daemon_does() {
     }
 }
 
-/// Some said that the volume is not mounted, others opened it without a word.
+/// Some commands reported that the volume is not mounted, others opened it without a message.
 #[test]
-fn every_command_says_that_a_daemon_was_killed() {
+fn every_command_reports_a_killed_daemon() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     fs::write(mounted.path("file"), "kept").unwrap();
@@ -327,7 +332,7 @@ fn every_command_says_that_a_daemon_was_killed() {
         &[(1, vec!["hint", file.to_str().unwrap()])],
         &["the daemon of the mount has ended".to_owned()],
     );
-    // The volume itself is one that is not mounted.
+    // The volume itself counts as not mounted.
     assert!(bench.succeed(&["info", bench.volume().to_str().unwrap()]).contains("mounted       no"));
     bench.succeed(&["umount", root]);
     assert!(!bench.is_mounted());
@@ -336,10 +341,10 @@ fn every_command_says_that_a_daemon_was_killed() {
     bench.check();
 }
 
-/// Commands on a path into a mount whose daemon was stopped waited for that, and could not be ended: most of them where the
-/// path leads through a directory there, all others where a symbolic link leads there.
+/// Commands with a path into a mount with a stopped daemon waited for the daemon and could not be killed. Most of them waited
+/// if the path leads through a directory there, the others if a symbolic link leads there.
 #[test]
-fn a_way_through_a_stopped_mount_is_not_taken() {
+fn paths_through_a_stopped_mount_are_refused() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     let daemon = mounted.daemon();

@@ -1,4 +1,4 @@
-//! Garbage collected and files put together by hand, mounted and not.
+//! Manual garbage collection and defragmentation, mounted and unmounted.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -20,7 +20,7 @@ fn contents(number: usize, length: usize) -> Vec<u8> {
     (0..length).map(|at| (at / 7 + number) as u8).collect()
 }
 
-/// Files of which every second is deleted again.
+/// Creates files and deletes every second one.
 fn half_dead(mounted: &Mounted<'_>) {
     for number in 0..240 {
         fs::write(mounted.path(&number.to_string()), contents(number, 300_000)).unwrap();
@@ -40,9 +40,9 @@ fn json(bench: &Bench, arguments: &[&str]) -> Value {
     serde_json::from_str(&bench.succeed(&[arguments, &["--json"]].concat())).unwrap()
 }
 
-/// The story: `gc --free N` moved all that there was, and then said that N is too many.
-/// The number that it names as the most.
-fn refuses_what_cannot_be(bench: &Bench, path: &str) -> u64 {
+/// `gc --free N` moved all blocks that it could, and only then reported that N is too many. Now it refuses an impossible N
+/// in advance. Returns the largest possible N, which the error names.
+fn refuses_impossible_free(bench: &Bench, path: &str) -> u64 {
     let said = bench.fail(1, &["gc", path, "--free", "64"]);
     let most = said.split("leaves at most ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap_or(&said);
     let most = most.parse().unwrap();
@@ -57,8 +57,8 @@ fn garbage_is_collected_on_a_mounted_volume() {
     half_dead(&mounted);
     let root = mounted.root();
     let root = root.to_str().unwrap();
-    let most = refuses_what_cannot_be(&bench, root);
-    assert_eq!(mounted.told("stats")["collection"]["blocks_moved"], 0, "nothing is moved for what cannot be");
+    let most = refuses_impossible_free(&bench, root);
+    assert_eq!(mounted.told("stats")["collection"]["blocks_moved"], 0, "an impossible request moves nothing");
     let count = |done: &Value, name: &str| done[name].as_u64().unwrap_or_else(|| panic!("{name}: {done}"));
     let done = json(&bench, &["gc", root]);
     assert!(count(&done, "zones_emptied") > 4 && count(&done, "blocks_moved") > 0, "{done}");
@@ -79,13 +79,13 @@ fn garbage_is_collected_on_a_mounted_volume() {
 }
 
 #[test]
-fn garbage_is_collected_on_a_volume_that_nobody_has() {
+fn garbage_is_collected_on_an_unmounted_volume() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     half_dead(&mounted);
     mounted.umount();
     let volume = bench.volume();
-    refuses_what_cannot_be(&bench, volume.to_str().unwrap());
+    refuses_impossible_free(&bench, volume.to_str().unwrap());
     let done = json(&bench, &["gc", volume.to_str().unwrap()]);
     assert!(done["zones_emptied"].as_u64() > Some(4), "{done}");
     bench.check();
@@ -97,7 +97,7 @@ fn garbage_is_collected_on_a_volume_that_nobody_has() {
 }
 
 #[test]
-fn the_numbers_say_how_near_collection_is() {
+fn stats_report_how_near_throttling_is() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     half_dead(&mounted);
@@ -145,10 +145,10 @@ fn the_numbers_say_how_near_collection_is() {
     assert_eq!(stats["collection"], Value::Null);
 }
 
-/// Zones that take less than they are apart are as good as zones of that size. What is kept was counted in zones as large
-/// as these are apart, and what that left was offered: nothing where they took an eighth of it.
+/// Zones whose capacity is less than their size provide the same space as zones of that smaller size. The reserve was counted
+/// in zone sizes instead of capacities, so no space was available if the capacity was an eighth of the size.
 #[test]
-fn zones_that_take_less_than_their_size_are_as_good_as_smaller_ones() {
+fn zones_with_a_smaller_capacity_provide_as_much_space_as_smaller_zones() {
     let bench = bench_or_skip!();
     let apart = ["--size", "256M", "--zone-size", "4M", "--zone-capacity", "1M"];
     let close = ["--size", "64M", "--zone-size", "1M"];
@@ -165,9 +165,9 @@ fn zones_that_take_less_than_their_size_are_as_good_as_smaller_ones() {
     assert!(apart[1].abs_diff(close[1]) < 1 << 20, "{} and {}", apart[1], close[1]);
 }
 
-/// Whoever waits sees how far it is; a program that reads what is said sees none of that.
+/// The progress bar appears only on a terminal, not in output that a program reads.
 #[test]
-fn on_a_terminal_gc_shows_how_far_it_is() {
+fn gc_shows_its_progress_on_a_terminal() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     half_dead(&mounted);
@@ -188,10 +188,10 @@ fn on_a_terminal_gc_shows_how_far_it_is() {
     mounted.umount();
 }
 
-/// What `stats` and `zones` told as free was two more than what `gc` did, the log's own zones among them, and what open
-/// zones still take was told as dead.
+/// `stats` and `zones` reported two more free zones than `gc`, because they counted zones of the log, and they counted the
+/// unwritten space in open zones as dead.
 #[test]
-fn all_commands_tell_of_the_same_zones() {
+fn all_commands_report_the_same_zones() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     fs::write(mounted.path("file"), contents(7, 300_000)).unwrap();
@@ -207,9 +207,9 @@ fn all_commands_tell_of_the_same_zones() {
     same_zones(&bench, bench.volume().to_str().unwrap());
 }
 
-/// How many are free, which all say.
+/// The number of free zones, which all commands must report.
 fn same_zones(bench: &Bench, path: &str) -> u64 {
-    // Zones are reset and opened meanwhile; that comes to an end.
+    // Zones are reset and opened in the background for a while.
     let (stats, zones, done) = loop {
         let (stats, zones) = (json(bench, &["stats", path]), json(bench, &["zones", path]));
         let done = json(bench, &["gc", path, "--seconds", "0"]);
@@ -228,13 +228,13 @@ fn same_zones(bench: &Bench, path: &str) -> u64 {
     };
     let written = of_data("written_blocks") - of_data("live_blocks");
     let dead = [stored["dead_bytes"].as_u64().unwrap() / 4096, done["dead_blocks"].as_u64().unwrap()];
-    assert_eq!(dead, [written; 2], "what was written and does not live");
+    assert_eq!(dead, [written; 2], "written and not live");
     free
 }
 
-/// Ended at whatever moment: the volume is sound, and goes on from there.
+/// After an interrupt at any moment the volume is sound, and GC continues from there.
 #[test]
-fn collecting_can_be_interrupted() {
+fn gc_can_be_interrupted() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     half_dead(&mounted);
@@ -246,7 +246,7 @@ fn collecting_can_be_interrupted() {
         let written = || fs::metadata(&volume).unwrap().modified().unwrap();
         let before = written();
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // As soon as it writes. One that has ended was waited for, so its number may be another program's.
+        // Interrupted as soon as it writes. A process that has ended was reaped, so another process may have its number.
         let mut ended = None;
         while written() == before && ended.is_none() {
             ended = child.try_wait().unwrap();
@@ -258,7 +258,7 @@ fn collecting_can_be_interrupted() {
         let output = child.wait_with_output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         match output.status.code() {
-            Some(0) => assert_eq!(said, "", "it was done before"),
+            Some(0) => assert_eq!(said, "", "gc was done before the signal"),
             Some(1) => {
                 assert!(said.starts_with("polder: interrupted") && said.lines().count() == 1, "{said}")
             }
@@ -272,7 +272,7 @@ fn collecting_can_be_interrupted() {
     mounted.umount();
 }
 
-/// Writes files by turns, past the kernel's cache.
+/// Writes the blocks of several files alternately, with direct I/O.
 fn scatter(mounted: &Mounted<'_>) {
     fs::create_dir(mounted.path("d")).unwrap();
     let direct = OFlags::DIRECT.bits().cast_signed();
@@ -312,7 +312,7 @@ fn fragments(bench: &Bench, paths: &[&str]) -> u64 {
 }
 
 #[test]
-fn files_are_put_together_on_a_mounted_volume() {
+fn defrag_works_on_a_mounted_volume() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     scatter(&mounted);
@@ -346,7 +346,7 @@ fn files_are_put_together_on_a_mounted_volume() {
 }
 
 #[test]
-fn files_are_put_together_on_a_volume_that_nobody_has() {
+fn defrag_works_on_an_unmounted_volume() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     scatter(&mounted);
@@ -375,7 +375,7 @@ fn files_are_put_together_on_a_volume_that_nobody_has() {
     assert!(is_whole(&inside));
     let path = mounted.path("d/3");
     assert!(bench.succeed(&["fragments", path.to_str().unwrap()]).contains("fragment"));
-    // It has nothing to do, and was told so as if it could.
+    // `defrag` reported that there is nothing to do, although it cannot do anything on a read-only mount.
     let said = bench.fail(1, &["defrag", path.to_str().unwrap()]);
     assert!(said.contains("read-only: mount it with rw") && said.lines().count() == 1, "{said}");
     assert_eq!(bench.succeed(&["defrag", "-n", path.to_str().unwrap()]), "");

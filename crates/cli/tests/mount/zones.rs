@@ -15,7 +15,7 @@ use zone::{Device, ZoneId, ZoneState};
 use crate::bench::names;
 use crate::{Bench, Mounted, bench_or_skip};
 
-/// Writes so much that there are full zones, and kills the daemon: what it leaves is not tidied up.
+/// Writes enough to fill some zones, and kills the daemon, so that the volume is not closed.
 fn used(bench: &Bench) {
     let mounted = bench.mount(&[]);
     for file in 0..20_u8 {
@@ -35,7 +35,7 @@ fn shown(bench: &Bench) -> Mounted<'_> {
     mounted
 }
 
-/// All bytes of the volume's zones, as the device tells them.
+/// All bytes of the volume's zones, read from the device.
 fn stored(bench: &Bench) -> Vec<Vec<u8>> {
     let device = FileDevice::open(&bench.volume(), OpenMode::ReadOnly).unwrap();
     let zones = device.report().unwrap();
@@ -55,7 +55,7 @@ fn zone(mounted: &Mounted<'_>, number: usize) -> PathBuf {
 }
 
 #[test]
-fn each_zone_is_a_file_of_what_was_written() {
+fn each_zone_is_a_file_with_its_written_bytes() {
     let bench = bench_or_skip!();
     used(&bench);
     let (volume, before) = (bench.volume(), fs::read(bench.volume()).unwrap());
@@ -70,14 +70,15 @@ fn each_zone_is_a_file_of_what_was_written() {
     assert_eq!(names(&mounted.path("seq")), expected);
     let block = mounted_block_size(&bench);
     let mut seen = [0; 3];
-    for (number, told) in listed.iter().enumerate() {
+    for (number, listed) in listed.iter().enumerate() {
         let bytes = fs::read(zone(&mounted, number)).unwrap();
         assert!(bytes == stored[number], "zone {number}");
         let about = fs::metadata(zone(&mounted, number)).unwrap();
-        let blocks = if told["state"] == "full" { &told["capacity_blocks"] } else { &told["written_blocks"] };
-        assert_eq!(about.len(), blocks.as_u64().unwrap() * block, "zone {number}: {told}");
+        let is_full = listed["state"] == "full";
+        let blocks = if is_full { &listed["capacity_blocks"] } else { &listed["written_blocks"] };
+        assert_eq!(about.len(), blocks.as_u64().unwrap() * block, "zone {number}: {listed}");
         assert_eq!(about.blocks(), about.len() / 512);
-        seen[usize::from(about.len() > 0) + usize::from(told["state"] == "full")] += 1;
+        seen[usize::from(about.len() > 0) + usize::from(is_full)] += 1;
     }
     assert!(seen.iter().all(|&count| count > 0), "empty, begun, full: {seen:?}");
     mounted.umount();
@@ -92,7 +93,7 @@ fn mounted_block_size(bench: &Bench) -> u64 {
 }
 
 #[test]
-fn a_zone_is_read_at_any_place_and_ends_where_writing_did() {
+fn a_zone_can_be_read_at_any_offset_up_to_its_write_pointer() {
     let bench = bench_or_skip!();
     used(&bench);
     let stored = stored(&bench);
@@ -121,7 +122,7 @@ fn a_zone_is_read_at_any_place_and_ends_where_writing_did() {
 }
 
 #[test]
-fn a_view_can_be_read_by_who_mounted_it_and_changed_by_nobody() {
+fn only_the_user_that_mounted_a_view_can_read_it_and_it_cannot_be_changed() {
     let bench = bench_or_skip!();
     used(&bench);
     let mounted = shown(&bench);
@@ -139,7 +140,7 @@ fn a_view_can_be_read_by_who_mounted_it_and_changed_by_nobody() {
     refused(fs::rename(&one, mounted.path("other")));
     refused(fs::set_permissions(&one, PermissionsExt::from_mode(0o644)));
     if rustix::process::geteuid().is_root() {
-        // Nor when the kernel is told that it can be.
+        // Not even if the kernel treats the mount as writable.
         rustix::mount::mount_remount(mounted.root(), MountFlags::empty(), c"").unwrap();
         refused(File::create(mounted.path("seq/new")).map(drop));
         refused(fs::remove_file(&one));
@@ -159,7 +160,7 @@ fn a_view_can_be_read_by_who_mounted_it_and_changed_by_nobody() {
 }
 
 #[test]
-fn a_volume_is_mounted_or_shown() {
+fn a_volume_cannot_be_mounted_and_viewed_at_the_same_time() {
     let bench = bench_or_skip!();
     let (volume, directory) = (bench.volume(), bench.directory());
     let [volume, directory] = [&volume, &directory].map(|path| path.to_str().unwrap());
@@ -177,7 +178,7 @@ fn a_volume_is_mounted_or_shown() {
     assert!(bench.fail(1, &["zones", volume, "--mount", directory]).contains("mounted there already"));
     assert!(bench.fail(1, &["info", directory]).contains("no volume of Polder is mounted there"));
     assert!(bench.fail(2, &["zones", volume, "--mount", other, "--json"]).contains("cannot be used with"));
-    // Who only reads is not in the way of others who do.
+    // A view does not exclude other readers.
     assert!(bench.succeed(&["check", volume]).ends_with(": clean\n"));
     let file = File::open(zone(&mounted, 0)).unwrap();
     assert!(bench.fail(1, &["umount", directory]).contains("is in use"));
@@ -187,10 +188,10 @@ fn a_volume_is_mounted_or_shown() {
     bench.mount(&[]).umount();
 }
 
-/// What is mounted after it gets the number that it had. Its daemon, which has still to end, once took the next one for
-/// its own and detached that.
+/// The next mount gets the device number of an unmounted view. The process of the view, which had not ended yet, mistook the
+/// next mount for its own and detached it.
 #[test]
-fn a_view_ends_by_the_means_of_the_system_and_by_signals() {
+fn umount_and_signals_end_a_view() {
     let bench = bench_or_skip!();
     for _ in 0..20 {
         let mounted = shown(&bench);
@@ -207,7 +208,7 @@ fn a_view_ends_by_the_means_of_the_system_and_by_signals() {
                 || process.try_wait().unwrap().is_some()
                 || waiting.wait(std::time::Duration::from_millis(5))
         });
-        assert!(came && bench.is_mounted(), "it is not mounted");
+        assert!(came && bench.is_mounted(), "the view is not mounted");
         let pid = rustix::process::Pid::from_child(&process);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         assert!(process.wait().unwrap().success());
@@ -215,9 +216,9 @@ fn a_view_ends_by_the_means_of_the_system_and_by_signals() {
     }
 }
 
-/// Whoever salvages has a volume that no other command opens.
+/// This helps with a volume that no other command can open.
 #[test]
-fn a_volume_that_cannot_be_opened_is_shown() {
+fn a_volume_that_cannot_be_opened_can_be_viewed() {
     let bench = bench_or_skip!();
     used(&bench);
     let mounted = shown(&bench);
@@ -237,7 +238,7 @@ fn a_volume_that_cannot_be_opened_is_shown() {
     mounted.umount();
 }
 
-/// Overwrites what the first zones hold but for their headers, wherever that lies in the volume's file.
+/// Overwrites the contents of the first zones except their headers. The headers are found by their contents.
 fn spoil_logs(bench: &Bench, lengths: &[u64]) {
     use std::os::unix::fs::FileExt;
     let stored = stored(bench);
@@ -246,7 +247,7 @@ fn spoil_logs(bench: &Bench, lengths: &[u64]) {
     for (zone, length) in stored.iter().zip(lengths).filter(|(_, length)| **length > 4096) {
         let head = &zone[..4096];
         let at =
-            bytes.chunks(4096).position(|block| block == head).expect("each header lies somewhere") * 4096;
+            bytes.chunks(4096).position(|block| block == head).expect("each header is in the file") * 4096;
         file.write_all_at(&vec![0x5a; *length as usize - 4096], at as u64 + 4096).unwrap();
     }
 }
