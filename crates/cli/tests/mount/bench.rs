@@ -1,4 +1,4 @@
-//! A volume in a directory that goes away, and mounts that are always taken down.
+//! A volume in a temporary directory, and mounts that are always taken down.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,12 +10,12 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A volume and a place to mount it.
+/// A volume and a mount point.
 pub(crate) struct Bench {
     place: TempDir,
 }
 
-/// A mounted volume; taken down when dropped, in use or not, dead or alive.
+/// A mounted volume. It is unmounted when dropped, even if it is in use or its daemon has ended.
 pub(crate) struct Mounted<'a> {
     pub(crate) bench: &'a Bench,
 }
@@ -66,7 +66,7 @@ impl Bench {
         Path::new(env!("CARGO_BIN_EXE_polder"))
     }
 
-    /// Runs the program by another of its names.
+    /// Runs the program under another of its names.
     pub(crate) fn run_as(&self, name: &str, arguments: &[&str]) -> Output {
         let link = self.place.path().join(name);
         if !link.exists() {
@@ -75,7 +75,7 @@ impl Bench {
         Command::new(link).args(arguments).env("POLDER_RUN_DIR", self.sockets()).output().unwrap()
     }
 
-    /// The standard output of a command that must not fail.
+    /// Runs a command that must succeed. Returns its standard output.
     pub(crate) fn succeed(&self, arguments: &[&str]) -> String {
         let output = self.polder(arguments);
         let said = String::from_utf8_lossy(&output.stderr);
@@ -83,7 +83,7 @@ impl Bench {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// The complaint of a command that must fail with this status.
+    /// Runs a command that must fail with this status. Returns its error message.
     pub(crate) fn fail(&self, status: i32, arguments: &[&str]) -> String {
         let output = self.polder(arguments);
         let said = String::from_utf8(output.stderr).unwrap();
@@ -99,13 +99,13 @@ impl Bench {
         mounted
     }
 
-    /// Verifies the volume, which is not mounted.
+    /// Asserts that the unmounted volume is clean.
     pub(crate) fn check(&self) {
         let said = self.succeed(&["check", self.volume().to_str().unwrap()]);
         assert!(said.ends_with(": clean\n"), "{said}");
     }
 
-    /// What daemons have logged so far.
+    /// The log of all daemons so far.
     pub(crate) fn logged(&self) -> String {
         fs::read_to_string(self.log()).unwrap_or_default()
     }
@@ -126,8 +126,8 @@ impl Mounted<'_> {
         self.bench.directory()
     }
 
-    /// What `info` or `stats` tells.
-    pub(crate) fn told(&self, command: &str) -> Value {
+    /// The JSON report of `info`, `stats` or `zones`.
+    pub(crate) fn report(&self, command: &str) -> Value {
         let directory = self.root();
         serde_json::from_str(&self.bench.succeed(&[command, directory.to_str().unwrap(), "--json"])).unwrap()
     }
@@ -136,8 +136,8 @@ impl Mounted<'_> {
         Daemon::of(self.bench, &self.root())
     }
 
-    /// Unmounts, which must succeed. The mount may be in use for a moment without our doing: a process that
-    /// another test is just starting has our open files until it begins its program.
+    /// Unmounts the volume, which must succeed. The mount may be in use for a moment: a child process that another test has
+    /// just forked keeps our files open until it calls `exec`.
     pub(crate) fn umount(self) {
         let directory = self.root();
         let waiting = rt::thread::Stop::default();
@@ -174,7 +174,7 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// That of the mount at this directory.
+    /// The daemon of the mount at this directory.
     pub(crate) fn of(bench: &Bench, directory: &Path) -> Daemon {
         let info = bench.succeed(&["info", directory.to_str().unwrap(), "--json"]);
         let info: Value = serde_json::from_str(&info).unwrap();
@@ -191,7 +191,7 @@ impl Daemon {
         rustix::process::kill_process(self.pid, signal).unwrap();
     }
 
-    /// The names of its threads, cut as the system does.
+    /// The names of its threads, truncated by the system.
     pub(crate) fn threads(&self) -> Vec<String> {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.number())).into_iter().flatten();
         let names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
@@ -209,14 +209,14 @@ impl Daemon {
         poll(&mut [PollFd::new(&self.handle, PollFlags::IN)], None).unwrap();
     }
 
-    /// Ends the process as a crash would.
+    /// Kills the process, which is equivalent to a crash.
     pub(crate) fn kill(&self) {
         self.signal(Signal::KILL);
         self.wait();
     }
 }
 
-/// The table of mounts, in which others may have names that are no text.
+/// The table of mounts. Paths of other mounts need not be UTF-8.
 pub(crate) fn mounts() -> String {
     String::from_utf8_lossy(&fs::read("/proc/self/mountinfo").unwrap()).into_owned()
 }

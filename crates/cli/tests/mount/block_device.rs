@@ -1,4 +1,4 @@
-//! A volume on a block device: a loop device, which root can make.
+//! Volumes on block devices. The tests use loop devices, which root can create.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::bench_or_skip;
 
-/// A loop device over a file; detached when dropped.
+/// A loop device over a file. It is detached when dropped.
 struct Loop {
     device: PathBuf,
 }
@@ -29,7 +29,7 @@ impl Drop for Loop {
 }
 
 #[test]
-fn a_block_device_is_a_volume_like_any_other() {
+fn a_block_device_works_like_a_file() {
     let bench = bench_or_skip!();
     let backing = bench.volume().with_file_name("disk");
     File::create(&backing).unwrap().set_len(128 << 20).unwrap();
@@ -46,7 +46,7 @@ fn a_block_device_is_a_volume_like_any_other() {
     let mounted = crate::Mounted { bench: &bench };
     let contents: Vec<u8> = (0..30_u32 << 20).map(|at| (at / 1013) as u8).collect();
     fs::write(mounted.path("file"), &contents).unwrap();
-    assert_eq!(mounted.told("info")["label"], "disk");
+    assert_eq!(mounted.report("info")["label"], "disk");
     let other = Command::new("mount").arg(device).arg(directory).output().unwrap();
     assert!(!other.status.success(), "the device is taken");
     assert!(bench.succeed(&["check", device]).contains("not checked"));
@@ -67,10 +67,10 @@ fn a_block_device_is_a_volume_like_any_other() {
     assert!(bench.succeed(&["check", device]).ends_with(": clean\n"));
 }
 
-/// A disk whose length is a multiple of nothing, whose start another program has written over; twice, the second time with
-/// what is left of an older volume on it.
+/// Another program has overwritten the start of a disk with an odd length. The test runs twice, the second time with the
+/// remains of an older volume on the disk.
 #[test]
-fn a_disk_whose_start_was_written_over_is_repaired() {
+fn a_disk_whose_start_was_overwritten_is_repaired() {
     let bench = bench_or_skip!();
     let backing = bench.volume().with_file_name("disk");
     File::create(&backing).unwrap().set_len((128 << 20) + 7 * 512).unwrap();
@@ -90,7 +90,7 @@ fn a_disk_whose_start_was_written_over_is_repaired() {
         let info: serde_json::Value =
             serde_json::from_str(&bench.succeed(&["info", "--json", device])).unwrap();
         assert_eq!(info["copies"][2]["state"], "whole", "{info}");
-        // The header and the tables of zones; what a GPT takes at the end.
+        // The header and the zone tables at the start, and the space that a GPT uses at the end.
         let write = |offset: u64, length: usize| {
             let file = fs::OpenOptions::new().write(true).open(device).unwrap();
             std::os::unix::fs::FileExt::write_all_at(&file, &vec![0x11; length], offset).unwrap();
@@ -101,7 +101,7 @@ fn a_disk_whose_start_was_written_over_is_repaired() {
         assert!(bench.fail(1, &["mount", device, directory]).contains("check --repair"));
         let said = bench.succeed(&["check", "--repair", device]);
         assert!(said.contains("the first copy of the header") && said.ends_with(": clean\n"), "{said}");
-        // With every copy gone the zones are all that tells of the volume.
+        // Without any copy, only the zones identify the volume.
         write(0, 16384);
         write((128 << 20) - (192 << 10), 192 << 10);
         let said = bench.succeed(&["check", "--repair", device]);
@@ -109,16 +109,16 @@ fn a_disk_whose_start_was_written_over_is_repaired() {
         bench.succeed(&["mount", device, directory]);
         let mounted = crate::Mounted { bench: &bench };
         assert!(fs::read(mounted.path("file")).unwrap() == [round; 100_000]);
-        assert_eq!(mounted.told("info")["id"], info["id"]);
+        assert_eq!(mounted.report("info")["id"], info["id"]);
         mounted.umount();
         assert!(bench.succeed(&["check", device]).ends_with(": clean\n"));
     }
 }
 
-/// A volume was made over another one with zones of another size, on a disk that discards nothing, and lost its headers:
-/// `salvage` saved the files of the one before, and `check --repair` wrote its header.
+/// A new volume replaced an old one with another zone size, on a disk without discards, and lost its headers. `salvage` saved
+/// the files of the old volume, and `check --repair` wrote the header of the old volume.
 #[test]
-fn a_volume_without_headers_is_not_taken_for_the_one_before_it() {
+fn a_volume_without_headers_is_not_mistaken_for_the_previous_one() {
     const BYTES: u64 = 512 << 20;
     let bench = bench_or_skip!();
     let backing = bench.volume().with_file_name("disk");
@@ -166,8 +166,8 @@ fn a_volume_without_headers_is_not_taken_for_the_one_before_it() {
         assert_eq!(fs::read(mounted.path(zone_size)).unwrap(), b"here");
         mounted.umount();
     }
-    // No zone of the second volume begins where one of the first did. Without its first zone nothing shows which volume is
-    // newer.
+    // No zone of the second volume begins at the beginning of a zone of the first. Without its first zone, there is no way to
+    // tell which volume is newer.
     let older = make("4M", 300);
     let newer = make("3M", 0);
     write(0, 64 << 10);
@@ -184,9 +184,9 @@ fn a_volume_without_headers_is_not_taken_for_the_one_before_it() {
     }
 }
 
-/// The log was told to have no zone that takes it, and salvaging the volume advised.
+/// The error said that no zone accepts the log, and advised to salvage the volume.
 #[test]
-fn a_device_that_is_read_only_is_refused_for_writing() {
+fn a_read_only_device_is_refused_for_writing() {
     let bench = bench_or_skip!();
     let volume = bench.volume();
     let disk = match Loop::new(&volume, &["--read-only"]) {

@@ -1,4 +1,4 @@
-//! What the kernel keeps of files and directories, where keeping it could show an old state.
+//! The kernel's caches of files and directories, which must not show an old state.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,14 +11,14 @@ use rustix::fs::RawDir;
 
 use crate::bench_or_skip;
 
-/// A listing that goes on at any time, a few entries at a time.
+/// A listing of a directory in small steps.
 struct Listing {
     directory: File,
     seen: BTreeMap<String, usize>,
 }
 
 impl Listing {
-    /// Takes few enough entries that a listing of hundreds of names needs many steps.
+    /// The buffer is so small that a listing of hundreds of names needs many steps.
     const STEP_BYTES: usize = 2048;
 
     fn begin(path: &Path) -> Listing {
@@ -27,12 +27,12 @@ impl Listing {
         listing
     }
 
-    /// Reads on; false at the end.
+    /// Reads the next entries. Returns false at the end.
     fn step(&mut self) -> bool {
         let mut buffer = [MaybeUninit::uninit(); Self::STEP_BYTES];
         let mut entries = RawDir::new(&self.directory, &mut buffer);
         let mut count = 0;
-        // One system call: the next one is the next step's.
+        // A step is one system call.
         while count == 0 || !entries.is_buffer_empty() {
             let Some(entry) = entries.next() else { break };
             *self.seen.entry(entry.unwrap().file_name().to_str().unwrap().to_owned()).or_default() += 1;
@@ -60,7 +60,7 @@ fn a_listing_shows_every_change_that_was_made_before_it_began() {
     (0..400).for_each(|number| make(&format!("stays {number}")));
     for round in 0..10 {
         let [removed, made] =
-            ["removed", "made"].map(|what| (0..100).map(move |number| format!("{what} {round} {number}")));
+            ["removed", "made"].map(|kind| (0..100).map(move |number| format!("{kind} {round} {number}")));
         removed.clone().for_each(|name| make(&name));
         let early = Listing::begin(&directory);
         made.clone().for_each(|name| make(&name));
@@ -78,7 +78,7 @@ fn a_listing_shows_every_change_that_was_made_before_it_began() {
     bench.check();
 }
 
-/// Builds a C program: what it does, a Rust program can only do by `unsafe`. The compiler is the one that links us.
+/// Builds a C program, because its system calls need `unsafe` code in Rust. Uses the compiler that links Rust programs.
 fn build(source: &str, into: &Path) -> PathBuf {
     let program = into.join("program");
     fs::write(into.join("program.c"), source).unwrap();
@@ -91,17 +91,17 @@ fn build(source: &str, into: &Path) -> PathBuf {
     program
 }
 
-/// Runs a program that has nothing to complain of.
+/// Runs a program, which must succeed without output.
 fn succeed(program: &Path, words: &[&str]) {
     let output = Command::new(program).args(words).output().unwrap();
     let said = [output.stdout, output.stderr].concat();
     assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&said));
 }
 
-/// Pages that were read while a write past the cache was under way kept the old contents until the kernel needed the
-/// memory: nobody who read the file through the cache saw what a database had written there.
+/// Pages that were read during a direct write kept the old contents until the kernel reclaimed them. Buffered reads of the
+/// file did not see the data that a database had written.
 #[test]
-fn reads_through_the_cache_see_direct_writes_that_nobody_waits_for() {
+fn buffered_reads_see_asynchronous_direct_writes() {
     let bench = bench_or_skip!();
     let elsewhere = tempfile::tempdir().unwrap();
     let program = build(include_str!("programs/direct_writes.c"), elsewhere.path());
@@ -114,10 +114,10 @@ fn reads_through_the_cache_see_direct_writes_that_nobody_waits_for() {
     bench.check();
 }
 
-/// What a program had stored behind the end of a file, through a mapping of its last page, appeared in the file when the
-/// file grew, and was stored.
+/// Bytes that a program had stored beyond the end of a file, through a mapping of its last page, became part of the file when
+/// the file grew.
 #[test]
-fn bytes_stored_behind_the_end_are_zeros_when_a_file_grows() {
+fn bytes_stored_beyond_the_end_are_zeros_when_a_file_grows() {
     let bench = bench_or_skip!();
     let elsewhere = tempfile::tempdir().unwrap();
     let program = build(include_str!("programs/beyond_end.c"), elsewhere.path());
@@ -127,8 +127,8 @@ fn bytes_stored_behind_the_end_are_zeros_when_a_file_grows() {
     bench.check();
 }
 
-/// An answer that makes a file longer waited for a thread that waited for a write of the same file, which the kernel does
-/// not send before that answer: nothing could be made durable any more, and the daemon did not end.
+/// An answer that extends a file waited for a thread that waited for a write of the same file. The kernel does not send this
+/// write before the answer. The deadlock blocked all syncs, and the daemon did not end.
 #[test]
 fn a_file_can_grow_while_it_is_written_back() {
     let bench = bench_or_skip!();

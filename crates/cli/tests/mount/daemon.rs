@@ -124,12 +124,12 @@ fn a_mounted_volume_answers_and_other_commands_may_not_open_it() {
     file.sync_all().unwrap();
     drop(file);
 
-    let info = mounted.told("info");
+    let info = mounted.report("info");
     assert_eq!(info["label"], "bench");
     assert_eq!(info["mounted_on"], directory);
     assert_eq!(info["read_only"], false);
     assert!(bench.succeed(&["info", volume]).contains("read-write"), "by the path of the volume too");
-    let stats = mounted.told("stats");
+    let stats = mounted.report("stats");
     assert_eq!(stats["written"]["user_bytes"], 1 << 20);
     assert!(stats["written"]["amplification"].as_f64().unwrap() >= 1.0, "{stats}");
     assert!(bench.succeed(&["stats", volume]).contains("amplification"));
@@ -471,12 +471,12 @@ fn a_second_reader_answers_after_the_first_has_ended() {
     let log = elsewhere.log();
     let paths = [&volume, &there, &log].map(|path| path.to_str().unwrap());
     bench.succeed(&["mount", "-o", "ro", paths[0], paths[1], "--log", paths[2]]);
-    let told = || -> Value { serde_json::from_str(&bench.succeed(&["info", "--json", paths[0]])).unwrap() };
-    assert_eq!(told()["mounted_on"], first.root().to_str().unwrap());
+    let report = || -> Value { serde_json::from_str(&bench.succeed(&["info", "--json", paths[0]])).unwrap() };
+    assert_eq!(report()["mounted_on"], first.root().to_str().unwrap());
     first.umount();
     // One socket for the volume and one for the mount.
     assert!(comes_true(|| fs::read_dir(bench.sockets()).unwrap().count() == 2));
-    assert!(comes_true(|| told()["mounted_on"] == paths[1]));
+    assert!(comes_true(|| report()["mounted_on"] == paths[1]));
     bench.succeed(&["umount", paths[1]]);
     assert_eq!(fs::read_dir(bench.sockets()).unwrap().count(), 0);
 }
@@ -590,7 +590,7 @@ fn a_read_only_mount_changes_nothing() {
     assert_eq!(fs::read(mounted.path("file")).unwrap(), b"kept");
     let refused = fs::write(mounted.path("file"), "changed").unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ReadOnlyFilesystem);
-    assert_eq!(mounted.told("info")["read_only"], true);
+    assert_eq!(mounted.report("info")["read_only"], true);
     mounted.umount();
     assert!(fs::read(bench.volume()).unwrap() == before, "the volume has changed");
 }

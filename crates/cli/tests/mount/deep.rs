@@ -1,5 +1,5 @@
-//! What lies deeper than a path can be long: a program that goes down step by step can make it, so the commands must be
-//! able to save it.
+//! Files so deep that their paths exceed the limit of the system. A program can create them step by step, so the commands
+//! must be able to save them.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, mkdirat, openat};
 use crate::bench_or_skip;
 
 const NAME: &str = "a level with a name of fifty bytes, and many of it";
-/// All their names are longer than 4096 bytes together.
+/// All names together are longer than 4096 bytes.
 const LEVELS: usize = 120;
 
 fn directory(path: &Path) -> OwnedFd {
@@ -40,7 +40,7 @@ fn make(root: &Path) {
         let made = openat(&at, name, OFlags::CREATE | OFlags::WRONLY, Mode::RUSR | Mode::WUSR).unwrap();
         File::from(made).write_all_at(&[7; 10_000], 0).unwrap();
     }
-    // Names of one file on both sides of the limit, of which either may come first.
+    // Names of the same file above and below the limit. Either may be found first.
     let root = directory(root);
     linkat(&at, "found here first", &root, "z, found later", AtFlags::empty()).unwrap();
     linkat(&at, "precious", &root, "Z, found first", AtFlags::empty()).unwrap();
@@ -59,14 +59,14 @@ fn verify(root: &Path) {
 }
 
 #[test]
-fn what_lies_deeper_than_a_path_is_long_is_copied_and_salvaged() {
+fn files_deeper_than_the_longest_path_are_copied_and_salvaged() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     make(&mounted.root());
     verify(&mounted.root());
     let root = mounted.root();
-    let told = bench.succeed(&["fragments", root.to_str().unwrap()]);
-    assert!(told.lines().any(|line| line.contains("/alone: ")), "a file deep below is not told");
+    let output = bench.succeed(&["fragments", root.to_str().unwrap()]);
+    assert!(output.lines().any(|line| line.contains("/alone: ")), "a deep file is not listed");
     bench.succeed(&["defrag", root.to_str().unwrap()]);
     bench.succeed(&["umount", root.to_str().unwrap()]);
     drop(mounted);
@@ -78,6 +78,6 @@ fn what_lies_deeper_than_a_path_is_long_is_copied_and_salvaged() {
     verify(&copied);
     bench.succeed(&["salvage", volume, saved.to_str().unwrap()]);
     verify(&saved);
-    let told = bench.succeed(&["fragments", volume, "/"]);
-    assert!(told.lines().any(|line| line.contains("/alone: ")), "a file deep below is not told");
+    let output = bench.succeed(&["fragments", volume, "/"]);
+    assert!(output.lines().any(|line| line.contains("/alone: ")), "a deep file is not listed");
 }

@@ -1,7 +1,7 @@
 //! A full volume behind the kernel's cache.
 //!
-//! The kernel accepts writes without asking whether they fit. A program was told of it by `close`, but until the next
-//! mount `stat` and `read` showed what had not been stored: 520 of 10,000 files were shorter after remounting.
+//! The kernel accepts writes without asking whether they fit. `close` reported the error, but `stat` and `read` showed the
+//! lost data until the next mount: 520 of 10,000 files were shorter after a remount.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -19,7 +19,7 @@ const LEFT: u64 = 6 << 20;
 const TOO_MUCH: usize = 24 << 20;
 
 #[test]
-fn what_did_not_fit_is_not_shown_once_it_was_closed() {
+fn data_that_did_not_fit_are_not_visible_after_close() {
     let bench = bench_or_skip!();
     let mounted = nearly_full(&bench);
     let path = mounted.path("large");
@@ -38,7 +38,7 @@ fn what_did_not_fit_is_not_shown_once_it_was_closed() {
     bench.check();
 }
 
-/// Another program that reads the file keeps the kernel from forgetting it, until it closes the file.
+/// Another program that reads the file keeps it in the kernel's cache until it closes the file.
 #[test]
 fn a_reader_delays_the_true_size_and_does_not_prevent_it() {
     let bench = bench_or_skip!();
@@ -61,9 +61,9 @@ fn a_reader_delays_the_true_size_and_does_not_prevent_it() {
     bench.check();
 }
 
-/// `polder sync` failed for data of a file that nobody could ever have seen again.
+/// `polder sync` failed because of lost data of a deleted file.
 #[test]
-fn what_a_deleted_file_lacks_does_not_fail_a_sync() {
+fn lost_data_of_a_deleted_file_do_not_fail_a_sync() {
     let bench = bench_or_skip!();
     let mounted = nearly_full(&bench);
     let root = mounted.root();
@@ -71,22 +71,22 @@ fn what_a_deleted_file_lacks_does_not_fail_a_sync() {
     for is_deleted_first in [false, true] {
         let path = mounted.path("large");
         let mut file = File::create(&path).unwrap();
-        // The kernel may ask, and refuse to take what it knows not to fit.
+        // The kernel may ask the daemon, and refuse a write that does not fit.
         let written = file.write_all(&vec![7; TOO_MUCH]);
         if is_deleted_first {
             fs::remove_file(&path).unwrap();
         }
         let synced = file.sync_all();
-        assert!(written.is_err() || synced.is_err(), "the program is told");
+        assert!(written.is_err() || synced.is_err(), "the program gets an error");
         if !is_deleted_first {
             let said = bench.fail(1, &sync);
-            assert!(said.contains("written back"), "the file is there, and lacks data: {said}");
+            assert!(said.contains("written back"), "the file exists and lacks data: {said}");
             fs::remove_file(&path).unwrap();
         }
         bench.succeed(&sync);
         let _ = file.sync_all();
         bench.succeed(&sync);
-        // What it holds is written back by the next sync, and does not fit.
+        // The next sync writes its dirty pages back, and they do not fit.
         let _ = file.write_all(&vec![8; TOO_MUCH]);
         bench.succeed(&sync);
         drop(file);
@@ -103,7 +103,7 @@ fn nearly_full(bench: &Bench) -> Mounted<'_> {
     mounted
 }
 
-/// Writes through the kernel's cache; the first error, also of `close`.
+/// Writes through the kernel's cache. Returns the first error, including that of `close`.
 fn write_and_close(path: &Path, bytes: usize) -> Option<Errno> {
     let mut file = match File::create(path) {
         Ok(file) => file,
@@ -114,7 +114,7 @@ fn write_and_close(path: &Path, bytes: usize) -> Option<Errno> {
     written.or(closed)
 }
 
-/// What the mount shows, once two looks at it are the same.
+/// The files in the mount, as soon as two listings of them are equal.
 fn await_same(mounted: &Mounted<'_>) -> BTreeMap<String, Vec<u8>> {
     let mut shown = contents(&mounted.root());
     await_that("the kernel shows the same twice", || {
@@ -124,13 +124,13 @@ fn await_same(mounted: &Mounted<'_>) -> BTreeMap<String, Vec<u8>> {
     shown
 }
 
-/// Names and what the files hold.
+/// Names and contents of the files.
 fn contents(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     names(directory).into_iter().map(|name| (name.clone(), fs::read(directory.join(name)).unwrap())).collect()
 }
 
-fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
+fn await_that(what: &str, mut condition: impl FnMut() -> bool) {
     let waiting = rt::thread::Stop::default();
-    let came = (0..2000).any(|_| is_so() || waiting.wait(Duration::from_millis(5)));
+    let came = (0..2000).any(|_| condition() || waiting.wait(Duration::from_millis(5)));
     assert!(came, "within ten seconds: {what}");
 }

@@ -55,7 +55,7 @@ fn fill(path: &Path) -> ErrorKind {
 }
 
 fn is_shut_down(mounted: &Mounted<'_>) -> bool {
-    !mounted.told("info")["latched"].is_null()
+    !mounted.report("info")["latched"].is_null()
 }
 
 /// When the host was full, programs got an input/output error, as from a broken disk. Now they get ENOSPC, and deletions
@@ -101,7 +101,7 @@ fn a_full_host_is_reported() {
     let left = available();
     assert!(left < HOST_BYTES / 4, "{left}");
     assert_eq!(fill(&mounted.path("large")), ErrorKind::StorageFull);
-    let info = mounted.told("info");
+    let info = mounted.report("info");
     let number = |name: &str| info[name].as_u64().unwrap();
     assert!(number("host_available_bytes") < number("host_needed_bytes"), "{info}");
     assert!(number("available_bytes") <= left, "{info}");

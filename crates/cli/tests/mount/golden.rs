@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Timespec, Timestamps, utimensat};
 
-use crate::inside::{compare, fill};
+use crate::cp_check_dump::{compare, fill};
 use crate::{Bench, bench_or_skip};
 
 /// An image, and its contents.

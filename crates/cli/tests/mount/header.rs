@@ -41,7 +41,7 @@ fn a_mount_for_writing_repairs_copies_and_logs_it() {
         let before = fs::read(&volume).unwrap();
         let mounted = bench.mount(&["-o", "ro"]);
         assert!(bench.logged().contains(&format!("{name} is gone")), "{}", bench.logged());
-        assert_eq!(states(&mounted.told("info")).iter().filter(|state| **state == "damaged").count(), 1);
+        assert_eq!(states(&mounted.report("info")).iter().filter(|state| **state == "damaged").count(), 1);
         let root = mounted.root();
         let output = bench.polder(&["scrub", root.to_str().unwrap()]);
         assert_eq!(output.status.code(), Some(4), "{}", String::from_utf8_lossy(&output.stdout));
@@ -52,7 +52,7 @@ fn a_mount_for_writing_repairs_copies_and_logs_it() {
         let mounted = bench.mount(&[]);
         let logged = bench.logged();
         assert!(logged.contains(&format!("{name} is gone")) && logged.contains("written anew"), "{logged}");
-        assert_eq!(states(&mounted.told("info")), ["whole"; 5], "{name}");
+        assert_eq!(states(&mounted.report("info")), ["whole"; 5], "{name}");
         let said = bench.succeed(&["scrub", mounted.root().to_str().unwrap()]);
         assert!(said.ends_with(": clean\n"), "{said}");
         assert_eq!(fs::read(mounted.path("kept")).unwrap(), b"kept");
@@ -76,10 +76,10 @@ fn damage_to_a_mounted_volume_is_found_by_check_and_scrub() {
         assert!(said.contains("the first copy of the header is gone: zeros stand there"), "{said}");
         assert!(said.contains("the second copy of the header is gone: zeros stand there"), "{said}");
     }
-    assert_eq!(states(&mounted.told("info")), ["damaged", "damaged", "whole", "whole", "whole"]);
+    assert_eq!(states(&mounted.report("info")), ["damaged", "damaged", "whole", "whole", "whole"]);
     mounted.umount();
     let mounted = bench.mount(&[]);
-    assert_eq!(states(&mounted.told("info")), ["whole"; 5]);
+    assert_eq!(states(&mounted.report("info")), ["whole"; 5]);
     mounted.umount();
     bench.check();
 }

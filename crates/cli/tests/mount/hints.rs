@@ -1,4 +1,4 @@
-//! What is said of the lifetime of data, by the command and by an attribute.
+//! Hints about the lifetime of data, set by the command and by an extended attribute.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ fn value(path: &Path) -> Result<String, Errno> {
 }
 
 #[test]
-fn hints_are_attributes_that_directories_hand_down() {
+fn hints_are_attributes_that_new_files_inherit_from_directories() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     let logs = mounted.path("logs");
@@ -43,7 +43,7 @@ fn hints_are_attributes_that_directories_hand_down() {
 }
 
 #[test]
-fn hints_that_cannot_be_given_are_refused() {
+fn impossible_hints_are_refused() {
     let bench = bench_or_skip!();
     let outside = bench.volume();
     let said = bench.fail(1, &["hint", outside.to_str().unwrap(), "long"]);

@@ -1,7 +1,7 @@
-//! Volumes mounted for real: what programs see, and what is left after a daemon was killed.
+//! Tests on mounted volumes: the view of programs, and the state after a daemon was killed.
 //!
-//! Needs the kernel's FUSE and the right to mount; where these are missing each test says so and ends. Root with a
-//! `/dev/fuse` has them, and what set-up installs: there a test that passes itself over has failed.
+//! The tests need the kernel's FUSE and the right to mount. If these are missing, each test says so and is skipped. If the
+//! tests run as root and `/dev/fuse` exists, nothing is missing, and a test that skips itself fails.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
@@ -9,42 +9,42 @@ mod access_lists;
 mod bench;
 mod block_device;
 mod caches;
-mod callers;
+mod cp_check_dump;
 mod daemon;
 mod deep;
 mod full;
 mod full_host;
+mod gc_and_defrag;
 mod golden;
 mod header;
 mod hints;
-mod inside;
+mod inherited_state;
+mod killed_daemons;
 mod memory;
-mod nameless;
-mod names;
+mod moved_mounts;
 mod operations;
 mod options;
 mod permissions;
-mod places;
-mod replaced;
+mod replaced_files;
+mod reports;
 mod security;
 mod set_id;
-mod silent;
-mod survival;
-mod told;
-mod upkeep;
+mod silent_daemons;
+mod system_helpers;
+mod tmpfile;
 mod user;
 mod zones;
 
 pub(crate) use bench::{Bench, Mounted};
 
-/// Says why a test ends before it has tested anything; a failure where nothing excuses it.
+/// Reports why a test is skipped. Fails if the test runs as root with `/dev/fuse`, because then nothing can be missing.
 pub(crate) fn skip(reason: &str) {
     let has_no_excuse = rustix::process::geteuid().is_root() && std::path::Path::new("/dev/fuse").exists();
     assert!(!has_no_excuse, "not tested, though root with /dev/fuse can do everything: {reason}");
     eprintln!("skipped: {reason}");
 }
 
-/// A bench with a new volume, or nothing and a reason where nothing can be mounted.
+/// Creates a bench with a new volume, or skips the test if mounting is impossible.
 macro_rules! bench_or_skip {
     () => {
         match $crate::Bench::new() {

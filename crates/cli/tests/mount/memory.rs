@@ -1,7 +1,7 @@
-//! A daemon and a writer that have little memory between them.
+//! A daemon and a writer that share little memory.
 //!
-//! The kernel can only give them memory by writing dirty pages to the daemon. If the daemon waited for memory to
-//! take them, nothing would ever go on.
+//! The kernel can only reclaim memory for them by writing dirty pages to the daemon. If the daemon waited for memory to
+//! accept these pages, there would be a deadlock.
 
 use std::fs;
 use std::io::Write;
@@ -13,22 +13,23 @@ use rt::{Clock, SystemClock};
 
 use crate::bench_or_skip;
 
-/// What the two may use beside dirty pages, generously.
+/// A generous estimate of the memory that both use without the dirty pages.
 const OWN_BYTES: usize = 48 << 20;
-/// A mount may have this share of the dirty pages that the system allows: the kernel's rule for FUSE.
+/// A FUSE mount may have 1 / `SHARE_OF_DIRTY` of the system's limit of dirty pages.
 const SHARE_OF_DIRTY: usize = 100;
 const PAGE_BYTES: usize = 4096;
-/// A flag of a thread: memory for it is not won by writing. From the kernel's `sched.h`.
+/// A flag of a thread, from the kernel's `sched.h`: the kernel does not start I/O to reclaim memory for it.
 const PF_MEMALLOC_NOIO: u64 = 0x0008_0000;
-/// Who has this may lock memory without a limit.
+/// The capability to lock memory without a limit.
 const CAP_IPC_LOCK: u32 = 14;
-/// How many heaps the C library may have.
+/// The environment variable that limits the number of heaps of the C library.
 const HEAPS_MAX: &str = "MALLOC_ARENA_MAX";
-/// By then a deadlock is what it is: it takes two seconds.
+/// The time limit that shows a deadlock. Normally the test takes two seconds.
 const PATIENCE_NS: u64 = 120_000_000_000;
 
-/// What both may use: twice the dirty pages that the kernel lets the mount have. With fewer than once that many it
-/// would rather kill the larger of the two than wait, as it waits for no FUSE mount when it looks for memory.
+/// The memory limit for both: twice the dirty pages that the kernel permits for the mount. With less than that number once,
+/// the kernel would kill the larger process instead of waiting, because it does not wait for FUSE mounts when it reclaims
+/// memory.
 fn limit_bytes() -> usize {
     let counts = fs::read_to_string("/proc/vmstat").unwrap();
     let threshold = counts.lines().find_map(|line| line.strip_prefix("nr_dirty_threshold "));
@@ -36,10 +37,10 @@ fn limit_bytes() -> usize {
     OWN_BYTES + 2 * pages * PAGE_BYTES / SHARE_OF_DIRTY
 }
 
-/// A control group with a limit; taken away when dropped.
+/// A control group with a limit. It is removed when dropped.
 struct Group {
     directory: PathBuf,
-    /// Counts how often the limit was met.
+    /// The file that counts how often the limit was reached.
     meets: &'static str,
 }
 
@@ -87,7 +88,7 @@ impl Drop for Group {
 }
 
 #[test]
-fn a_daemon_without_memory_takes_dirty_pages() {
+fn a_daemon_without_memory_accepts_dirty_pages() {
     let bench = bench_or_skip!();
     let limit = limit_bytes();
     let group = match Group::new(limit) {
@@ -109,11 +110,11 @@ fn a_daemon_without_memory_takes_dirty_pages() {
     assert!(started.unwrap().success());
     let mounted = crate::Mounted { bench: &bench };
     let daemon = mounted.daemon();
-    // Not the last thing to be ended, where that can be asked for.
+    // The OOM killer selects the daemon last, if the score can be set.
     let score = fs::read_to_string(format!("/proc/{}/oom_score_adj", daemon.number())).unwrap();
     let may = fs::write("/proc/self/oom_score_adj", "-1").is_ok();
     assert_eq!(score.trim(), if may { "-999" } else { "0" });
-    assert_eq!(is_part_of_writing(daemon.number()), may_say_so());
+    assert_eq!(is_part_of_writing(daemon.number()), may_set_flag());
     assert_eq!(locked_bytes(daemon.number()) > 0, has_capability(CAP_IPC_LOCK));
 
     let writer = group
@@ -126,8 +127,8 @@ fn a_daemon_without_memory_takes_dirty_pages() {
     let status = finish_in_time(writer, || daemon.kill());
     assert!(status, "the writer has failed: {}", bench.logged());
     let met: u64 = group.met().parse().unwrap();
-    assert!(met > 0, "the limit was never met, so nothing was shown");
-    println!("the limit was met {met} times");
+    assert!(met > 0, "the limit was never reached, so the test shows nothing");
+    println!("the limit was reached {met} times");
     mounted.umount();
     let mounted = bench.mount(&[]);
     assert!(fs::read(mounted.path("file")).unwrap() == contents);
@@ -135,10 +136,10 @@ fn a_daemon_without_memory_takes_dirty_pages() {
     bench.check();
 }
 
-/// Buffers that each thread keeps for itself are most of what a daemon would take; and what is dirty is kept twice while
-/// it waits for others.
+/// Per-thread buffers would be most of the daemon's memory, and dirty pages take memory twice while they are in the daemon's
+/// queue.
 #[test]
-fn a_daemon_keeps_few_heaps_and_the_kernel_little_to_be_written_back() {
+fn a_daemon_has_few_heaps_and_its_mount_few_dirty_pages() {
     const ASIDE_BYTES: u64 = 18 << 20;
     let bench = bench_or_skip!();
     let (volume, directory) = (bench.volume(), bench.directory());
@@ -153,37 +154,37 @@ fn a_daemon_keeps_few_heaps_and_the_kernel_little_to_be_written_back() {
         let heaps = format!("{HEAPS_MAX}={}", chosen.unwrap_or("2"));
         assert!(environment.split(|byte| *byte == 0).any(|word| word == heaps.as_bytes()));
 
-        // 0, and the number of the mount.
+        // 0, and the minor number of the mount's device.
         let device = fs::metadata(&directory).unwrap().dev();
         let knob = format!("/sys/class/bdi/0:{}/max_bytes", device & 0xff | device >> 12 & !0xff);
         let may_choose = fs::File::options().write(true).open(&knob);
         match may_choose.and_then(|_| fs::read_to_string(&knob)) {
-            // It is kept as a share of what may be dirty in all, which may have grown.
+            // The kernel stores it as a share of the limit of all dirty pages, which may have grown.
             Ok(bytes) => assert!(bytes.trim().parse::<u64>().unwrap() <= 2 * ASIDE_BYTES, "{bytes}"),
-            Err(error) => println!("not looked at: {knob}: {error}"),
+            Err(error) => println!("not verified: {knob}: {error}"),
         }
         mounted.umount();
     }
 }
 
-/// Whether the kernel knows that it writes through this process: through each of its threads.
+/// Whether the kernel treats all threads of this process as part of writeback.
 fn is_part_of_writing(process: i32) -> bool {
     let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
     let flags = threads.map(|thread| {
         let text = fs::read_to_string(thread.unwrap().path().join("stat")).unwrap();
-        // Behind the name, which may have anything in it.
+        // After the process name, which may contain any characters.
         let fields = text.rsplit_once(')').unwrap().1;
         fields.split_whitespace().nth(6).unwrap().parse::<u64>().unwrap()
     });
-    let told: Vec<bool> = flags.map(|flags| flags & PF_MEMALLOC_NOIO != 0).collect();
-    assert!(told.iter().all(|is_told| *is_told == told[0]), "all threads or none: {told:?}");
-    told[0]
+    let set: Vec<bool> = flags.map(|flags| flags & PF_MEMALLOC_NOIO != 0).collect();
+    assert!(set.iter().all(|is_set| *is_set == set[0]), "all threads or none: {set:?}");
+    set[0]
 }
 
-/// Whether we could say it of ourselves, as the daemon does.
-fn may_say_so() -> bool {
-    let told = rustix::process::configure_io_flusher_behavior(true);
-    told.and_then(|()| rustix::process::configure_io_flusher_behavior(false)).is_ok()
+/// Whether this process has the right to set the flag, as the daemon does.
+fn may_set_flag() -> bool {
+    let set = rustix::process::configure_io_flusher_behavior(true);
+    set.and_then(|()| rustix::process::configure_io_flusher_behavior(false)).is_ok()
 }
 
 fn status_of(process: &str, field: &str) -> String {
@@ -192,7 +193,7 @@ fn status_of(process: &str, field: &str) -> String {
     line.unwrap_or_else(|| panic!("no {field} in {text}")).trim().to_owned()
 }
 
-/// Of memory that the kernel does not take from it.
+/// The locked memory of a process.
 fn locked_bytes(process: i32) -> u64 {
     let shown = status_of(&process.to_string(), "VmLck");
     shown.trim_end_matches(" kB").parse::<u64>().unwrap() << 10
@@ -202,7 +203,7 @@ fn has_capability(number: u32) -> bool {
     u64::from_str_radix(&status_of("self", "CapEff"), 16).unwrap() & 1 << number != 0
 }
 
-/// Whether the child succeeds. One that never ends is given up, with the help of `give_up`.
+/// Whether the child succeeds. If it does not end in time, calls `give_up` and fails.
 fn finish_in_time(mut child: Child, give_up: impl Fn()) -> bool {
     let clock = SystemClock::new();
     let waiting = rt::thread::Stop::default();

@@ -120,7 +120,7 @@ fn a_remount_closes_the_volume_and_opens_it_again() {
     assert!(shown(&bench).starts_with("ro,nosuid"), "other options stay: {}", shown(&bench));
     let before = fs::read(bench.volume()).unwrap();
     assert_eq!(fs::write(mounted.path("no"), "").unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
-    assert_eq!(mounted.told("info")["read_only"], true);
+    assert_eq!(mounted.report("info")["read_only"], true);
     assert_eq!(fs::read(mounted.path("file")).unwrap(), b"first, second");
     // The volume is closed, so there is nothing to replay after a kill.
     let copy = bench.volume().with_file_name("copy");

@@ -1,5 +1,5 @@
-/* Stores bytes beyond the end of a file through a mapping of its last page, makes the file longer in every way that the
- * word names, and reads what lies between the old end and the new data: zeros. Says how many ways showed anything else. */
+/* Stores bytes beyond the end of a file through a mapping of its last page, extends the file in every way that the argument
+ * names, and reads the bytes between the old end and the new data. They must be zeros. Reports how many ways failed. */
 
 #define _GNU_SOURCE
 #include <err.h>
@@ -74,7 +74,7 @@ static const struct {
     {"zero", by_zeroing},        {"copy_file_range", by_copying}, {"direct", by_direct_write},
 };
 
-/* Whether a file that had `size` bytes shows them, and zeros up to `to`. */
+/* Whether a file that had `size` bytes still has them, and zeros up to `to`. */
 static int is_clean(const char *path, int flags, long size, long to)
 {
     char *bytes = aligned_alloc(PAGE, READ);
@@ -125,7 +125,7 @@ int main(int count, char **words)
                 for (int distance = 0; distance < 3; distance++) {
                     long size = SIZES[which], start = size / PAGE * PAGE;
                     long to = distance == 0 ? start + 2000 : distance == 1 ? start + PAGE + 100 : start + 50 * PAGE;
-                    /* What is written past the cache begins with a page. */
+                    /* A direct write begins at a page boundary. */
                     if (WAYS[way].grow == by_direct_write)
                         to = to / PAGE * PAGE;
                     if (to <= size)

@@ -1,5 +1,5 @@
-/* Writes a file past the cache without waiting (io_submit), round after round, while another thread reads it through the
- * cache. After each round everything that is read must be new. Says how many reads were old. */
+/* Writes a file with asynchronous direct I/O (io_submit), round after round, while another thread reads it through the
+ * cache. After each round every read must return the new data. Reports how many reads returned old data. */
 
 #define _GNU_SOURCE
 #include <err.h>
@@ -16,7 +16,7 @@
 
 enum { PAGE = 4096, PAGES = 64, BYTES = PAGE * PAGES, ROUNDS = 60 };
 
-/* By `pread`, or by a mapping of a descriptor that was opened with these flags. */
+/* With `pread`, or through a mapping of a descriptor that was opened with these flags. */
 struct reader {
     int file;
     const volatile char *mapping;

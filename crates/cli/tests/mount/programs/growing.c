@@ -1,5 +1,5 @@
-/* Makes a file shorter and longer, round after round, while its pages are being written back: because another file is
- * synced, or because writes past the cache, which nobody waits for, make them old. Ends when all rounds are done. */
+/* Truncates and extends a file, round after round, while its pages are being written back, because another file is synced,
+ * or because asynchronous direct writes invalidate them. Ends when all rounds are done. */
 
 #define _GNU_SOURCE
 #include <err.h>

@@ -58,7 +58,11 @@ fn garbage_is_collected_on_a_mounted_volume() {
     let root = mounted.root();
     let root = root.to_str().unwrap();
     let most = refuses_impossible_free(&bench, root);
-    assert_eq!(mounted.told("stats")["collection"]["blocks_moved"], 0, "an impossible request moves nothing");
+    assert_eq!(
+        mounted.report("stats")["collection"]["blocks_moved"],
+        0,
+        "an impossible request moves nothing"
+    );
     let count = |done: &Value, name: &str| done[name].as_u64().unwrap_or_else(|| panic!("{name}: {done}"));
     let done = json(&bench, &["gc", root]);
     assert!(count(&done, "zones_emptied") > 4 && count(&done, "blocks_moved") > 0, "{done}");
@@ -105,7 +109,7 @@ fn stats_report_how_near_throttling_is() {
     let file = OpenOptions::new().append(true).open(mounted.path("1")).unwrap();
     file.write_all_at(&[1; 1 << 20], 300_000).unwrap();
     file.sync_all().unwrap();
-    let stats = mounted.told("stats");
+    let stats = mounted.report("stats");
     let collection = &stats["collection"];
     let number = |name: &str| collection[name].as_f64().unwrap_or_else(|| panic!("{name}: {stats}"));
     assert!(number("room_bytes") > number("begin_bytes") && number("begin_bytes") > 0.0, "{stats}");
@@ -124,7 +128,7 @@ fn stats_report_how_near_throttling_is() {
     let said = bench.succeed(&["stats", mounted.root().to_str().unwrap()]);
     assert!(said.contains("collection begins at") && said.contains("throttle"), "{said}");
     assert!(said.contains("kept  ") && said.contains("kept free"), "{said}");
-    let zones = mounted.told("zones");
+    let zones = mounted.report("zones");
     let classes = zones.as_array().unwrap().iter().filter_map(|zone| zone["lifetime"].as_str());
     assert!(
         classes.clone().any(|class| class == "long") && classes.clone().any(|class| class == "none"),
@@ -156,7 +160,7 @@ fn zones_with_a_smaller_capacity_provide_as_much_space_as_smaller_zones() {
         let volume = bench.volume();
         bench.succeed(&[&["mkfs", "--force"], shape, &[volume.to_str().unwrap()]].concat());
         let mounted = bench.mount(&[]);
-        let stats = mounted.told("stats");
+        let stats = mounted.report("stats");
         mounted.umount();
         ["free_zones_kept_from_gc", "available_bytes"]
             .map(|name| stats["stored"][name].as_u64().unwrap_or_else(|| panic!("{name}: {stats}")))

@@ -1,4 +1,4 @@
-//! The program by its other names, as `mkfs`, `fsck` and `mount` call it.
+//! The program under its other names, as `mkfs`, `fsck` and `mount` call it.
 
 use std::fs;
 
@@ -26,7 +26,7 @@ fn mount_calls_its_helper() {
         assert_eq!(done.status.code(), Some(status), "{said}");
         assert!(said.contains(complaint) && said.lines().count() == 1, "{said}");
     }
-    // Found out by the daemon, which is another process.
+    // The error comes from the daemon, which is another process.
     let mounted = bench.mount(&[]);
     let another = bench.volume().with_file_name("another");
     fs::create_dir(&another).unwrap();
@@ -39,10 +39,10 @@ fn mount_calls_its_helper() {
     assert!(fake.status.success() && fake.stderr.is_empty() && !bench.is_mounted());
 }
 
-/// `umount DIR && poweroff`, or pulling the disk out after it, lost what was written last: `umount` returned when the
-/// kernel had let go, while the daemon was still writing.
+/// `umount DIR && poweroff`, or removing the disk after `umount`, lost the last writes: `umount` returned when the kernel had
+/// detached the mount, while the daemon was still writing.
 #[test]
-fn umount_waits_by_its_helper() {
+fn umount_waits_through_its_helper() {
     let bench = bench_or_skip!();
     let directory = bench.directory();
     let directory = directory.to_str().unwrap();
@@ -56,7 +56,7 @@ fn umount_waits_by_its_helper() {
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         assert!(!bench.is_mounted() && daemon.has_ended());
         let check = bench.run_as("fsck.polder", &["-p", bench.volume().to_str().unwrap()]);
-        assert_eq!(check.status.code(), Some(0), "it was closed");
+        assert_eq!(check.status.code(), Some(0), "the volume was closed");
     }
     let status = |arguments: &[&str]| {
         let done = bench.run_as("umount.polder", arguments);
@@ -77,7 +77,7 @@ fn umount_waits_by_its_helper() {
 }
 
 #[test]
-fn fsck_says_by_its_status_what_it_found() {
+fn fsck_reports_its_findings_by_its_status() {
     let bench = bench_or_skip!();
     let volume = bench.volume();
     let volume = volume.to_str().unwrap();
@@ -96,8 +96,8 @@ fn fsck_says_by_its_status_what_it_found() {
     let copy = bench.volume().with_file_name("copy");
     let copy = copy.to_str().unwrap();
     fs::copy(volume, copy).unwrap();
-    assert_eq!(status(&["-p", volume]), 1, "it was not closed");
-    assert_eq!(status(&["-p", volume]), 0, "now it is");
+    assert_eq!(status(&["-p", volume]), 1, "the volume was not closed");
+    assert_eq!(status(&["-p", volume]), 0, "the volume is closed now");
     assert_eq!(status(&["-y", "-f", copy]), 1);
     assert_eq!(status(&[volume, copy]), 0);
 

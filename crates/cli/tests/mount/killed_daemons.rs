@@ -1,4 +1,4 @@
-//! Many threads, a daemon that is killed, and what must still be there.
+//! Killed daemons: synced data must survive, and the volume must stay sound.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -11,7 +11,7 @@ const THREADS: usize = 8;
 const ROUNDS: usize = 40;
 
 #[test]
-fn what_was_synced_survives_a_kill() {
+fn synced_data_survive_a_kill() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     fs::create_dir(mounted.path("shared")).unwrap();
@@ -21,7 +21,7 @@ fn what_was_synced_survives_a_kill() {
     let mounted = bench.mount(&[]);
     in_threads(&mounted, verify);
     assert_eq!(names(&mounted.path("shared")).len(), THREADS * ROUNDS);
-    // The volume can be used as before, and once more after a second kill.
+    // The volume is usable as before, also after a second kill.
     in_threads(&mounted, |root, thread| clear(&root.join(format!("thread-{thread}"))));
     File::open(mounted.root()).unwrap().sync_all().unwrap();
     mounted.daemon().kill();
@@ -31,10 +31,10 @@ fn what_was_synced_survives_a_kill() {
     bench.check();
 }
 
-/// A block in the middle of the log is damaged: what was acknowledged behind it is gone, and the volume is refused until
-/// the user gives that up.
+/// A block in the middle of the log is damaged, so the acknowledged transactions after it are lost. The volume is refused
+/// until the user accepts the loss.
 #[test]
-fn a_volume_goes_on_without_the_lost_part_of_its_log_if_the_user_says_so() {
+fn a_volume_is_usable_without_the_lost_part_of_its_log_if_the_user_accepts_the_loss() {
     const FILES: usize = 60;
     const LOST: usize = 30;
     let bench = bench_or_skip!();
@@ -46,7 +46,7 @@ fn a_volume_goes_on_without_the_lost_part_of_its_log_if_the_user_says_so() {
     mounted.daemon().kill();
     drop(mounted);
     let mut bytes = fs::read(bench.volume()).unwrap();
-    // Names are nowhere but in the log before the first checkpoint.
+    // Before the first checkpoint, names are only in the log.
     let wanted = name(LOST);
     let windows = bytes.windows(wanted.len()).enumerate();
     let found: Vec<usize> =
@@ -71,7 +71,7 @@ fn a_volume_goes_on_without_the_lost_part_of_its_log_if_the_user_says_so() {
 }
 
 #[test]
-fn a_kill_while_everybody_writes_leaves_a_sound_volume() {
+fn a_kill_while_many_threads_write_leaves_a_sound_volume() {
     let bench = bench_or_skip!();
     for round in 0..3 {
         let mounted = bench.mount(&["-o", "commit=1"]);
@@ -84,7 +84,7 @@ fn a_kill_while_everybody_writes_leaves_a_sound_volume() {
                     scope.spawn(move || churn(&root.join(format!("churn-{round}-{thread}"))))
                 })
                 .collect();
-            // In the middle of it: when the first of them has done its hundredth file.
+            // The daemon is killed when the first thread has written its hundredth file.
             let marker = root.join(format!("churn-{round}-0/file-100"));
             let waiting = rt::thread::Stop::default();
             while !marker.exists() {
@@ -110,7 +110,7 @@ fn in_threads(mounted: &Mounted<'_>, body: fn(&Path, usize)) {
     });
 }
 
-/// Makes, renames, links, cuts, removes; then syncs.
+/// Creates, renames, links, truncates and deletes files. Then syncs.
 fn work(root: &Path, thread: usize) {
     let own = root.join(format!("thread-{thread}"));
     fs::create_dir(&own).unwrap();
@@ -131,7 +131,7 @@ fn work(root: &Path, thread: usize) {
             file.sync_data().unwrap();
         }
     }
-    // The last fsync of each thread covers all that it did before; the data needs a sync of its own.
+    // The last fsync of each thread covers all of its earlier changes of metadata. The data need a separate sync.
     rustix::fs::syncfs(File::open(&own).unwrap()).unwrap();
     File::open(&own).unwrap().sync_all().unwrap();
 }
@@ -157,7 +157,7 @@ fn clear(directory: &Path) {
     fs::remove_dir(directory).unwrap();
 }
 
-/// Works until the mount is dead.
+/// Creates and deletes files until the mount is dead.
 fn churn(directory: &Path) {
     if fs::create_dir(directory).is_err() {
         return;
@@ -178,7 +178,7 @@ fn churn(directory: &Path) {
     }
 }
 
-/// From nothing to some blocks, different for each thread and round.
+/// From zero bytes to some blocks, different for each thread and round.
 fn contents(thread: usize, round: usize) -> Vec<u8> {
     (0..round * 997 % 40_000).map(|at| (at * 31 + thread * 7 + round) as u8).collect()
 }

@@ -1,5 +1,5 @@
-//! Paths change: the volume's file, the directory of a mount and those above it may be moved, deleted, hidden or mounted in
-//! several places. Every command finds the mount and its daemon all the same.
+//! Paths may change: the volume's file, the mount point and its parents may be moved, deleted, hidden or mounted in several
+//! places. Every command must find the mount and its daemon nevertheless.
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::bench::{Daemon, mounts};
 use crate::{Bench, bench_or_skip};
 
-/// Takes down what is mounted at these directories.
+/// Unmounts these directories when dropped.
 struct TakenDown<'a>(&'a Bench, Vec<PathBuf>);
 
 impl Drop for TakenDown<'_> {
@@ -26,7 +26,7 @@ impl Drop for TakenDown<'_> {
     }
 }
 
-/// Something that is mounted over a directory, and taken away when this is dropped.
+/// A mount over a directory. It is removed when this is dropped.
 struct Cover<'a>(&'a Path);
 
 impl Cover<'_> {
@@ -62,15 +62,15 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// The last name of a file stays known by its descriptor.
+/// Copies an open file, which may have lost its last name.
 fn copy_to(file: &File, path: &Path) {
     let mut reader = file;
     std::io::Seek::rewind(&mut reader).unwrap();
     std::io::copy(&mut reader, &mut File::create(path).unwrap()).unwrap();
 }
 
-/// Every command on the mount said that its daemon could not be asked, and `umount` returned while the daemon still wrote:
-/// pulling the disk out then lost what had been written last.
+/// Every command on the mount reported that its daemon cannot be asked, and `umount` returned while the daemon still wrote.
+/// Removing the disk then lost the last writes.
 #[test]
 fn a_mount_whose_volume_was_moved_deleted_or_hidden_answers_and_is_closed() {
     let bench = bench_or_skip!();
@@ -135,9 +135,9 @@ fn a_mount_whose_volume_was_moved_deleted_or_hidden_answers_and_is_closed() {
     }
 }
 
-/// A mount whose parent was renamed was taken for one that was detached: SIGTERM did nothing, and nothing could be changed.
+/// A mount whose parent was renamed was treated as detached: SIGTERM had no effect, and a remount was impossible.
 #[test]
-fn a_mount_is_found_where_it_was_moved() {
+fn a_moved_mount_is_found() {
     let bench = bench_or_skip!();
     let place = tempfile::tempdir().unwrap();
     let [first, second, third] = ["first", "second", "third"].map(|name| place.path().join(name));
@@ -156,7 +156,7 @@ fn a_mount_is_found_where_it_was_moved() {
         let daemon = Daemon::of(&bench, &was);
         match how {
             "renamed" => fs::rename(&first, &second).unwrap(),
-            // Below a place that is not shared, or the kernel refuses it.
+            // The parent mount must not be shared, or the kernel refuses the move.
             _ => {
                 let script =
                     "mount --bind \"$0\" \"$0\" && mount --make-private \"$0\" && mount --move \"$1\" \"$2\"";
@@ -190,7 +190,7 @@ fn a_mount_is_found_where_it_was_moved() {
     bench.check();
 }
 
-/// A signal asks for the end of the mount, wherever it is attached.
+/// A signal ends the mount in all places.
 #[test]
 fn a_signal_unmounts_every_place_of_a_mount() {
     let bench = bench_or_skip!();
@@ -206,7 +206,7 @@ fn a_signal_unmounts_every_place_of_a_mount() {
     places.iter().for_each(|place| fs::create_dir(place).unwrap());
     rustix::mount::mount_bind(mounted.root(), &places[0]).unwrap();
     rustix::mount::mount_bind(mounted.path("below"), &places[1]).unwrap();
-    // Its first place is gone, and it is mounted all the same.
+    // Its first place is gone, but it is still mounted.
     rustix::mount::unmount(mounted.root(), rustix::mount::UnmountFlags::empty()).unwrap();
     assert_eq!(info(&bench, &places[0])["mounted_on"], places[0].to_str().unwrap());
     bench.succeed(&["sync", places[1].to_str().unwrap()]);
@@ -222,7 +222,7 @@ fn a_signal_unmounts_every_place_of_a_mount() {
     bench.check();
 }
 
-/// What is mounted over a mount is none of its daemon's.
+/// A daemon must not detach a mount over its own mount.
 #[test]
 fn a_mount_below_another_leaves_that_alone() {
     let bench = bench_or_skip!();
@@ -249,7 +249,8 @@ fn a_mount_below_another_leaves_that_alone() {
     bench.check();
 }
 
-/// The mount was found by its number, and its directory led to what was mounted over it: that went, and the volume stayed.
+/// The mount was found by its number, but its directory led to a mount over it: that one was detached, and the volume stayed
+/// mounted.
 #[test]
 fn a_volume_that_is_covered_is_not_unmounted_by_its_own_path() {
     let bench = bench_or_skip!();
@@ -269,7 +270,7 @@ fn a_volume_that_is_covered_is_not_unmounted_by_its_own_path() {
     }
     assert_eq!(info(&bench, &volume)["mounted_on"], directory.to_str().unwrap());
     drop(cover);
-    // A mount whose daemon has ended is detached in another way.
+    // A mount whose daemon has ended is detached by other code.
     fs::write(mounted.path("kept"), "kept").unwrap();
     bench.succeed(&["sync", directory.to_str().unwrap()]);
     daemon.kill();
@@ -282,7 +283,7 @@ fn a_volume_that_is_covered_is_not_unmounted_by_its_own_path() {
     bench.check();
 }
 
-/// Of a mount in two places that is to be ended by force, one is covered: nothing is done.
+/// If one of two places of a mount is covered, `umount --force` changes nothing.
 #[test]
 fn a_mount_with_a_covered_place_is_not_ended_by_force() {
     let bench = bench_or_skip!();
@@ -302,10 +303,9 @@ fn a_mount_with_a_covered_place_is_not_ended_by_force() {
     assert!(!bench.is_mounted() && !is_mounted(place.path()));
 }
 
-/// The one that came second could not be asked, or the first answered for it; and the volume of the second was shown as one that
-/// is not mounted.
+/// The second reader could not be asked, or the first answered for it. The volume of the second was reported as not mounted.
 #[test]
-fn readers_of_one_identity_answer_for_themselves() {
+fn readers_of_volumes_with_the_same_id_answer_for_themselves() {
     let bench = bench_or_skip!();
     let place = tempfile::tempdir().unwrap();
     let copy = place.path().join("copy");
@@ -324,10 +324,10 @@ fn readers_of_one_identity_answer_for_themselves() {
         Daemon::of(&bench, directory)
     });
     for ((volume, directory), daemon) in mounts.iter().zip(&daemons) {
-        let told = info(&bench, directory);
-        assert_eq!(told["path"], volume.to_str().unwrap());
-        assert_eq!(told["mounted_on"], directory.to_str().unwrap());
-        assert_eq!(told["pid"], daemon.number());
+        let report = info(&bench, directory);
+        assert_eq!(report["path"], volume.to_str().unwrap());
+        assert_eq!(report["mounted_on"], directory.to_str().unwrap());
+        assert_eq!(report["pid"], daemon.number());
         assert_eq!(info(&bench, volume)["path"], volume.to_str().unwrap());
         if is_root() {
             bench.succeed(&["mount", "-o", "remount,nosuid", directory.to_str().unwrap()]);
@@ -345,9 +345,9 @@ fn readers_of_one_identity_answer_for_themselves() {
     bench.check();
 }
 
-/// A monitoring program that asked for the free space of all mounts was in the way now and then.
+/// `umount` sometimes failed because a monitoring program queried the free space of all mounts at the same time.
 #[test]
-fn a_call_under_way_is_not_in_the_way_of_umount() {
+fn a_pending_call_does_not_prevent_umount() {
     let bench = bench_or_skip!();
     let is_over = Arc::new(AtomicBool::new(false));
     let watchers: Vec<_> = (0..2)
@@ -371,20 +371,20 @@ fn a_call_under_way_is_not_in_the_way_of_umount() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success() || said.contains("is in use"), "{said}");
         refused += u32::from(!output.status.success());
-        // Where it is mounted no more there is nothing to do.
+        // Does nothing if the volume is not mounted any more.
         if bench.is_mounted() {
             mounted.umount();
         }
     }
-    // It was one in four. On a machine that has no time for the daemon a call may take longer than it is waited for.
+    // Formerly one in four failed. On a busy machine a call may take longer than `umount` waits.
     assert!(refused <= 1, "{refused} of 20");
     is_over.store(true, Ordering::Relaxed);
     watchers.into_iter().for_each(|watcher| watcher.join().unwrap());
     bench.check();
 }
 
-/// `polder umount` of the device that is mounted said that no volume was mounted there, and what could not be opened was in use
-/// by another process, whichever that was.
+/// `polder umount` of a mounted device reported that no volume is mounted there. The error about a volume in use did not name
+/// the process or the mount.
 #[test]
 fn a_volume_in_use_names_its_mount_and_is_unmounted_by_its_own_path() {
     let bench = bench_or_skip!();
@@ -408,7 +408,7 @@ fn a_volume_in_use_names_its_mount_and_is_unmounted_by_its_own_path() {
     bench.succeed(&["umount", link.to_str().unwrap()]);
     assert!(daemon.has_ended() && !is_mounted(&directory));
 
-    // Another volume took the path that the mounted one had.
+    // Another volume has the former path of the mounted one.
     let mounted = bench.mount(&[]);
     let moved = volume.with_file_name("moved");
     fs::rename(&volume, &moved).unwrap();

@@ -150,7 +150,7 @@ fn a_truncated_and_rewritten_file_is_new_after_a_partial_sync() {
 fn the_commit_interval_makes_a_truncation_durable_with_the_later_writes() {
     for (way, save) in CUTS {
         saved_and_killed(way, save, |mounted| {
-            let batches = || mounted.told("stats")["metadata"]["log_batches"].as_u64().unwrap();
+            let batches = || mounted.report("stats")["metadata"]["log_batches"].as_u64().unwrap();
             let before = batches();
             // The interval may have passed already. Then there would be no further commit without another change.
             File::create(mounted.path("other")).unwrap();

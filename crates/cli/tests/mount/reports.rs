@@ -1,4 +1,4 @@
-//! What `info`, `check`, `stats`, `mkfs` and `statfs` say of a volume and its mount.
+//! The reports of `info`, `check`, `stats`, `mkfs` and `statfs` about a volume and its mount.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use crate::{Bench, bench_or_skip};
 
-/// What a command says as JSON, of the volume by its own path.
-fn told(bench: &Bench, command: &str) -> Value {
+/// The report of a command as JSON. The volume is named by its own path.
+fn report(bench: &Bench, command: &str) -> Value {
     serde_json::from_str(&bench.succeed(&[command, bench.volume().to_str().unwrap(), "--json"])).unwrap()
 }
 
 #[test]
-fn a_volume_that_was_not_closed_says_so_until_it_is() {
+fn an_unclean_volume_is_reported_until_it_is_closed() {
     let bench = bench_or_skip!();
     let volume = bench.volume();
     let volume = volume.to_str().unwrap();
@@ -26,42 +26,42 @@ fn a_volume_that_was_not_closed_says_so_until_it_is() {
     bench.succeed(&["umount", root.to_str().unwrap()]);
 
     for command in ["info", "check"] {
-        let last = &told(&bench, command)["last_mount"];
+        let last = &report(&bench, command)["last_mount"];
         assert_eq!(last["closed_properly"], false, "{command}: {last}");
         assert!(last["records_replayed"].as_u64().unwrap() > 0, "{command}: {last}");
         let said = bench.succeed(&[command, volume]);
         assert!(said.contains("not closed properly by the last mount"), "{command}: {said}");
     }
-    assert!(bench.succeed(&["check", volume]).ends_with(": clean\n"), "it is no damage");
+    assert!(bench.succeed(&["check", volume]).ends_with(": clean\n"), "an unclean volume is not damaged");
 
     let mounted = bench.mount(&[]);
     for command in ["info", "check"] {
-        assert_eq!(told(&bench, command)["last_mount"]["closed_properly"], false, "{command}");
+        assert_eq!(report(&bench, command)["last_mount"]["closed_properly"], false, "{command}");
         let said = bench.succeed(&[command, volume]);
         assert!(said.contains("not closed properly by the mount before this one"), "{command}: {said}");
     }
     mounted.umount();
     for command in ["info", "check"] {
-        assert_eq!(told(&bench, command)["last_mount"]["closed_properly"], true, "{command}");
+        assert_eq!(report(&bench, command)["last_mount"]["closed_properly"], true, "{command}");
         assert!(!bench.succeed(&[command, volume]).contains("not closed properly"), "{command}");
     }
 }
 
 #[test]
-fn an_unmounted_volume_is_not_called_read_only_and_shows_what_is_free() {
+fn an_unmounted_volume_is_not_reported_read_only_and_its_free_space_is_reported() {
     let bench = bench_or_skip!();
-    let info = told(&bench, "info");
+    let info = report(&bench, "info");
     assert!(info["read_only"].is_null() && info["options"].is_null(), "{info}");
     let free = info["available_bytes"].as_u64().unwrap();
     assert!(free > 128 << 20, "{info}");
-    assert_eq!(told(&bench, "stats")["stored"]["available_bytes"], free);
+    assert_eq!(report(&bench, "stats")["stored"]["available_bytes"], free);
     for command in ["info", "stats"] {
         let said = bench.succeed(&[command, bench.volume().to_str().unwrap()]);
         assert!(said.contains("available  "), "{said}");
     }
     let mounted = bench.mount(&[]);
     let space = statvfs(mounted.root()).unwrap();
-    assert_eq!(space.f_bavail * space.f_frsize, free, "a mount offers what was shown");
+    assert_eq!(space.f_bavail * space.f_frsize, free, "a mount has the reported space");
     mounted.umount();
 }
 
@@ -69,7 +69,7 @@ fn an_unmounted_volume_is_not_called_read_only_and_shows_what_is_free() {
 fn the_mount_options_in_force_are_shown() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&["-o", "nosuid,commit=7,cache=16M"]);
-    let info = mounted.told("info");
+    let info = mounted.report("info");
     let options = info["options"].as_str().unwrap();
     assert!(options.starts_with("rw,"), "{options}");
     for option in ["nosuid", "noatime", "learn", "cache=16M", "commit=7"] {
@@ -80,19 +80,19 @@ fn the_mount_options_in_force_are_shown() {
     assert!(bench.succeed(&["info", root.to_str().unwrap()]).contains(options));
     if rustix::process::geteuid().is_root() {
         bench.succeed(&["mount", "-o", "remount,strictatime,commit=9", root.to_str().unwrap()]);
-        let info = mounted.told("info");
+        let info = mounted.report("info");
         let options = info["options"].as_str().unwrap();
         assert!(options.contains("strictatime") && options.contains("commit=9"), "{options}");
-        assert!(options.contains("nosuid"), "what is not named stays: {options}");
+        assert!(options.contains("nosuid"), "other options stay: {options}");
     }
     mounted.umount();
     let mounted = bench.mount(&[]);
-    let info = mounted.told("info");
+    let info = mounted.report("info");
     assert_eq!((&info["cache_bytes"], &info["commit_seconds"]), (&(128 << 20).into(), &5.into()));
     mounted.umount();
 }
 
-/// Programs that look for free inodes before they write took a volume for full.
+/// Programs that check for free inodes before they write treated a volume as full.
 #[test]
 fn inodes_are_free_while_there_is_space() {
     let bench = bench_or_skip!();
@@ -115,7 +115,7 @@ fn inodes_are_free_while_there_is_space() {
 }
 
 #[test]
-fn a_new_volume_is_for_its_owner_alone_and_says_what_it_offers() {
+fn a_new_volume_belongs_to_its_owner_alone_and_its_space_is_reported() {
     let bench = bench_or_skip!();
     let volume = bench.volume();
     let path = volume.to_str().unwrap();
@@ -127,12 +127,12 @@ fn a_new_volume_is_for_its_owner_alone_and_says_what_it_offers() {
     let offered = said.lines().find_map(|line| line.strip_suffix(" for files")).unwrap().to_owned();
     assert!(bench.succeed(&["info", path]).contains(&format!("available     {offered}\n")), "{offered}");
     let said = bench.succeed(&["mkfs", "--force", path]);
-    assert!(!said.contains("mode"), "nothing was changed: {said}");
+    assert!(!said.contains("mode"), "the mode was not changed: {said}");
 
     if rustix::process::geteuid().is_root() {
         fs::set_permissions(&volume, Permissions::from_mode(0o644)).unwrap();
         std::os::unix::fs::chown(&volume, Some(12345), None).unwrap();
         bench.succeed(&["mkfs", "--force", path]);
-        assert_eq!(fs::metadata(&volume).unwrap().mode() & 0o7777, 0o644, "it is another user's");
+        assert_eq!(fs::metadata(&volume).unwrap().mode() & 0o7777, 0o644, "the file is another user's");
     }
 }
