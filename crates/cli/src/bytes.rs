@@ -1,6 +1,6 @@
-//! Sizes as people write and read them.
+//! Sizes in arguments and output.
 
-/// Reads `4096`, `512K`, `64M`, `1G`, `2T`; units are powers of 1024 and may end in `iB` or `B`.
+/// Parses `4096`, `512K`, `64M`, `1G`, `2T`; units are powers of 1024 and may end in `iB` or `B`.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let wrong = || format!("'{text}' is not a size; write bytes or a number with K, M, G or T, like 512M");
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -27,7 +27,7 @@ pub(crate) fn parse_small(text: &str) -> Result<u32, String> {
     u32::try_from(parse(text)?).map_err(|_| format!("'{text}' is too large"))
 }
 
-/// Writes a size with three digits at most where that loses little: `1.5 GiB`, `64 MiB`, `512 B`.
+/// Formats a size with at most about three digits: `1.5 GiB`, `64 MiB`, `512 B`.
 pub(crate) fn show(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let Some(power) = bytes.checked_ilog2().map(|log| log as usize / 10).filter(|&power| power > 0) else {
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_is_refused() {
+    fn invalid_sizes_are_refused() {
         for text in ["", "G", "1X", "1.5G", "-1", "1 G", "1GG", "0x10", "12iB"] {
             assert!(parse(text).is_err(), "{text}");
         }

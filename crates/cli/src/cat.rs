@@ -1,4 +1,4 @@
-//! `polder cat`: the contents of files of a volume that nobody has mounted.
+//! `polder cat`: the contents of files of an unmounted volume.
 
 use std::path::PathBuf;
 

@@ -20,11 +20,12 @@ use anyhow::{Context, Error, Result, anyhow, bail};
 use fs::{Attributes, DirEntry, FsError, InodeNo, Kind};
 use indicatif::ProgressBar;
 
+use crate::copy_target::{
+    CopyAttributes, Descent, Xattr, ends_all, make_file, make_node, set_owner, set_permissions_and_times,
+    set_xattrs,
+};
 use crate::name::AnyPath;
 use crate::output::error_line;
-use crate::outside::{
-    Descent, Looks, Xattr, ends_all, make_file, make_node, set_looks, set_owner, set_xattrs,
-};
 use crate::unmounted::{UnmountedVolume, last_name};
 use crate::{progress, way};
 
@@ -345,15 +346,15 @@ impl Copy {
     }
 
     fn attributes(&mut self, found: &Attributes, name: &OsStr) {
-        let (to, looks, mut refused) = (self.descent.at(name), Looks::from(found), Vec::new());
+        let (to, attributes, mut refused) = (self.descent.at(name), CopyAttributes::from(found), Vec::new());
         if self.is_root {
-            set_owner(&looks, &to, &mut refused);
+            set_owner(&attributes, &to, &mut refused);
         }
         match self.xattrs(found) {
             Ok(xattrs) => set_xattrs(&xattrs, &to, &mut refused),
             Err(error) => self.unreadable(name, "an extended attribute", &error),
         }
-        set_looks(&looks, &to, &mut refused);
+        set_permissions_and_times(&attributes, &to, &mut refused);
         for refused in refused {
             self.trouble(name, &format!("{} cannot be set there: {}", refused.what, refused.why));
         }

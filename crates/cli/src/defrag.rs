@@ -1,4 +1,4 @@
-//! `polder defrag`: puts the pieces of files together.
+//! `polder defrag`: defragments files.
 
 use std::path::PathBuf;
 
@@ -22,24 +22,21 @@ pub(crate) struct Arguments {
     dry_run: bool,
 }
 
-/// What was done so far.
+/// The work done so far.
 #[derive(Default)]
 struct Done {
-    /// Files that are scattered, and of these the ones that lie better than before.
+    /// Fragmented files.
     scattered: usize,
+    /// Those of them that are less fragmented now.
     files: usize,
     bytes: u64,
 }
 
 impl Done {
-    fn told(&self, looked_at: usize) -> String {
+    fn message(&self, all: usize) -> String {
         match self.scattered {
-            0 => format!("none of {looked_at} files is scattered: there is nothing to do\n"),
-            _ => format!(
-                "{} of {looked_at} files put together, {} moved\n",
-                self.files,
-                bytes::show(self.bytes)
-            ),
+            0 => format!("none of {all} files is scattered: there is nothing to do\n"),
+            _ => format!("{} of {all} files put together, {} moved\n", self.files, bytes::show(self.bytes)),
         }
     }
 }
@@ -57,11 +54,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut files = Files::find(&arguments.paths, UnmountedVolume::open_to_change)?;
     files.refuse_read_only()?;
     let mut done = Done::default();
-    let worked = put_together(&mut files, &interrupt, &mut done);
+    let worked = defragment_all(&mut files, &interrupt, &mut done);
     files.close()?;
     worked?;
     if done.scattered > 0 || !interrupt.has_come() {
-        output::say(done.told(files.files.len()))?;
+        output::say(done.message(files.files.len()))?;
     }
     if interrupt.has_come() {
         bail!("interrupted; what was put together stays so");
@@ -69,7 +66,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// The files of which it is worth it.
+/// The files that are worth defragmenting.
 fn find_scattered(files: &mut Files, stop: &dyn Fn() -> bool) -> Result<Vec<(Named, FileLayout)>> {
     let waiting = progress::waiting("looking for scattered files");
     let mut scattered = Vec::new();
@@ -87,7 +84,7 @@ fn find_scattered(files: &mut Files, stop: &dyn Fn() -> bool) -> Result<Vec<(Nam
     Ok(scattered)
 }
 
-fn put_together(files: &mut Files, interrupt: &Interrupt, done: &mut Done) -> Result<()> {
+fn defragment_all(files: &mut Files, interrupt: &Interrupt, done: &mut Done) -> Result<()> {
     let scattered = find_scattered(files, &|| interrupt.has_come())?;
     done.scattered = scattered.len();
     let bar = progress::moving(scattered.iter().map(|(_, layout)| layout.bytes()).sum());
@@ -102,7 +99,7 @@ fn put_together(files: &mut Files, interrupt: &Interrupt, done: &mut Done) -> Re
             bar.set_position(before_this + passed.min(before.bytes()));
         }
         before_this += before.bytes();
-        if let Some(after) = files.layout(&file)?.filter(|after| lies_better(&before, after)) {
+        if let Some(after) = files.layout(&file)?.filter(|after| is_better(&before, after)) {
             done.files += 1;
             bar.suspend(|| {
                 output::say(format!("{}: {}\n", AnyPath::from(&*file.path), change(&before, &after)))
@@ -116,11 +113,11 @@ fn put_together(files: &mut Files, interrupt: &Interrupt, done: &mut Done) -> Re
     Ok(())
 }
 
-fn lies_better(before: &FileLayout, after: &FileLayout) -> bool {
+fn is_better(before: &FileLayout, after: &FileLayout) -> bool {
     (after.reads, after.fragments) < (before.reads, before.fragments)
 }
 
-/// From what to what.
+/// The message about the layout before and after.
 fn change(before: &FileLayout, after: &FileLayout) -> String {
     let FileLayout { fragments, reads, .. } = before;
     format!("{fragments} fragments and {reads} reads, now {} and {}", after.fragments, after.reads)

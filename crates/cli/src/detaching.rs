@@ -1,11 +1,11 @@
-//! Detaching a mount without waiting for a daemon that gives no sign of life.
+//! Detaches a mount without waiting for a daemon that does not answer.
 //!
-//! When the last place of a mount is taken away the kernel has the daemon write what its cache still holds, and the process
-//! that has asked waits for that in the kernel, where no signal ends it: a daemon that was stopped would keep it, and the
-//! shell behind it, for as long. So this program is started once more to ask, and can be left to itself.
+//! When the last place of a mount is detached, the kernel sends its dirty pages to the daemon. The process that calls
+//! umount(2) waits for this in the kernel, and no signal ends it. A stopped daemon would block it, and the shell that
+//! started it. So a child process calls umount(2), and this process need not wait for the child.
 //!
-//! A mount is chosen by its number, but umount(2) takes a path and detaches what is mounted last there. So the path is
-//! compared with the number immediately before each call.
+//! A mount is identified by its number, but umount(2) takes a path and detaches the last mount there. So the path is compared
+//! with the number immediately before each call.
 
 use std::io;
 use std::path::Path;
@@ -25,7 +25,7 @@ use crate::starter::PROGRAM;
 const NO_TABLE: &str = "the table of mounts cannot be read";
 const LOST: &str = "it is detached, but what programs wrote last may not be durable";
 const PAUSE: Duration = Duration::from_millis(5);
-/// The exit status of the process that asks, when the mount is in use, and when it was refused otherwise.
+/// The exit status of the child if the mount is in use, and if the call failed for another reason.
 const BUSY: i32 = 75;
 const REFUSED: i32 = 1;
 
@@ -38,15 +38,14 @@ pub(crate) enum Way {
     Lazily,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Detached {
     Done,
     InUse,
 }
 
-/// What the process does that was started for it; it says on its standard output why it was refused. The mount is the one
-/// with this number.
+/// Runs in the child process: detaches the mount with this number. Prints the error of a failed call on standard output.
 pub(crate) fn ask_kernel(directory: &Path, way: Way, mount: u64) -> Result<()> {
     let done = refuse_covered(directory, mount).and_then(|()| match way {
         Way::Unused => Ok(unmount(directory)?),
@@ -59,7 +58,7 @@ pub(crate) fn ask_kernel(directory: &Path, way: Way, mount: u64) -> Result<()> {
     std::process::exit(status);
 }
 
-/// Refuses a directory that does not lead to the mount with this number: to unmount it would take away another one.
+/// Fails if the directory does not lead to the mount with this number, because umount(2) would detach another mount.
 pub(crate) fn refuse_covered(directory: &Path, mount: u64) -> Result<()> {
     let found = match fuse::mount::locate(directory) {
         Ok(found) if found.mount == mount => return Ok(()),
@@ -84,7 +83,8 @@ pub(crate) fn refuse_covered(directory: &Path, mount: u64) -> Result<()> {
     }
 }
 
-/// Detaches a mount. With a `client`, waits as long as the daemon lives; without, until the mount is gone from the table.
+/// Detaches a mount. With a `client`, waits as long as the daemon is alive. Without, waits until the mount is not in the table
+/// any more.
 pub(crate) fn detach(entry: &MountEntry, way: Way, mut client: Option<&mut Client>) -> Result<Detached> {
     let mut process = start(entry, way)?;
     let clock = SystemClock::new();
@@ -104,7 +104,7 @@ pub(crate) fn detach(entry: &MountEntry, way: Way, mut client: Option<&mut Clien
                 (Some(client), true) => drop(client.introduce().context("it is not detached")?),
                 (Some(client), false) => drop(client.introduce().context(LOST)?),
                 (None, true) => bail!("the kernel does not detach it"),
-                // No daemon can be asked. The volume's lock tells the rest.
+                // No daemon can be asked. The caller waits for the volume's lock.
                 (None, false) => return Ok(Detached::Done),
             }
         }
@@ -119,7 +119,7 @@ fn start(entry: &MountEntry, way: Way) -> Result<Child> {
         Way::Unused => "unused",
         Way::Lazily => "lazily",
     };
-    // By another name it would be another command.
+    // Under another name the program would be another command.
     let mut process = Command::new(program);
     process.arg0(PROGRAM).args([
         "umount",
@@ -133,8 +133,8 @@ fn start(entry: &MountEntry, way: Way) -> Result<Child> {
     process.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("umount cannot be started")
 }
 
-/// What the process has come to, if it has ended. The table tells where its status is lost, in a process that ignores the end
-/// of its children (SIGCHLD).
+/// The result of the child, if it has ended. The status is lost if this process ignores SIGCHLD. Then the table of mounts
+/// shows the result.
 fn outcome(process: &mut Child, entry: &MountEntry) -> Result<Option<Detached>> {
     let status = match process.try_wait() {
         Ok(None) => return Ok(None),

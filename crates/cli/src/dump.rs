@@ -1,4 +1,4 @@
-//! `polder dump`: the insides of a volume that nobody has mounted, as they are stored.
+//! `polder dump`: the stored structures of an unmounted volume.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use crate::output;
 use crate::unmounted::UnmountedVolume;
 use crate::zones::{role_name, state_name};
 
-/// Bytes of a key or value that are shown to people.
+/// The largest number of bytes of a key or value in human-readable output.
 const SHOWN_BYTES: usize = 48;
 
 /// Show the insides of a volume that is not mounted.
@@ -50,7 +50,7 @@ enum What {
 }
 
 impl Arguments {
-    /// The number of what is to be shown, 0 for the journal: it has none.
+    /// The number of the object, or 0 for the journal, which has none.
     fn checked_number(&self) -> Result<u64> {
         let (word, of_what) = match self.what {
             What::Zone => ("zone", "zone"),
@@ -227,7 +227,7 @@ fn inode(fs: &Fs, number: u64) -> Result<Value> {
 }
 
 fn extents(fs: &Fs, number: u64) -> Result<Value> {
-    // What is no inode may be an object to which others refer.
+    // A number without an inode may be a shared object.
     let inode = fs.view_inode(InodeNo(number))?;
     let object = inode.as_ref().map_or(Object(number), |record| record.object(InodeNo(number)));
     let pieces = fs.extents().view_object(object)?;
@@ -261,7 +261,7 @@ fn bytes(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// For people: a line for each field, and a line for each element of a list.
+/// The human-readable form: a line for each field, and a line for each element of a list.
 fn text(value: &Value) -> String {
     let Value::Object(fields) = value else { return format!("{}\n", word(value)) };
     let mut text = String::new();
@@ -277,7 +277,7 @@ fn text(value: &Value) -> String {
     text
 }
 
-/// An element of a list: one line, and further ones for lists in it.
+/// An element of a list: one line, and further lines for lists in the element.
 fn lines(element: &Value, depth: usize, text: &mut String) {
     let Value::Object(fields) = element else { return };
     let (lists, plain): (Vec<_>, Vec<_>) = fields

@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::client::Client;
 use crate::control::Request;
+use crate::copy_target::Descent;
 use crate::info::Info;
-use crate::outside::Descent;
 use crate::unmounted::UnmountedVolume;
 use crate::{volume, way};
 

@@ -1,4 +1,4 @@
-//! `polder fragments`: in how many pieces files lie.
+//! `polder fragments`: the fragmentation of files.
 
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// A file and how it lies.
+/// A file and its layout.
 #[derive(Serialize)]
 struct Shown {
     path: AnyPath,
@@ -52,7 +52,7 @@ impl Shown {
     }
 }
 
-/// Pieces and how long they are.
+/// The number of fragments, and their average size.
 pub(crate) fn describe(layout: &FileLayout) -> String {
     let FileLayout { fragments, zones, .. } = layout;
     match fragments {

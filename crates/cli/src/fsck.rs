@@ -1,8 +1,8 @@
-//! `fsck.polder`: verifies volumes the way `fsck` calls it.
+//! `fsck.polder`: verifies volumes with the interface of `fsck`.
 //!
-//! What a crash left in the log is applied in memory to look, and by a mount to keep. So the only thing that
-//! is put right unasked is that a volume was not closed, and that only when it is sound. With `-y` a damaged one is
-//! repaired like by `polder check --repair`.
+//! After a crash, verification replays the log in memory, and a mount replays it for good. So the only correction that needs
+//! no consent is to close an unclean volume, and only if it is sound. With `-y` a damaged volume is repaired like by
+//! `polder check --repair`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -82,7 +82,7 @@ impl Arguments {
         let was_closed = opened.recovery.clean;
         if self.force || !(self.automatic || self.preen) {
             let report = check::verify(&opened).with_context(|| named.display().to_string())?;
-            // Where it is closed, that is said then.
+            // If the volume is closed below, that message says so.
             if let Some(unclean) =
                 report.last_mount.filter(|_| self.dry).and_then(|last| last.complaint(false))
             {
@@ -106,8 +106,8 @@ impl Arguments {
     }
 }
 
-/// Whether no header of a volume is left, and its start shows nothing of another program: over that nothing is written
-/// unless a person asks for it (`polder check --repair`).
+/// Whether no header of a volume is left, and its start has no signature of another program. A foreign signature is
+/// overwritten only if the user requests it (`polder check --repair --force`).
 fn is_headerless(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(FileError::Damaged { what: None, .. }))
 }

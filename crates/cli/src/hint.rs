@@ -1,4 +1,4 @@
-//! `polder hint`: how long data is expected to live, for its placement.
+//! `polder hint`: the expected lifetime of data, for its placement.
 
 use std::path::PathBuf;
 
@@ -68,7 +68,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
 }
 
-/// Why nothing can be said.
+/// The error for a hint that was refused.
 fn refusal(errno: Errno) -> Error {
     match errno {
         Errno::ROFS => FsError::ReadOnly.into(),

@@ -1,4 +1,4 @@
-//! `polder info`: what a volume is.
+//! `polder info`: the properties of a volume.
 
 use std::path::PathBuf;
 
@@ -23,36 +23,36 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// What is told of a volume; also the answer to the control request `info`.
+/// The properties of a volume. Also the answer to the control request `info`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Info {
     pub(crate) id: String,
     pub(crate) label: String,
     pub(crate) path: AnyPath,
-    /// Where it is mounted, if it is.
+    /// The mount point, if the volume is mounted.
     pub(crate) mounted_on: Option<AnyPath>,
-    /// The daemon that has it.
+    /// The process of the daemon that holds the volume.
     pub(crate) pid: Option<u32>,
-    /// Whether the mount has ended and the daemon has the volume only to close it.
+    /// Whether the mount has ended, so that the daemon only has to close the volume.
     #[serde(default)]
     pub(crate) closing: bool,
-    /// Whether the mount is read-only; nothing where the volume is not mounted.
+    /// Whether the mount is read-only. Nothing if the volume is not mounted.
     pub(crate) read_only: Option<bool>,
-    /// The mount options in force, as `-o` takes them; nothing where the volume is not mounted.
+    /// The mount options in force, in the form for `-o`. Nothing if the volume is not mounted.
     #[serde(default)]
     pub(crate) options: Option<String>,
     /// Memory for metadata (`cache=`).
     #[serde(default)]
     pub(crate) cache_bytes: Option<u64>,
-    /// After how long a change is durable without anybody asking (`commit=`).
+    /// The time after which a change is durable without an fsync (`commit=`).
     #[serde(default)]
     pub(crate) commit_seconds: Option<u64>,
-    /// How the mount before left the volume; nothing where the daemon is of a release that does not tell.
+    /// The state in which the last mount left the volume. Nothing if the daemon is of an earlier release without this field.
     #[serde(default)]
     pub(crate) last_mount: Option<LastMount>,
-    /// Why nothing is written any more, if an error made it so.
+    /// The error that has shut the volume down, if there was one.
     pub(crate) latched: Option<String>,
-    /// Nanoseconds since 1970.
+    /// The time of creation in nanoseconds since 1970.
     pub(crate) created_ns: i64,
     pub(crate) format_version: u32,
     pub(crate) block_size: u32,
@@ -63,19 +63,19 @@ pub(crate) struct Info {
     pub(crate) active_zones_max: u32,
     pub(crate) page_size: u32,
     pub(crate) groups: u16,
-    /// Percent of all blocks that data never has, if that was chosen.
+    /// The reserve in percent of all blocks, if the user has chosen it.
     pub(crate) reserve_percent: Option<f64>,
-    /// Bytes that files could have in all.
+    /// The bytes that all files together can have.
     pub(crate) total_bytes: u64,
-    /// Bytes that files could have in addition, if the volume is mounted for writing.
+    /// The bytes that are available to files when the volume is mounted for writing.
     pub(crate) available_bytes: Option<u64>,
-    /// Bytes that the file system has left that holds the volume's file; nothing where the volume is on a device.
+    /// The available bytes of the host file system that contains the volume's file. Nothing if the volume is on a device.
     #[serde(default)]
     pub(crate) host_available_bytes: Option<u64>,
-    /// Bytes that the volume's file may still take there.
+    /// The bytes that the volume's file may still allocate on the host.
     #[serde(default)]
     pub(crate) host_needed_bytes: Option<u64>,
-    /// What the device keeps beside its zones, as it was found when the volume was opened, or last verified.
+    /// The copies of the device's own metadata, in the state in which they were opened or last verified.
     #[serde(default)]
     pub(crate) copies: Vec<Copied>,
 }
@@ -87,10 +87,10 @@ pub(crate) struct Copied {
     record: String,
     /// `whole`, `damaged` or `absent`.
     state: String,
-    /// Why it is not whole.
+    /// The reason if the copy is not whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     why: Option<String>,
-    /// For people, what is wrong with it.
+    /// The damage in human-readable form.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     what: Option<String>,
 }
@@ -106,18 +106,18 @@ impl Copied {
     }
 }
 
-/// What the volume does not know of itself.
+/// The facts about a volume that are not stored in it.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) path: PathBuf,
     pub(crate) mounted_on: Option<PathBuf>,
-    /// Nothing where it is not mounted.
+    /// Nothing if the volume is not mounted.
     pub(crate) mount: Option<MountInForce>,
     pub(crate) closing: bool,
     pub(crate) last_mount: LastMount,
 }
 
-/// How a volume is mounted now.
+/// The current mount of a volume.
 #[derive(Clone, Debug)]
 pub(crate) struct MountInForce {
     pub(crate) read_only: bool,
@@ -146,7 +146,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     info.table().say()
 }
 
-/// What to say of a host that has less left than the volume may still take.
+/// The message about a host with less space than the volume may still need.
 pub(crate) fn short_host(available: u64, needed: u64) -> String {
     let (available, needed) = (bytes::show(available), bytes::show(needed));
     format!(
@@ -233,7 +233,7 @@ impl Info {
         table
     }
 
-    /// What is wrong with the copies of header and tables, if anything is.
+    /// Adds lines about damaged copies of the header and the zone tables.
     fn add_copies(&self, table: &mut Table) {
         for copy in &self.copies {
             match (&copy.what, &copy.why) {

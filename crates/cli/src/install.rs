@@ -1,8 +1,8 @@
-//! `polder install`: puts the names in place by which the system finds Polder.
+//! `polder install`: creates the names under which the system finds Polder.
 //!
-//! `mount -t polder` runs `mount.polder`, `umount` runs `umount.polder`, and so on. All of them are links to one
-//! copy of this program, which tells by the name that it is called by what it is to do. A copy, because root
-//! is going to run it: not what lies in somebody's directory of builds.
+//! `mount -t polder` runs `mount.polder`, `umount` runs `umount.polder`, and so on. All of them are links to one copy of this
+//! program, which selects its function by the name under which it is called. It is a copy and not a link to a build
+//! directory, because root runs it, and another user may be able to change a build directory.
 
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
@@ -47,12 +47,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     let running = std::env::current_exe().context("this program cannot find itself")?;
     let program = directory.join(PROGRAM);
-    // Nothing is changed before it is known that nothing of others is in the way.
+    // Nothing is changed before all names are known to be free or links of Polder.
     for name in NAMES.map(|name| directory.join(name)) {
         refuse_foreign(&name, is_link_of_ours(&name))?;
     }
     refuse_foreign(&program, is_program_of_ours(directory, &running))?;
-    // The links come first: with them the program is known for ours, should this be interrupted.
+    // The links come first: they identify the program as Polder's if the installation is interrupted.
     for name in NAMES {
         link(&directory.join(name))?;
     }
@@ -86,7 +86,7 @@ fn link(path: &Path) -> Result<()> {
 fn remove(directory: &Path) -> Result<()> {
     let running = std::env::current_exe().context("this program cannot find itself")?;
     let program = directory.join(PROGRAM);
-    // The program goes first: as long as a link is there it is known for ours.
+    // The program is removed first: as long as a link exists, the program is identified as Polder's.
     if is_program_of_ours(directory, &running) {
         remove_file(&program)?;
     }
@@ -112,12 +112,12 @@ fn refuse_foreign(path: &Path, is_ours: bool) -> Result<()> {
     Ok(())
 }
 
-/// Whether it is a link that `install` makes.
+/// Whether the file is a link that `install` creates.
 fn is_link_of_ours(path: &Path) -> bool {
     fs::read_link(path).is_ok_and(|target| target.file_name() == Some(OsStr::new(PROGRAM)))
 }
 
-/// Whether what is called like this program is this program, or one that `install` has put there: then there are
+/// Whether the file with the program's name is this program, or one that `install` has created. In the latter case there are
 /// links to it.
 fn is_program_of_ours(directory: &Path, running: &Path) -> bool {
     let leads_there = |name| {
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_is_put_in_place_twice_and_taken_away() {
+    fn all_names_are_installed_twice_and_removed() {
         let place = tempfile::tempdir().unwrap();
         let mut arguments = Arguments { prefix: place.path().to_owned(), remove: false };
         for _ in 0..2 {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_put_there_stays() {
+    fn foreign_files_are_not_replaced() {
         let place = tempfile::tempdir().unwrap();
         fs::write(place.path().join("fsck.polder"), "a script").unwrap();
         let arguments = Arguments { prefix: place.path().to_owned(), remove: false };
@@ -164,21 +164,21 @@ mod tests {
         assert_eq!(fs::read(place.path().join("fsck.polder")).unwrap(), b"a script");
     }
 
-    /// A wrapper script or another program of that name was overwritten, and taken away by `--remove`.
+    /// A wrapper script or another program with this name was overwritten, and `--remove` deleted it.
     #[test]
-    fn a_program_of_others_stays() {
+    fn a_foreign_program_is_not_replaced() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join(PROGRAM);
         fs::write(&path, "a script").unwrap();
         let arguments = Arguments { prefix: place.path().to_owned(), remove: false };
         assert!(run(&arguments).unwrap_err().to_string().contains("something else is there"));
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
-        // Links to what is elsewhere say nothing of it.
+        // Links to a program in another directory do not identify it.
         symlink("/elsewhere/polder", place.path().join(NAMES[0])).unwrap();
         assert!(run(&arguments).is_err());
         run(&Arguments { remove: true, prefix: place.path().to_owned() }).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"a script");
-        // A release that was installed before is replaced.
+        // An installed earlier release is replaced.
         symlink(PROGRAM, place.path().join(NAMES[1])).unwrap();
         run(&arguments).unwrap();
         assert!(fs::metadata(&path).unwrap().len() > 1000);

@@ -1,4 +1,4 @@
-//! Ending between two pieces of work when somebody wants the command to end.
+//! Ends a command between two pieces of work after a signal.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,15 +7,15 @@ use anyhow::Result;
 
 use crate::inherited;
 
-/// What the shell shows of a command that was ended by the keyboard.
+/// The exit status that a shell reports for a command interrupted with Ctrl-C.
 const STATUS: i32 = 130;
 
-/// Whether a signal that ends commands has come.
+/// Whether a signal that ends commands has arrived.
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Takes signals from now on: the first is seen by `has_come`, the second ends the command at once. To be
-    /// called before other threads are started.
+    /// Handles signals from now on: `has_come` reports the first, and the second ends the command at once. Must be called
+    /// before other threads are started.
     pub(crate) fn watch() -> Result<Interrupt> {
         let signals = inherited::block_signals()?;
         let come = Arc::new(AtomicBool::new(false));

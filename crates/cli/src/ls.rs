@@ -1,4 +1,4 @@
-//! `polder ls`: what is in a directory of a volume that nobody has mounted.
+//! `polder ls`: lists a directory of an unmounted volume.
 
 use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
@@ -68,14 +68,14 @@ impl Arguments {
     }
 }
 
-/// A name as it is for programs, and so that it cannot command a terminal.
+/// A name for the output: unchanged for a program, without control characters for a terminal.
 fn shown(name: &[u8]) -> Cow<'_, [u8]> {
     if std::io::stdout().is_terminal() { in_line(name).into_bytes().into() } else { name.into() }
 }
 
 const SECOND: i64 = 1_000_000_000;
 
-/// As `ls -l` writes it.
+/// The mode in the format of `ls -l`.
 fn mode(found: &Attributes) -> String {
     let kind = match found.kind {
         Kind::File => '-',

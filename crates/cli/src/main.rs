@@ -1,9 +1,9 @@
 //! The command `polder`: one file for each of its commands.
 //!
-//! Every error is one line that says what is wrong and what to do, and the exit status is not 0. Called by the
-//! names that `install` puts in place, the program is what these names promise.
+//! Every error is one line that says what is wrong and what to do, and the exit status is not 0. Under the names that
+//! `install` creates, the program behaves like the program with that name (`mkfs.polder`, `mount.polder` and so on).
 #![forbid(unsafe_code)]
-// These panic when nobody reads any more: see `output`.
+// These panic if the reader has closed the pipe: see `output`.
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 mod bytes;
@@ -11,6 +11,7 @@ mod cat;
 mod check;
 mod client;
 mod control;
+mod copy_target;
 mod cp;
 mod daemon;
 mod daemon_process;
@@ -38,7 +39,6 @@ mod name;
 mod numbers;
 mod options;
 mod output;
-mod outside;
 mod po2;
 mod process;
 mod progress;
@@ -67,7 +67,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::misuse::{MISUSED, suggestions};
 use crate::output::error_line;
 
-/// The exit status of a command that could not do its work, where it has no statuses of its own.
+/// The exit status of a failed command, unless the command has its own statuses.
 const FAILED: u8 = 1;
 
 /// An append-only file system for zoned storage.
@@ -164,7 +164,7 @@ fn finish(done: anyhow::Result<()>) -> ExitCode {
     }
 }
 
-/// Why something failed has been said by a process that was started for it.
+/// An error that a child process has already reported.
 #[derive(Debug)]
 struct AlreadySaid;
 
@@ -176,7 +176,7 @@ impl std::fmt::Display for AlreadySaid {
     }
 }
 
-/// The one line of an error, causes and all.
+/// Prints an error and its causes in one line.
 fn complain(error: &anyhow::Error) {
     if error.is::<AlreadySaid>() {
         return;
@@ -184,7 +184,7 @@ fn complain(error: &anyhow::Error) {
     error_line!("polder: {}", holders::explained(error).replace('\n', " "));
 }
 
-/// What the parser of the command line has to say: help in full, errors in one line.
+/// Prints the output of the command line parser: help in full, errors in one line.
 fn explain<A: CommandFactory>(error: &clap::Error) -> ExitCode {
     use ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
     if matches!(error.kind(), DisplayHelp | DisplayHelpOnMissingArgumentOrSubcommand | DisplayVersion) {
@@ -199,7 +199,7 @@ fn explain<A: CommandFactory>(error: &clap::Error) -> ExitCode {
     ExitCode::from(MISUSED)
 }
 
-/// What was called: the program, and if it is one of several its command.
+/// The name of the called program, with the subcommand if there is one.
 fn asked_for<A: CommandFactory>() -> String {
     let program = A::command();
     let named = std::env::args_os().nth(1).and_then(|name| program.find_subcommand(name));

@@ -1,21 +1,21 @@
-//! Command lines that make no sense, whatever the paths in them lead to, and exit statuses.
+//! Invalid command lines, independent of the files that they name, and exit statuses.
 
 use std::fmt;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue};
 
-/// The exit status of a command line that makes no sense.
+/// The exit status of an invalid command line.
 pub(crate) const MISUSED: u8 = 2;
 
-/// Two names that differ in more places than this are different names and no mistypings of each other.
+/// The largest edit distance between a name and a mistyped form of it.
 const MISTYPED_MAX: usize = 2;
-/// In a name shorter than this one place is all that may differ.
+/// The largest distance is 1 for words shorter than this.
 const SHORT_NAME: usize = 6;
-/// In a name shorter than this none may.
+/// Words shorter than this are not treated as mistyped names.
 const TINY_NAME: usize = 3;
 
-/// An option, a value or a combination of them that cannot be.
+/// An invalid option, value or combination of them.
 #[derive(Debug)]
 pub(crate) struct Misuse(String);
 
@@ -33,12 +33,12 @@ impl fmt::Display for Misuse {
     }
 }
 
-/// The exit status of a command that could not do its work and says so with `failed`.
+/// The exit status for an error: `misused` for an invalid command line, `failed` for all other errors.
 pub(crate) fn exit_status(error: &anyhow::Error, misused: u8, failed: u8) -> ExitCode {
     ExitCode::from(if error.is::<Misuse>() { misused } else { failed })
 }
 
-/// What an unknown word was probably meant to be, ready to follow the complaint; nothing where no known word is like it.
+/// A suggestion for an unknown word, to be appended to the error message. Empty if no known word is similar.
 pub(crate) fn did_you_mean<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
     match known.filter_map(|name| Some((mistyped(word, name)?, name))).min() {
         Some((_, name)) => format!("; did you mean '{name}'?"),
@@ -46,7 +46,7 @@ pub(crate) fn did_you_mean<'a>(word: &str, known: impl Iterator<Item = &'a str>)
     }
 }
 
-/// In how many places a word differs from a name that it may be a mistyping of.
+/// The edit distance between a word and a name. Nothing if the word cannot be a mistyped form of the name.
 fn mistyped(word: &str, name: &str) -> Option<usize> {
     let most = match word.chars().count() {
         ..TINY_NAME => return None,
@@ -57,7 +57,7 @@ fn mistyped(word: &str, name: &str) -> Option<usize> {
     (distance <= most).then_some(distance)
 }
 
-/// The same for what the parser of the command line has found: subcommands, options and values.
+/// The same with the suggestions of the command line parser: subcommands, options and values.
 pub(crate) fn suggestions(error: &clap::Error) -> String {
     let kinds = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
     let names = kinds.into_iter().filter_map(|kind| error.get(kind)).flat_map(|value| match value {
@@ -65,13 +65,13 @@ pub(crate) fn suggestions(error: &clap::Error) -> String {
         ContextValue::Strings(names) => names.clone(),
         _ => Vec::new(),
     });
-    // For the parser `hint` is like `mnt`.
+    // The parser treats `hint` as similar to `mnt`.
     let word = match error.get(ContextKind::InvalidSubcommand) {
         Some(ContextValue::String(word)) => Some(word),
         _ => None,
     };
     let names = names.filter(|name| word.is_none_or(|word| mistyped(word, name).is_some()));
-    // The likeliest comes last.
+    // The parser puts the best suggestion last.
     let mut names: Vec<String> = names.map(|name| format!("'{name}'")).collect();
     names.reverse();
     if names.is_empty() { String::new() } else { format!("; did you mean {}?", names.join(" or ")) }
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_that_are_like_a_word_are_suggested() {
+    fn only_similar_names_are_suggested() {
         let known = ["noatime", "nosuid", "nodev", "ro", "cache", "commit"];
         let said = |word| did_you_mean(word, known.into_iter());
         for (word, meant) in [

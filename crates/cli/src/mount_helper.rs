@@ -1,4 +1,4 @@
-//! `mount.polder` and `mount.fuse.polder`: what `mount`, `/etc/fstab` and systemd call.
+//! `mount.polder` and `mount.fuse.polder`: the helpers that `mount`, and so `/etc/fstab` and systemd, call.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use crate::misuse::exit_status;
 use crate::options::{Words, without_unknown};
 use crate::{complain, explain, mount};
 
-/// What `mount` takes as a mount that failed, and as a command line that makes no sense; `umount` likewise.
+/// The statuses of `mount` and `umount` for a failed operation and for an invalid command line.
 const FAILED: u8 = 32;
 const MISUSED: u8 = 1;
 
@@ -55,7 +55,7 @@ pub(crate) fn main() -> ExitCode {
     answer(Arguments::mount)
 }
 
-/// Does what mount(8) or umount(8) asks for, and ends with the status that it takes for what came of it.
+/// Performs the request of mount(8) or umount(8), and returns the exit status that these programs expect.
 pub(crate) fn answer<A: Parser>(run: impl FnOnce(A) -> Result<()>) -> ExitCode {
     let arguments = match A::try_parse() {
         Ok(arguments) => arguments,

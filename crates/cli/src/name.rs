@@ -1,4 +1,4 @@
-//! Names as others have chosen them: any bytes, which are text most of the time.
+//! File names, which may be any bytes and are UTF-8 most of the time.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A path that stays what it is on its way through JSON, where it is a string or, if its bytes are no text, an array of
-/// them. Shown to people it stays within its line, and says nothing to their terminal.
+/// A path that can be encoded in JSON without loss: as a string or, if it is not UTF-8, as an array of bytes. Its displayed
+/// form has no line breaks and no control characters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AnyPath(pub(crate) PathBuf);
 
-/// As it is in JSON.
+/// The form in JSON.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Written {
@@ -65,7 +65,7 @@ impl fmt::Display for AnyPath {
     }
 }
 
-/// A name in which whatever is no text, or would not stay in its line, is replaced by its code.
+/// A name in which control characters and bytes that are not UTF-8 are replaced by their codes.
 pub(crate) fn in_line(name: &[u8]) -> String {
     let mut shown = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
@@ -85,14 +85,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_cannot_pass_for_a_line() {
+    fn a_name_cannot_be_mistaken_for_a_line() {
         assert_eq!(in_line("a b\u{fc}/c".as_bytes()), "a b\u{fc}/c");
         assert_eq!(in_line(b"x\nvolume: clean\x1b[2J"), "x\\nvolume: clean\\u{1b}[2J");
         assert_eq!(in_line(b"\xffa\xc3"), "\\xffa\\xc3");
     }
 
     #[test]
-    fn a_path_comes_out_of_json_as_it_went_in() {
+    fn a_path_is_encoded_in_json_without_loss() {
         for (bytes, written) in
             [(&b"/a\n\"b\""[..], r#""/a\n\"b\"""#), (b"/\xff/x", "[47,255,47,120]"), (b"", r#""""#)]
         {

@@ -1,9 +1,9 @@
-//! Whole numbers as people write them.
+//! Parses whole numbers in arguments.
 
 use std::num::{IntErrorKind, NonZeroU16, ParseIntError};
 use std::str::FromStr;
 
-/// Reads a whole number.
+/// Parses a whole number.
 pub(crate) fn whole<N: FromStr<Err = ParseIntError>>(text: &str) -> Result<N, String> {
     text.parse().map_err(|error: ParseIntError| match error.kind() {
         IntErrorKind::PosOverflow => format!("'{text}' is too large"),
@@ -12,7 +12,7 @@ pub(crate) fn whole<N: FromStr<Err = ParseIntError>>(text: &str) -> Result<N, St
     })
 }
 
-/// Reads how many of something there are to be.
+/// Parses a count that must not be zero.
 pub(crate) fn some(text: &str) -> Result<u16, String> {
     whole(text).map(NonZeroU16::get)
 }
@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_number_is_refused_with_what_would_be_one() {
+    fn an_invalid_number_is_refused_with_advice() {
         assert_eq!(whole::<u32>("17"), Ok(17));
         for text in ["", "x", "-1", "1.5", "0x10", " 1"] {
             let said = format!("'{text}' is not a whole number; write one, like 3");

@@ -1,8 +1,8 @@
-//! Changing how a volume is mounted while it is: `-o remount,…`.
+//! Changes the options of a mounted volume: `-o remount,…`.
 //!
-//! The daemon does it, asked over its socket. What becomes read-only does so in the kernel first, which
-//! refuses while somebody writes; then the volume is closed as by unmounting it. The other way round, the
-//! volume takes changes before the kernel lets any through.
+//! The daemon performs the change on a request over its socket. To make a volume read-only, the kernel's mount becomes
+//! read-only first, which fails while files are open for writing. Then the volume is closed as by an unmount. To make it
+//! writable, the volume accepts changes before the kernel permits any.
 
 use std::io;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::volume;
 
 /// Asks the daemon of the mount at a directory.
 pub(crate) fn ask(named: &Path, options: &[String]) -> Result<()> {
-    // What cannot be understood is refused here, with the words of this command.
+    // Invalid options are refused here, with the messages of this command.
     Words::parse(&["remount".to_owned()])?.changed_by(options)?;
     let Some(entry) = volume::mount_at(named)? else {
         let shown = named.display();
@@ -26,7 +26,7 @@ pub(crate) fn ask(named: &Path, options: &[String]) -> Result<()> {
     client.ask::<Value>(&Request::Remount { options: options.join(",") }).map(drop)
 }
 
-/// The kernel's refusal, in words.
+/// The message for the kernel's error.
 pub(crate) fn explain(error: io::Error, directory: &Path) -> Error {
     let shown = directory.display();
     match error.kind() {
@@ -40,15 +40,15 @@ pub(crate) fn explain(error: io::Error, directory: &Path) -> Error {
     }
 }
 
-/// What the daemon compares before it changes anything.
+/// The facts that the daemon checks before it changes anything.
 pub(crate) struct Mount<'a> {
     pub(crate) directory: &'a Path,
-    /// How it was mounted at first.
+    /// Whether the first mount was read-only.
     pub(crate) opened_read_only: bool,
 }
 
 impl Mount<'_> {
-    /// The words that hold afterwards, if they can.
+    /// The options after the remount. Fails if an option cannot be changed.
     pub(crate) fn words_after(&self, now: &Words, options: &str) -> Result<Words> {
         let after = now.changed_by(&[options.to_owned(), "remount".to_owned()])?;
         if after.cache_bytes != now.cache_bytes {
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_changed_is() {
+    fn a_remount_changes_options() {
         let words = after(false, "rw,cache=16M", "ro,commit=9,cache=16M").unwrap();
         assert!(words.read_only && words.commit_interval_ns == Some(9_000_000_000) && !words.remount);
         assert!(!after(false, "ro", "rw").unwrap().read_only);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_is_refused() {
+    fn impossible_changes_are_refused() {
         for (opened_read_only, now, options, complaint) in [
             (true, "ro", "rw", "was mounted read-only"),
             (false, "rw", "cache=32M", "cache= cannot be changed"),

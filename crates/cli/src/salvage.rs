@@ -1,9 +1,8 @@
-//! `polder salvage`: saves names and data of a volume whose log cannot be read any more, or that cannot be
-//! opened for another reason.
+//! `polder salvage`: saves names and data of a volume whose log is unreadable, or that cannot be opened for another reason.
 //!
-//! The volume is opened for reading only and never written. Where no header of it is left, the zones tell its shape. Everything goes into a directory that is made, or
-//! is empty: nothing is written over, and no link that is there is followed, whatever names the volume has.
-//! What is not saved, or not for certain, is told by name.
+//! The volume is opened for reading only and never written. If no header is left, the geometry is derived from the zones.
+//! All files go into a directory that is new or empty: no existing file is overwritten, and no existing link is followed,
+//! whatever names the volume contains. Each file that is not saved, or that is doubtful, is reported by its name.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -23,9 +22,11 @@ use serde::Serialize;
 use zone::{Device, FsId};
 
 use crate::check::exit_status;
+use crate::copy_target::{
+    CopyAttributes, Descent, ends_all, make_file, make_node, set_owner, set_permissions_and_times, set_xattrs,
+};
 use crate::name::AnyPath;
 use crate::output::line;
-use crate::outside::{Descent, Looks, ends_all, make_file, make_node, set_looks, set_owner, set_xattrs};
 use crate::{progress, volume, way};
 
 /// Save names and data of a volume whose journal and checkpoints are lost into a directory.
@@ -46,12 +47,12 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// What was saved, and what was not.
+/// The report on saved and unsaved files.
 #[derive(Default, Serialize)]
 struct Report {
-    /// Nothing is wrong with what was saved.
+    /// Whether everything was saved.
     complete: bool,
-    /// No later checkpoint can be among what is damaged.
+    /// Whether no damaged part can contain a later checkpoint.
     newest: bool,
     files: u64,
     directories: u64,
@@ -61,7 +62,7 @@ struct Report {
     metadata_pages: u64,
     metadata_pages_damaged: u64,
     metadata_nodes_lost: u64,
-    /// Owners, permissions, times and extended attributes that the target does not take.
+    /// Owners, permissions, times and extended attributes that the target refuses.
     attributes_refused: u64,
     troubles: Vec<ReportedTrouble>,
 }
@@ -74,7 +75,7 @@ struct ReportedTrouble {
     /// `not-made`, `refused`.
     kind: &'static str,
     what: String,
-    /// Bytes from and to.
+    /// The affected byte ranges, as start and end.
     ranges: Vec<(u64, u64)>,
 }
 
@@ -82,7 +83,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     exit_status(salvage(arguments))
 }
 
-/// True when everything was saved.
+/// Returns true if everything was saved.
 fn salvage(arguments: &Arguments) -> Result<bool> {
     let shown = arguments.source.display();
     let source = volume::resolve(&arguments.source)?;
@@ -121,18 +122,18 @@ fn make_target(target: &Path) -> Result<()> {
     }
 }
 
-/// What is being saved.
+/// The state while files are saved.
 struct Saving<'a> {
     salvage: &'a Salvage,
     target: &'a Path,
     is_root: bool,
     report: Report,
-    /// The directory that was saved last.
+    /// The directory in which files are now created.
     descent: Descent,
-    /// It and those above, from the root on. They get their attributes when they are left: what is made in them changes
-    /// these, and may be forbidden by them.
+    /// This directory and its parents, from the root on. They get their attributes when they are complete, because new
+    /// files change the attributes, and the attributes may forbid new files.
     directories: Vec<Item>,
-    /// What could not be made: nothing below is either.
+    /// Files that could not be created. Files below them are not created either.
     failed: BTreeSet<InodeNo>,
     bar: ProgressBar,
 }
@@ -154,7 +155,7 @@ impl<'a> Saving<'a> {
         Ok(Saving { salvage, target, is_root, report, descent, directories, failed, bar })
     }
 
-    /// Saves one item. What the target refuses is told and goes on; a target that takes no more ends it.
+    /// Saves one item. A refusal of the target is reported. An error that prevents all further copies is returned.
     fn save(&mut self, item: &Item, names: &Paths) -> Result<()> {
         if item.parent.is_some_and(|parent| self.failed.contains(&parent)) {
             self.not_saved(item, names, "the directory that it is in was not made");
@@ -176,18 +177,18 @@ impl<'a> Saving<'a> {
         if !item.is_link {
             self.failed.insert(item.inode);
         }
-        self.tell(item, names, "not-made", format!("was not made: {why}"));
+        self.report_trouble(item, names, "not-made", format!("was not made: {why}"));
     }
 
-    fn tell(&mut self, item: &Item, names: &Paths, kind: &'static str, what: String) {
+    fn report_trouble(&mut self, item: &Item, names: &Paths, kind: &'static str, what: String) {
         let path = AnyPath::from(names.path_in(item.parent, &item.name));
         let inode = item.inode.0;
         self.report.troubles.push(ReportedTrouble { path, inode, kind, what, ranges: Vec::new() });
     }
 
-    /// The directory that was saved last is complete.
+    /// Completes the current directory.
     fn leave(&mut self, names: &Paths) -> Result<()> {
-        let item = self.directories.pop().expect("what is saved is in a directory that was");
+        let item = self.directories.pop().expect("each item is in a saved directory");
         let to = match item.parent {
             Some(_) => {
                 let name = self.descent.leave()?;
@@ -228,7 +229,7 @@ impl<'a> Saving<'a> {
         Ok(())
     }
 
-    /// A further name of what was saved before.
+    /// Creates a further name of a saved file.
     fn link(&self, inode: InodeNo, names: &Paths, to: &Path) -> Result<()> {
         let Some((Some(directory), name)) = names.first(inode) else { bail!("it was saved nowhere") };
         let name = OsStr::from_bytes(name);
@@ -268,17 +269,17 @@ impl<'a> Saving<'a> {
     }
 
     fn attributes(&mut self, item: &Item, to: &Path, names: &Paths) {
-        let (looks, mut refused) = (Looks::from(&item.record), Vec::new());
+        let (attributes, mut refused) = (CopyAttributes::from(&item.record), Vec::new());
         if self.is_root && item.has_record {
-            set_owner(&looks, to, &mut refused);
+            set_owner(&attributes, to, &mut refused);
         }
         set_xattrs(&item.xattrs, to, &mut refused);
         if item.has_record {
-            set_looks(&looks, to, &mut refused);
+            set_permissions_and_times(&attributes, to, &mut refused);
         }
         self.report.attributes_refused += refused.len() as u64;
         for refused in refused {
-            self.tell(
+            self.report_trouble(
                 item,
                 names,
                 "refused",

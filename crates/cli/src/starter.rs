@@ -1,9 +1,9 @@
-//! Starting this program again as a daemon.
+//! Starts this program again as a daemon.
 //!
-//! It is started anew, so that there is no thread and no open file to be careful about, and with all signals as the system has
-//! them: what this process ignores or blocks (`nohup`, `trap ''`) a daemon would ignore for ever, and of helpers that it
-//! starts itself it could not tell how they ended. It says `ready` on its standard output when it can be used. Until
-//! then its errors go where ours go.
+//! The daemon is a new process, so it inherits no threads and no open files. All signals have their default actions: signals
+//! that this process ignores or blocks (`nohup`, `trap ''`) would be ignored by the daemon forever, and without SIGCHLD it
+//! could not read the status of its own children. The daemon prints `ready` on its standard output when the mount is usable.
+//! Until then its errors go to the standard error of this process.
 
 use std::ffi::{CString, OsString};
 use std::fs::File;
@@ -19,20 +19,20 @@ use nix::unistd::Pid;
 
 use crate::AlreadySaid;
 
-/// The name by which this program is all its commands.
+/// The name under which this program has all of its commands.
 pub(crate) const PROGRAM: &str = "polder";
-/// What the daemon says on its standard output when the mount can be used.
+/// The line that the daemon prints on standard output when the mount is usable.
 pub(crate) const READY: &str = "ready";
 
-/// Starts this program with these arguments, and waits until it says that what it mounts can be used. Otherwise it ends with the
-/// status of the daemon.
+/// Starts this program with these arguments, and waits until it reports that the mount is usable. Fails if the daemon ends
+/// before.
 pub(crate) fn start_daemon(arguments: Vec<OsString>) -> Result<()> {
     let (output, daemon) = spawn(arguments).context("the daemon cannot be started")?;
     if says_ready(output) {
         return Ok(());
     }
     match waitpid(daemon, None) {
-        // A caller that ignores the end of children (SIGCHLD) is not told of it.
+        // A process that ignores SIGCHLD cannot read the status.
         Ok(WaitStatus::Exited(_, 1..)) | Err(nix::errno::Errno::ECHILD) => Err(AlreadySaid.into()),
         Ok(ended) => bail!("the daemon has ended before it was ready ({ended:?})"),
         Err(error) => Err(error).context("the daemon is lost"),
@@ -50,7 +50,7 @@ fn spawn(arguments: Vec<OsString>) -> Result<(PipeReader, Pid)> {
     signals.set_flags(PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF | PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK)?;
     signals.set_sigdefault(&SigSet::all())?;
     signals.set_sigmask(&SigSet::empty())?;
-    // By another name it would be another command.
+    // Under another name the program would be another command.
     let words = [OsString::from(PROGRAM)].into_iter().chain(arguments).map(c_string);
     let environment = std::env::vars_os().map(|(name, value)| {
         let mut both = name;
@@ -68,13 +68,13 @@ fn c_string(word: OsString) -> Result<CString> {
     CString::new(word.into_vec()).context("a zero byte in an argument")
 }
 
-/// Whether a daemon comes to say that it is ready. What it says before is passed on.
+/// Whether a daemon reports that it is ready. Passes earlier lines on.
 fn says_ready(output: PipeReader) -> bool {
     for line in BufReader::new(output).lines().map_while(io::Result::ok) {
         if line == READY {
             return true;
         }
-        // The volume is mounted whether this is read or not.
+        // An error is ignored, because the mount does not depend on it.
         let _ = crate::output::say(format!("{line}\n"));
     }
     false

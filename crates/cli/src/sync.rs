@@ -1,4 +1,4 @@
-//! `polder sync`: makes everything durable that was written to a mounted volume.
+//! `polder sync`: makes all data durable that were written to a mounted volume.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -30,8 +30,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
 }
 
-/// A counter of what programs have written that has come to the volume's daemon, as long as one answers and
-/// somebody looks.
+/// A counter of the bytes that programs have written and that have reached the daemon. It returns nothing if no daemon
+/// answers, or if standard error is not a terminal.
 pub(crate) fn written(named: &Path) -> impl FnMut() -> Option<u64> + Send + 'static {
     let mut client = match std::io::stderr().is_terminal().then(|| Volume::find(named)) {
         Some(Ok(Volume::Served(client))) => Some(client),

@@ -1,13 +1,13 @@
-//! Volumes named as in `/etc/fstab`, by what is on a device: `LABEL=`, `UUID=`, `PARTLABEL=`, `PARTUUID=`, `ID=`.
+//! Volumes named by a tag as in `/etc/fstab`: `LABEL=`, `UUID=`, `PARTLABEL=`, `PARTUUID=`, `ID=`.
 //!
-//! Links in `/dev/disk` lead to devices. The programs that make these links (udev, blkid) do not look for Polder, so a
-//! label or UUID of a volume has no link where no rule of the machine makes one; those of partitions have.
+//! A tag is resolved by a link in `/dev/disk`. The programs that create these links (udev, blkid) do not know Polder. So the
+//! label or UUID of a volume has a link only if a local rule creates it. Labels and UUIDs of partitions have links.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-/// Where the links are.
+/// The directory of the links.
 const LINKS: &str = "/dev/disk";
 const TAGS: [(&str, &str); 5] = [
     ("LABEL", "by-label"),
@@ -16,20 +16,20 @@ const TAGS: [(&str, &str); 5] = [
     ("PARTUUID", "by-partuuid"),
     ("ID", "by-id"),
 ];
-/// What stands in the name of a link as it is; everything else of ASCII stands there as its code.
+/// Characters that are not encoded in the name of a link. All other ASCII characters are encoded by their codes.
 const AS_IT_IS: &str = "#+-.:=@_";
 
-/// The link that a name of this form leads to; nothing where it is of another form, and is a path.
+/// The link for a tag. Nothing if the name is a path.
 pub(crate) fn link(named: &Path) -> Result<Option<PathBuf>> {
     link_in(Path::new(LINKS), named)
 }
 
-/// Whether a name has this form. A file with such a name is named with its directory, like `./LABEL=x`.
+/// Whether a name is a tag. A file with such a name must be named with its directory, like `./LABEL=x`.
 pub(crate) fn is_tag(named: &Path) -> bool {
     parsed(named).is_some()
 }
 
-/// The directory of links of this kind, and the value.
+/// The directory of the links of this tag, and the value.
 fn parsed(named: &Path) -> Option<(&'static str, &str)> {
     let (tag, value) = named.to_str()?.split_once('=')?;
     let (_, directory) = TAGS.iter().find(|(name, _)| *name == tag)?;
@@ -52,7 +52,7 @@ fn link_in(links: &Path, named: &Path) -> Result<Option<PathBuf>> {
     )
 }
 
-/// A value as it stands in the name of its link.
+/// The name of the link for a value.
 fn encoded(value: &str) -> String {
     let one = |character: char| match character {
         character if !character.is_ascii() || character.is_ascii_alphanumeric() => character.to_string(),
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tags_lead_where_their_links_do() {
+    fn tags_lead_to_the_targets_of_their_links() {
         let place = tempfile::tempdir().unwrap();
         let device = place.path().join("device");
         std::fs::write(&device, "").unwrap();

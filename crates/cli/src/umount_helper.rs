@@ -1,9 +1,9 @@
-//! `umount.polder` and `umount.fuse.polder`: what `umount` and systemd call.
+//! `umount.polder` and `umount.fuse.polder`: the helpers that `umount` and systemd call.
 //!
-//! Without them `umount` returns when the kernel has let go of the mount, and the daemon still has to make durable what
-//! came last and close the volume: who pulls the disk out then, or cuts its power, loses that. So they wait for the
-//! daemon, as `polder umount` does. Unlike that they leave what is mounted in other places too alone, without an error
-//! and without waiting: `umount` takes away one place.
+//! Without them, `umount` would return when the kernel has detached the mount, while the daemon still makes the last writes
+//! durable and closes the volume. A user that removes the disk then, or switches it off, would lose these writes. So the
+//! helpers wait for the daemon, like `polder umount`. Unlike `polder umount`, they do not fail and do not wait if the volume
+//! is still mounted in other places, because `umount` detaches only one place.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -58,7 +58,7 @@ impl Arguments {
         let asked = umount::Arguments::of_system(self.directory.clone(), self.lazy, self.force);
         match umount::run(&asked) {
             Err(error) if self.read_only => {
-                // Why it could not be unmounted is what counts, if this cannot be done either.
+                // If this fails too, the error of the unmount is reported.
                 remount::ask(&self.directory, &["ro".to_owned()]).map_err(|_| error)?;
                 error_line!("polder: {named} is in use; it is read-only now");
                 Ok(())

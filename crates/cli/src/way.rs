@@ -1,8 +1,8 @@
-//! Following a path without waiting for a daemon that gives no sign of life.
+//! Resolves a path without waiting for a daemon that does not answer.
 //!
 //! A process that looks up a name in a mount waits in the kernel for the daemon of that mount, and no signal ends the
-//! process. So a path is followed one component at a time, and so are symbolic links. Before each lookup in a mount, its
-//! daemon must have given a sign of life. Reaching the root of a mount needs no answer of its daemon.
+//! process. So a path is resolved one component at a time, and so are symbolic links. Before each lookup in a mount, its
+//! daemon must have answered a request. Reaching the root of a mount needs no answer of its daemon.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use crate::client::Reached;
 use crate::volume::reach;
 
-/// As many symbolic links as the kernel follows.
+/// The largest number of symbolic links on one path, as in the kernel.
 const LINKS_MAX: usize = 40;
 
 /// Follows a path and returns it absolute and without symbolic links. It may end at the root of a mount whose daemon is
@@ -25,7 +25,7 @@ pub(crate) fn to(named: &Path) -> Result<io::Result<PathBuf>> {
     sorted(Walk::along(named).map(|walk| walk.at))
 }
 
-/// The same for a caller that goes on to use what is there: its daemon must not be silent either.
+/// The same for a caller that uses the file at the path: the daemon of its mount must not be silent either.
 pub(crate) fn into(named: &Path) -> Result<io::Result<PathBuf>> {
     sorted(Walk::along(named).and_then(|mut walk| {
         walk.refuse_silent()?;
@@ -33,12 +33,12 @@ pub(crate) fn into(named: &Path) -> Result<io::Result<PathBuf>> {
     }))
 }
 
-/// Refuses a path that cannot be used without waiting. What else is wrong with it is reported when it is used.
+/// Fails if the path cannot be used without waiting for a silent daemon. Other errors are reported when the path is used.
 pub(crate) fn refuse_silent(named: &Path) -> Result<()> {
     into(named).map(drop)
 }
 
-/// The same of the file that a daemon is to log to.
+/// The same for the log file of a daemon.
 pub(crate) fn refuse_silent_log(named: Option<&Path>) -> Result<()> {
     named.map_or(Ok(()), refuse_silent)
 }
@@ -53,7 +53,7 @@ fn sorted(walked: Result<PathBuf>) -> Result<io::Result<PathBuf>> {
 struct Walk {
     /// Absolute and free of symbolic links.
     at: PathBuf,
-    /// The mount that this lies in.
+    /// The mount that contains this path.
     mount: u64,
     /// Mounts whose daemons need not be asked, or not again.
     passable: BTreeSet<u64>,
@@ -77,7 +77,7 @@ impl Walk {
         Ok(walk)
     }
 
-    /// Goes to a part of the path. A symbolic link is not gone to: what it holds comes back.
+    /// Moves to a part of the path. A symbolic link is not followed, but its target is returned.
     fn step(&mut self, part: &OsString) -> Result<Option<PathBuf>> {
         self.refuse_silent()?;
         let mut next = self.at.join(part);
@@ -92,7 +92,7 @@ impl Walk {
         Ok(None)
     }
 
-    /// Refuses a lookup in a mount whose daemon is silent.
+    /// Fails if the daemon of the current mount is silent.
     fn refuse_silent(&mut self) -> Result<()> {
         if !self.passable.insert(self.mount) {
             return Ok(());
@@ -107,7 +107,7 @@ impl Walk {
     }
 }
 
-/// The parts of a path, the first one last. An absolute path begins with its root, which leads there from everywhere.
+/// The parts of a path in reverse order. The first part of an absolute path is the root.
 fn parts(path: &Path) -> Vec<OsString> {
     let parts = path.components().filter(|part| *part != Component::CurDir);
     parts.rev().map(|part| part.as_os_str().to_owned()).collect()
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_followed_as_the_system_follows_it() {
+    fn a_path_is_resolved_like_by_the_system() {
         let place = tempfile::tempdir().unwrap();
         let root = fs::canonicalize(place.path()).unwrap();
         fs::create_dir_all(root.join("one/two")).unwrap();

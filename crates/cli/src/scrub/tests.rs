@@ -1,4 +1,4 @@
-//! The rate that is asked for is the rate that is kept, and what is told of progress ends at the total.
+//! A scrub keeps the requested rate, and its progress ends at the total.
 
 use emulated::{Emulated, Spec};
 use fs::{Caller, FormatOptions, InodeNo, MountOptions, OpenFlags, Reserve};
@@ -7,7 +7,7 @@ use zone::{Device, FsId};
 
 use super::*;
 
-/// Reads pieces of at most `most` bytes, each in so much time, and waits as it is told; the seconds for all.
+/// Simulates a scrub in which each piece takes `reading_ns`, with the waits that the rate demands. Returns the seconds.
 fn seconds(rate: u64, bytes: u64, reading_ns: u64) -> f64 {
     let clock = Arc::new(ManualClock::at(Timestamp(0)));
     clock.advance(77 * SECOND_NS);
@@ -18,14 +18,14 @@ fn seconds(rate: u64, bytes: u64, reading_ns: u64) -> f64 {
         left -= piece;
         clock.advance(reading_ns);
         let wait = pace.left(piece);
-        assert!(wait.as_secs() <= 1 || rate < PIECE_MIN, "others see it go on: {wait:?} at {rate}");
+        assert!(wait.as_secs() <= 1 || rate < PIECE_MIN, "waits are short: {wait:?} at {rate}");
         clock.advance(wait.as_nanos() as u64);
     }
     clock.monotonic_ns() as f64 / 1e9 - 77.0
 }
 
 #[test]
-fn the_rate_is_kept_whatever_the_device_takes() {
+fn the_rate_is_kept_with_a_fast_and_a_slow_device() {
     for rate in [100 << 10, 1 << 20, 10 << 20, 1 << 30] {
         let bytes = 30 * rate + 12_345;
         let due = bytes as f64 / rate as f64;
@@ -37,18 +37,18 @@ fn the_rate_is_kept_whatever_the_device_takes() {
             );
         }
     }
-    // A device that is slower than the rate is never waited for.
+    // There are no waits if the device is slower than the rate.
     assert_eq!(seconds(1 << 30, 40 << 20, SECOND_NS), 10.0);
 }
 
 #[test]
-fn nothing_is_waited_for_without_a_rate() {
+fn there_are_no_waits_without_a_rate() {
     let mut pace = Pace::new(Arc::new(ManualClock::at(Timestamp(0))), None);
     assert_eq!((pace.piece, pace.left(u64::MAX)), (PIECE, Duration::ZERO));
 }
 
 #[test]
-fn what_was_read_comes_to_the_total() {
+fn the_verified_bytes_add_up_to_the_total() {
     let device: Arc<dyn Device> = Arc::new(Emulated::new(Spec::new(4096, 40, 256)));
     let clock = Arc::new(ManualClock::at(Timestamp(1)));
     let format = FormatOptions {

@@ -3,9 +3,9 @@ use super::*;
 const NAME: &str = "a name of forty bytes, over and over ....";
 const LEVELS: u64 = 300;
 
-/// Far below the longest path that the system takes, and with few files open.
+/// The depth exceeds the longest path of the system, and few files are open.
 #[test]
-fn what_lies_deeper_than_any_path_is_reached_and_left_again() {
+fn directories_deeper_than_the_longest_path_are_entered_and_left() {
     let folder = tempfile::tempdir().unwrap();
     let mut descent = Descent::begin(folder.path(), 0).unwrap();
     for level in 1..=LEVELS {
@@ -28,9 +28,9 @@ fn what_lies_deeper_than_any_path_is_reached_and_left_again() {
     }
 }
 
-/// Somebody puts a directory elsewhere while it is copied to: what follows does not go there.
+/// Another process moves a directory of the target during a copy. The rest of the copy must not go to the new place.
 #[test]
-fn a_directory_that_was_moved_is_noticed() {
+fn a_moved_directory_is_detected() {
     let folder = tempfile::tempdir().unwrap();
     let mut descent = Descent::begin(folder.path(), 0).unwrap();
     for level in 1..=2 * OPEN_MAX as u64 {
@@ -44,7 +44,7 @@ fn a_directory_that_was_moved_is_noticed() {
 }
 
 #[test]
-fn no_link_is_followed_on_the_way() {
+fn no_symbolic_link_is_followed() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("d")).unwrap();
     std::os::unix::fs::symlink("d", folder.path().join("link")).unwrap();

@@ -1,9 +1,9 @@
-//! The way from one directory outside a volume down to another, gone name by name.
+//! A walk down a directory tree outside a volume, name by name.
 //!
-//! The system takes no path that is longer than 4095 bytes, and follows each path from its beginning. Here the
-//! directories of the way are open, so that what is done in the last one takes a short path, and costs the same at any
-//! depth. Only the last few stay open, as a process may have few files open: a directory further up is opened again from
-//! the one below it, by `..`, and must be the one that it was.
+//! The system accepts no path longer than 4095 bytes, and resolves each path from its beginning. Here the directories of
+//! the walk are open, so that an operation in the last one needs a short path, and costs the same at any depth. Only the
+//! last few directories stay open, because a process may have only a limited number of open files. A directory further up
+//! is reopened from the one below it, as `..`, and must be the same directory as before.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -12,28 +12,28 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 
-/// Directories that are open, beside the first.
+/// The largest number of open directories, without the first.
 const OPEN_MAX: usize = 32;
 
-/// The way down.
+/// The current walk.
 pub(crate) struct Descent {
-    /// The first directory, as it was named.
+    /// The path of the first directory, as the user named it.
     base: PathBuf,
     /// Not empty. The first and the last are open.
     levels: Vec<Level>,
 }
 
 struct Level {
-    /// Its name in the one before.
+    /// The name in the previous directory.
     name: OsString,
-    /// What tells it from others in the volume.
+    /// The caller's key of the directory.
     key: u64,
     file: Option<OwnedFd>,
     identity: (u64, u64),
 }
 
 impl Descent {
-    /// Begins in a directory, which may be named by a link.
+    /// Begins in a directory. The path may be a symbolic link.
     pub(crate) fn begin(base: &Path, key: u64) -> Result<Descent> {
         let named = if base.as_os_str().is_empty() { Path::new(".") } else { base };
         let first = Level::open(CWD, named.as_os_str(), key, OFlags::empty());
@@ -41,22 +41,22 @@ impl Descent {
         Ok(Descent { base: base.to_owned(), levels: vec![first] })
     }
 
-    /// The last directory.
+    /// The key of the current directory.
     pub(crate) fn key(&self) -> u64 {
         self.last().key
     }
 
-    /// The directory that it began in.
+    /// The key of the first directory.
     pub(crate) fn base_key(&self) -> u64 {
         self.levels[0].key
     }
 
-    /// A path to a name in the last directory, for this process and for as long as that is the last.
+    /// A path to a name in the current directory. It is valid in this process, as long as the directory is the current one.
     pub(crate) fn at(&self, name: &OsStr) -> PathBuf {
         path_in(self.last().file(), name)
     }
 
-    /// How a user would write it.
+    /// The path to a name in the current directory, as a user writes it.
     pub(crate) fn shown(&self, name: &OsStr) -> PathBuf {
         let mut shown = self.base.clone();
         shown.extend(self.levels[1..].iter().map(|level| &level.name));
@@ -64,7 +64,7 @@ impl Descent {
         shown
     }
 
-    /// Goes into a directory of the last one; not through a link.
+    /// Enters a subdirectory of the current directory. Does not follow a symbolic link.
     pub(crate) fn enter(&mut self, name: &OsStr, key: u64) -> Result<()> {
         let next = Level::open(self.last().file(), name, key, OFlags::NOFOLLOW)?;
         self.levels.push(next);
@@ -74,9 +74,9 @@ impl Descent {
         Ok(())
     }
 
-    /// Goes back to the directory before; the name of the one that was left.
+    /// Returns to the previous directory. Returns the name of the directory that was left.
     pub(crate) fn leave(&mut self) -> Result<OsString> {
-        assert!(self.levels.len() > 1, "the directory that it began in is not left");
+        assert!(self.levels.len() > 1, "the first directory must not be left");
         let left = self.levels.pop().expect("there is more than one");
         let last = self.levels.len() - 1;
         if self.levels[last].file.is_none() {
@@ -91,7 +91,7 @@ impl Descent {
         Ok(left.name)
     }
 
-    /// Opens a directory by its names from the one that it began in.
+    /// Opens a directory by its names from the first directory.
     pub(crate) fn elsewhere<'n>(&self, names: impl IntoIterator<Item = &'n OsStr>) -> Result<Directory> {
         let mut at = Level::open(self.levels[0].file(), OsStr::new("."), 0, OFlags::empty())?;
         for name in names {
@@ -105,11 +105,11 @@ impl Descent {
     }
 }
 
-/// A directory that is open.
+/// An open directory.
 pub(crate) struct Directory(Level);
 
 impl Directory {
-    /// A path to a name in it, for this process and as long as it is open.
+    /// A path to a name in the directory. It is valid in this process, as long as the directory is open.
     pub(crate) fn at(&self, name: &OsStr) -> PathBuf {
         path_in(self.0.file(), name)
     }

@@ -1,6 +1,6 @@
-//! Making outside a volume what is in it: what `cp` and `salvage` share.
+//! Creates copies of a volume's files outside the volume, for `cp` and `salvage`.
 //!
-//! Everything is new: nothing is written over, and no link that is there is followed.
+//! All created files are new: no existing file is overwritten, and no existing link is followed.
 
 mod descent;
 
@@ -27,8 +27,8 @@ pub(crate) use descent::Descent;
 const SECOND: i64 = 1_000_000_000;
 const SET_ID: u16 = 0o6000;
 
-/// What a copy is to have besides its contents.
-pub(crate) struct Looks {
+/// The attributes of a copy.
+pub(crate) struct CopyAttributes {
     pub(crate) kind: Kind,
     pub(crate) permissions: u16,
     pub(crate) uid: u32,
@@ -37,30 +37,30 @@ pub(crate) struct Looks {
     pub(crate) modified: Timestamp,
 }
 
-impl From<&fs::Attributes> for Looks {
-    fn from(found: &fs::Attributes) -> Looks {
+impl From<&fs::Attributes> for CopyAttributes {
+    fn from(found: &fs::Attributes) -> CopyAttributes {
         let &fs::Attributes { kind, permissions, uid, gid, accessed, modified, .. } = found;
-        Looks { kind, permissions, uid, gid, accessed, modified }
+        CopyAttributes { kind, permissions, uid, gid, accessed, modified }
     }
 }
 
-impl From<&Record> for Looks {
-    fn from(record: &Record) -> Looks {
+impl From<&Record> for CopyAttributes {
+    fn from(record: &Record) -> CopyAttributes {
         let &Record { kind, permissions, uid, gid, accessed, modified, .. } = record;
-        Looks { kind, permissions, uid, gid, accessed, modified }
+        CopyAttributes { kind, permissions, uid, gid, accessed, modified }
     }
 }
 
 /// Name and value of an extended attribute.
 pub(crate) type Xattr = (Vec<u8>, Vec<u8>);
 
-/// Something that the target does not take.
+/// An attribute that the target refuses.
 pub(crate) struct Refused {
     pub(crate) what: String,
     pub(crate) why: Errno,
 }
 
-/// A device, pipe or socket.
+/// Creates a device, pipe or socket.
 pub(crate) fn make_node(kind: Kind, device: u32, to: &Path) -> Result<()> {
     let kind = match kind {
         Kind::CharDevice => FileType::CharacterDevice,
@@ -71,7 +71,7 @@ pub(crate) fn make_node(kind: Kind, device: u32, to: &Path) -> Result<()> {
     Ok(mknodat(CWD, to, kind, Mode::from_raw_mode(0o600), device.into())?)
 }
 
-/// Gives a copy its extended attributes; those that are refused, by name.
+/// Sets the extended attributes of a copy. Adds refused ones to `refused`.
 pub(crate) fn set_xattrs(xattrs: &[Xattr], to: &Path, refused: &mut Vec<Refused>) {
     for (name, value) in xattrs {
         let set = lsetxattr(to, name.as_slice(), value, XattrFlags::empty());
@@ -79,44 +79,46 @@ pub(crate) fn set_xattrs(xattrs: &[Xattr], to: &Path, refused: &mut Vec<Refused>
     }
 }
 
-/// The owner of a copy; before the attributes, which a change of owner may take away.
-pub(crate) fn set_owner(looks: &Looks, to: &Path, refused: &mut Vec<Refused>) {
-    let owner = (Uid::from_raw(looks.uid), Gid::from_raw(looks.gid));
+/// Sets the owner of a copy. Must be called before the attributes are set, because a change of the owner may remove some.
+pub(crate) fn set_owner(attributes: &CopyAttributes, to: &Path, refused: &mut Vec<Refused>) {
+    let owner = (Uid::from_raw(attributes.uid), Gid::from_raw(attributes.gid));
     let set = chownat(CWD, to, Some(owner.0), Some(owner.1), AtFlags::SYMLINK_NOFOLLOW);
     note("its owner", set, refused);
 }
 
-/// Permissions and times of a copy; after everything else, which may change them.
+/// Sets permissions and times of a copy. Must be called last, because other changes may change them.
 ///
-/// A program does not run as its owner or group when these are others now.
-pub(crate) fn set_looks(looks: &Looks, to: &Path, refused: &mut Vec<Refused>) {
-    if looks.kind != Kind::Symlink {
-        note("its permissions", set_permissions(looks, to), refused);
+/// The set-ID bits are cleared if the copy has another owner or group.
+pub(crate) fn set_permissions_and_times(attributes: &CopyAttributes, to: &Path, refused: &mut Vec<Refused>) {
+    if attributes.kind != Kind::Symlink {
+        note("its permissions", set_permissions(attributes, to), refused);
     }
-    let times = Timestamps { last_access: time(looks.accessed), last_modification: time(looks.modified) };
+    let times =
+        Timestamps { last_access: time(attributes.accessed), last_modification: time(attributes.modified) };
     note("its times", utimensat(CWD, to, &times, AtFlags::SYMLINK_NOFOLLOW), refused);
 }
 
-/// By way of what is there now: its owner by then may have put a link in its place.
-fn set_permissions(looks: &Looks, to: &Path) -> Result<(), Errno> {
+/// Sets the permissions through a descriptor, because the owner of the directory may have replaced the file by a link.
+fn set_permissions(attributes: &CopyAttributes, to: &Path) -> Result<(), Errno> {
     let made = open(to, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     let about = fstat(&made)?;
     if FileType::from_raw_mode(about.st_mode).is_symlink() {
         return Err(Errno::LOOP);
     }
-    let is_owner_kept = (about.st_uid, about.st_gid) == (looks.uid, looks.gid);
-    let permissions = if is_owner_kept { looks.permissions } else { looks.permissions & !SET_ID };
+    let is_owner_kept = (about.st_uid, about.st_gid) == (attributes.uid, attributes.gid);
+    let permissions = if is_owner_kept { attributes.permissions } else { attributes.permissions & !SET_ID };
     let itself = format!("/proc/self/fd/{}", made.as_raw_fd());
     chmodat(CWD, itself, Mode::from_raw_mode(permissions.into()), AtFlags::empty())
 }
 
-/// A file with what `fill` writes. If that fails there is no file: a part of one could pass for it.
+/// Creates a file with the data that `fill` writes. If `fill` fails, removes the file, because it could be mistaken for a
+/// complete one.
 pub(crate) fn make_file<T>(to: &Path, fill: impl FnOnce(&File) -> Result<T>) -> Result<T> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?;
     fill(&file).inspect_err(|_| drop(std::fs::remove_file(to)))
 }
 
-/// Whether nothing further can be made there either.
+/// Whether the error also prevents all further copies.
 pub(crate) fn ends_all(error: &Error) -> bool {
     let of_system = error.chain().find_map(|cause| match cause.downcast_ref::<Errno>() {
         Some(errno) => Some(*errno),
