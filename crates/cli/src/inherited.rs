@@ -1,11 +1,11 @@
-//! What a process inherits from its caller, and what becomes of it. The table in the manual says the same for users.
+//! State that a process inherits from its caller, and how it is changed. The table in the manual says the same for users.
 //!
-//! A daemon lives on after its caller and serves others, so limits and descriptors that were meant for the caller's own
-//! work must not end it or be kept by it. A process in the foreground belongs to its caller, which has chosen its signals
-//! and its priority; it is kept from being ended in the middle of writing all the same.
+//! A daemon outlives its caller and serves other processes. So the caller's limits must not end the daemon, and the daemon
+//! must not keep the caller's descriptors open. A foreground process belongs to its caller, which has chosen its signals and
+//! its priority. Nevertheless it must not be killed in the middle of a write.
 //!
-//! Signals that the caller ignores stay so across the start of a program, and only unsafe code could change that in a running
-//! one. So a daemon is started with all of them as the system has them (`starter`), and here they are only looked at.
+//! Ignored signals stay ignored in a new program, and only unsafe code could change this in a running process. So a daemon is
+//! started with the default actions of all signals (`starter`), and this module only reads which signals are ignored.
 
 use std::path::Path;
 
@@ -17,23 +17,22 @@ use zone::file::FileError;
 
 use crate::{bytes, process};
 
-/// As many descriptors as a mount has on a machine with many processors, and clients of its socket.
+/// Enough descriptors for a mount on a machine with many processors, and for clients of its socket.
 const FILES: u64 = 1024;
-/// With fewer than these a mount cannot be served.
+/// The smallest number of descriptors for a mount.
 const FILES_LEAST: u64 = 64;
-/// What the main thread is usually given.
+/// The usual stack size of the main thread.
 const STACK_BYTES: u64 = 8 << 20;
-/// Processor time that closing a volume may take, of a process that may only have so much, and how much is too little for a
-/// mount.
+/// For a process with a limit of CPU time: the CPU time reserved for closing the volume, and the smallest limit for a mount.
 const CLOSING_SECONDS: u64 = 10;
 const SECONDS_LEAST: u64 = 60;
-/// Others cannot write to what a daemon makes.
+/// The umask of a daemon: other users cannot write to its files.
 const NOT_FOR_OTHERS: Mode = Mode::from_raw_mode(0o022);
 
-/// The first thing that each command does, before there are threads.
+/// Must be called first in each command, before there are threads.
 ///
-/// A write beyond the file size limit (`ulimit -f`) ends a process by SIGXFSZ. Blocked, the write fails with EFBIG, which is
-/// an error like any other.
+/// Blocks SIGXFSZ, which ends a process that writes beyond the file size limit (`ulimit -f`). With the signal blocked, the
+/// write fails with EFBIG.
 pub(crate) fn begin() {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGXFSZ);
@@ -42,7 +41,8 @@ pub(crate) fn begin() {
     }
 }
 
-/// The first thing that a process does that serves something. `is_daemon`: its caller does not wait for it.
+/// Must be called first in a process that serves a mount or a device. `is_daemon` means that the caller does not wait for its
+/// end.
 pub(crate) fn leave_caller(is_daemon: bool) -> Result<()> {
     process::close_all_but_standard().context("descriptors of the caller cannot be closed")?;
     rustix::process::umask(rustix::process::umask(Mode::empty()) | NOT_FOR_OTHERS);
@@ -55,19 +55,20 @@ pub(crate) fn leave_caller(is_daemon: bool) -> Result<()> {
         );
     }
     if is_daemon && rustix::process::getpriority_process(None).is_ok_and(|nice| nice > 0) {
-        // Only root may.
+        // Fails if this process is not root.
         let _ = rustix::process::setpriority_process(None, 0);
     }
     Ok(())
 }
 
-/// Leaves the caller's directory, so that its file system is not in use. To be called when all relative paths were followed.
+/// Leaves the caller's working directory, so that its file system is not in use. Must be called after all relative paths are
+/// resolved.
 pub(crate) fn leave_directory() -> Result<()> {
     std::env::set_current_dir("/").context("/")
 }
 
-/// Makes sure that a file may have so many bytes. Refused where the limit is less and stays so: a volume is one file, and a
-/// part of it could not be written.
+/// Raises the file size limit. Fails if the limit stays smaller than `size`: a volume is one file, and a part of it could not
+/// be written.
 pub(crate) fn allow_file(path: &Path, size: u64) -> Result<(), FileError> {
     let limit = raise(Resource::Fsize, u64::MAX);
     if limit >= size {
@@ -80,15 +81,15 @@ pub(crate) fn allow_file(path: &Path, size: u64) -> Result<(), FileError> {
     Err(FileError::Unsuitable { path: path.to_owned(), why })
 }
 
-/// The same for a volume that is there.
+/// The same for an existing volume.
 pub(crate) fn allow_volume(path: &Path) -> Result<(), FileError> {
-    // A path that cannot be looked at is refused when it is opened. Devices have no such limit.
+    // An inaccessible path is refused when it is opened. The limit does not apply to devices.
     let found = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file);
     found.map_or(Ok(()), |found| allow_file(path, found.len()))
 }
 
-/// Signals that end a process wait to be fetched, in every thread that is started from now on; but for those that the caller
-/// ignores, as `nohup` does, and a shell of what runs in its background.
+/// Blocks the signals that end a process, in this thread and all threads that it starts, so that a thread can wait for them.
+/// Signals that the caller ignores are not included. `nohup` ignores some, and so does a shell for background jobs.
 pub(crate) fn block_signals() -> Result<SigSet> {
     let ignored = ignored_signals();
     let mut signals = SigSet::empty();
@@ -97,27 +98,27 @@ pub(crate) fn block_signals() -> Result<SigSet> {
             signals.add(signal);
         }
     }
-    // The caller may have blocked some, and then nobody would fetch them.
+    // The caller may have blocked other signals, and no thread would wait for them. So the mask is replaced.
     let mut all = signals;
     all.add(Signal::SIGXFSZ);
     all.thread_set_mask().context("signals cannot be blocked")?;
     Ok(signals)
 }
 
-/// One bit for each signal, the lowest for number 1.
+/// A mask with a bit for each ignored signal. The lowest bit is signal 1.
 fn ignored_signals() -> u64 {
     let about = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = about.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// Raises a limit as far as this process may: to as much as can be, or to `enough` where that is more. What it is then.
+/// Raises the soft limit to the hard limit, or both to `enough` if that is more and permitted. Returns the new soft limit.
 fn raise(resource: Resource, enough: u64) -> u64 {
     let before = getrlimit(resource);
     let whole = |limit: Option<u64>| limit.unwrap_or(u64::MAX);
     let limit = |bytes: u64| (bytes != u64::MAX).then_some(bytes);
     if whole(before.maximum) < enough {
-        // Only root may.
+        // Fails if this process is not root.
         let raised = Rlimit { current: limit(enough), maximum: limit(enough) };
         if setrlimit(resource, raised).is_ok() {
             return enough;
@@ -130,8 +131,8 @@ fn raise(resource: Resource, enough: u64) -> u64 {
     }
 }
 
-/// At the end of its processor time a process is killed. The signal that comes at the lower limit is taken as one that ends the
-/// mount, so that the volume is closed by then.
+/// Sets the soft limit of CPU time below the hard limit, at which the process is killed. The signal at the soft limit ends the
+/// mount, so that the volume is closed before the hard limit.
 fn end_before_the_limit() -> Result<()> {
     let maximum = raise(Resource::Cpu, u64::MAX);
     if maximum == u64::MAX {
@@ -149,7 +150,7 @@ fn end_before_the_limit() -> Result<()> {
         .context("the limit of processor time cannot be set")
 }
 
-/// Tells of limits that will end this process, when there is a log.
+/// Logs limits that will end this process. Must be called after the log is open.
 pub(crate) fn warn_of_limits() {
     if let Some(maximum) = getrlimit(Resource::Cpu).maximum {
         tracing::warn!(
@@ -163,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_is_raised_as_far_as_it_can_be() {
+    fn a_limit_is_raised_as_far_as_possible() {
         let before = getrlimit(Resource::Core);
         setrlimit(Resource::Core, Rlimit { current: Some(0), ..before }).unwrap();
         assert_eq!(raise(Resource::Core, 0), before.maximum.unwrap_or(u64::MAX));
@@ -172,8 +173,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ignored_is_told_by_the_system() {
-        // That of the pipe is ignored by all programs of this language.
+    fn the_system_reports_ignored_signals() {
+        // All Rust programs ignore SIGPIPE.
         assert_eq!(ignored_signals() >> (Signal::SIGPIPE as u32 - 1) & 1, 1);
         assert_eq!(ignored_signals() >> (Signal::SIGTERM as u32 - 1) & 1, 0);
     }

@@ -1,4 +1,4 @@
-//! `polder mkfs`: makes a volume.
+//! `polder mkfs`: creates a volume.
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -68,14 +68,15 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     way::refuse_silent(&arguments.path)?;
     let fs_id = arguments.uuid.unwrap_or_else(new_fs_id);
-    refuse_what_is_there(arguments)?;
-    let (wishes, format_options) = (wishes(arguments, fs_id), format_options(arguments, fs_id));
-    // Whatever can be refused is refused before anything is written.
+    refuse_old_id(arguments)?;
+    let (volume_options, format_options) =
+        (volume_options(arguments, fs_id), format_options(arguments, fs_id));
+    // All checks precede the first write.
     match arguments.size.filter(|_| !std::fs::metadata(&arguments.path).is_ok_and(|found| !found.is_file())) {
         Some(size) => inherited::allow_file(&arguments.path, size)?,
         None => inherited::allow_volume(&arguments.path)?,
     }
-    let draft = Medium::draft(&arguments.path, &wishes).map_err(|error| arguments.refused(error))?;
+    let draft = Medium::draft(&arguments.path, &volume_options).map_err(|error| arguments.refused(error))?;
     let place = || arguments.path.display().to_string();
     Fs::check_format(draft.geometry(), &format_options).with_context(place).map_err(Misuse::error)?;
     let (is_new, unused_zones) = (draft.is_new(), draft.unused_zones());
@@ -92,7 +93,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let device = made.into_device();
     let formatted = Fs::format(&device, &format_options, &SystemClock::new());
     if formatted.is_err() && is_new {
-        // Made by this command, locked by it, and of no use to anybody.
+        // The file was created by this command, is locked by it, and is useless.
         let _ = std::fs::remove_file(&arguments.path);
     }
     formatted.with_context(place)?;
@@ -106,8 +107,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     closed_to_others.map_or(Ok(()), |closed| line!("{closed}"))
 }
 
-/// A volume holds what its files hold, whatever their permissions: its file is for its owner alone, as a new one is.
-/// Of a file of somebody else's nothing is changed, nor of a device. Returns what there is to say.
+/// Removes the access of other users to an existing file. A volume contains the data of all of its files, whatever their
+/// permissions are, so only its owner may read it, as in a new file. The mode of another user's file or of a device is not
+/// changed. Returns the message about the change.
 fn close_to_others(path: &Path) -> io::Result<Option<String>> {
     const OTHERS: u32 = 0o077;
     const OWNER_ALONE: u32 = 0o600;
@@ -121,14 +123,14 @@ fn close_to_others(path: &Path) -> io::Result<Option<String>> {
         Ok(()) => {
             format!("mode {OWNER_ALONE:04o} (was {mode:04o}): others could have read what the volume holds")
         }
-        // Not every file system that holds files has modes.
+        // Some host file systems have no modes.
         Err(error) => {
             format!("others may read what the volume holds: mode {mode:04o} cannot be changed: {error}")
         }
     }))
 }
 
-/// What files can have of the volume, and whether the file system that holds it can give that.
+/// The space for files in the volume, and a warning if the host has less space than the volume may need.
 fn describe_space(device: &Arc<dyn Device>) -> Result<Vec<String>> {
     const CACHE_BYTES: u64 = 4 << 20;
     let (fs, _) = Fs::mount(Arc::clone(device), volume::mount_options(true, CACHE_BYTES, None))?;
@@ -140,7 +142,7 @@ fn describe_space(device: &Arc<dyn Device>) -> Result<Vec<String>> {
 }
 
 impl Arguments {
-    /// Whether what was asked for cannot be, or what is there cannot be used.
+    /// Distinguishes invalid options from unusable devices.
     fn refused(&self, error: FileError) -> Error {
         match error {
             FileError::Option { .. } | FileError::GivenByDevice { .. } => Misuse::error(error),
@@ -150,8 +152,8 @@ impl Arguments {
     }
 }
 
-/// A new volume has an identity that the old one has not: by it what is left of the old one is told from what is new.
-fn refuse_what_is_there(arguments: &Arguments) -> Result<()> {
+/// Fails if the new volume would get the ID of the old one: the ID distinguishes remains of the old volume from the new one.
+fn refuse_old_id(arguments: &Arguments) -> Result<()> {
     let Some(asked) = arguments.uuid else { return Ok(()) };
     match Medium::probe(&arguments.path)? {
         FileContents::Volume { fs_id, .. } if fs_id == asked => Err(anyhow!(
@@ -162,7 +164,7 @@ fn refuse_what_is_there(arguments: &Arguments) -> Result<()> {
     }
 }
 
-fn wishes(arguments: &Arguments, fs_id: FsId) -> VolumeOptions {
+fn volume_options(arguments: &Arguments, fs_id: FsId) -> VolumeOptions {
     VolumeOptions {
         size: arguments.size,
         block_size: arguments.block_size,
@@ -199,7 +201,7 @@ fn describe(path: &Path, fs_id: FsId, geometry: &Geometry) -> String {
     )
 }
 
-/// What the device is, where that is not what its path says already.
+/// A description of the device, unless the path makes it obvious.
 fn describe_kind(kind: MediumKind) -> Option<String> {
     match kind {
         MediumKind::File | MediumKind::ZonedDisk => None,
@@ -215,7 +217,7 @@ fn describe_kind(kind: MediumKind) -> Option<String> {
     }
 }
 
-/// What was found on a device that has zones of its own, and what of it is not used.
+/// A description of a zoned device, and of its unused parts.
 fn describe_zoned(geometry: &Geometry, unused_zones: UnusedZones) -> Vec<String> {
     let (open, active) = (geometry.max_open, geometry.max_active);
     let mut lines =
@@ -257,7 +259,7 @@ fn label(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// Percent, as many as two places behind the point.
+/// Parses a percentage with at most two decimals.
 fn reserve(text: &str) -> Result<Reserve, String> {
     if text == "least" {
         return Ok(Reserve::default());
@@ -265,7 +267,7 @@ fn reserve(text: &str) -> Result<Reserve, String> {
     let percent = text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>();
     let percent = percent.ok().filter(|percent| (0.0..=100.0).contains(percent));
     let percent = percent.ok_or("write a percentage, like 10 or 7.5, or `least`")?;
-    // No reserve at all is not the least reserve: it is refused as too small.
+    // 0 would mean the default. It becomes the smallest reserve instead, which is refused as too small.
     Ok(Reserve(((percent * 100.0).round() as u32).max(1)))
 }
 
@@ -277,7 +279,7 @@ fn new_fs_id() -> FsId {
     FsId(id)
 }
 
-/// Reads a UUID, with or without hyphens.
+/// Parses a UUID, with or without hyphens.
 pub(crate) fn fs_id(text: &str) -> Result<FsId> {
     let wrong = || anyhow!("write a UUID: 32 hexadecimal digits, hyphens are optional");
     let digits: Vec<u32> = text
@@ -304,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn identities_are_read_as_they_are_shown() {
+    fn displayed_ids_can_be_parsed() {
         let id = new_fs_id();
         assert_eq!(fs_id(&id.to_string()).unwrap(), id);
         assert_eq!(fs_id(&id.to_string().replace('-', "")).unwrap(), id);

@@ -1,7 +1,7 @@
-//! `polder mount`: attaches a volume and leaves a daemon behind that serves it.
+//! `polder mount`: attaches a volume and starts a daemon that serves it.
 //!
-//! The daemon is this program again, with `--foreground` and `--detach`, in a session of its own (`starter`). This process
-//! returns when the mount can be used, or ends with the status of the daemon that could not mount.
+//! The daemon is this program again, with `--foreground` and `--detach`, in its own session (`starter`). This process returns
+//! when the mount is usable, or with an error if the daemon could not mount.
 
 use std::ffi::OsString;
 use std::io;
@@ -19,11 +19,11 @@ use crate::options::{Words, cache_bytes};
 use crate::starter::{PROGRAM, start_daemon};
 use crate::{inherited, remount, volume, way};
 
-/// What `--cache` is by itself.
+/// The default of `--cache`.
 const CACHE_BYTES: u64 = 128 << 20;
-/// By this the C library is told how many heaps there may be …
+/// The environment variable that limits the number of heaps of the C library.
 const HEAPS_MAX: &str = "MALLOC_ARENA_MAX";
-/// … of which so many are enough.
+/// The limit for a daemon.
 const HEAPS: &str = "2";
 
 /// Mount a volume on a directory.
@@ -53,7 +53,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// What `mount` can ask for.
+    /// The arguments for a call by mount(8).
     pub(crate) fn plain(path: PathBuf, directory: PathBuf, options: Vec<String>) -> Arguments {
         Arguments {
             path,
@@ -70,12 +70,12 @@ impl Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let words = Words::parse(&arguments.options)?;
     if words.remount {
-        // One name is that of the directory, as with `mount`.
+        // A single name is the directory, as in `mount`.
         return remount::ask(arguments.directory.as_ref().unwrap_or(&arguments.path), &arguments.options);
     }
     if arguments.foreground {
         inherited::leave_caller(arguments.detach)?;
-        keep_few_heaps();
+        limit_heaps();
     }
     let Some(directory) = &arguments.directory else {
         return Err(Misuse::error(format!(
@@ -86,7 +86,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     way::refuse_silent_log(arguments.log.as_deref())?;
     let path = volume::resolve(&arguments.path)?;
     let directory = free_mount_point(directory)?;
-    // Here signals still end us.
+    // Signals still end this process during the wait.
     volume::wait_until_closed(&path)?;
     if !arguments.foreground {
         return start_daemon(daemon_arguments(arguments, &path, &directory)?);
@@ -96,10 +96,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     daemon::run(Daemon { path, directory, words, cache_bytes, log, detach: arguments.detach })
 }
 
-/// Each thread would keep a heap of its own for buffers that any of them needs now and then, all together twice as much
-/// memory as they take at once. The C library asks how many there may be when a process begins, so this one begins anew;
-/// not where somebody has chosen.
-fn keep_few_heaps() {
+/// Limits the number of heaps of the C library. Each thread would have its own heap for buffers that it needs only
+/// occasionally. All heaps together would take twice the memory that is used at once. The C library reads the limit when a
+/// process begins, so this process executes the program again, unless the user has set the variable.
+fn limit_heaps() {
     let (Ok(program), None) = (std::env::current_exe(), std::env::var_os(HEAPS_MAX)) else { return };
     let mut arguments = std::env::args_os();
     let name = arguments.next().unwrap_or_else(|| PROGRAM.into());
@@ -107,7 +107,7 @@ fn keep_few_heaps() {
     tracing::debug!("there are as many heaps as threads: {failed}");
 }
 
-/// The directory in absolute form. A mount there whose daemon is gone is taken away.
+/// The absolute path of the mount point. Detaches a mount there whose daemon has ended.
 pub(crate) fn free_mount_point(named: &Path) -> Result<PathBuf> {
     let shown = named.display();
     let directory = way::to(named)?.map_err(|error| match error.kind() {

@@ -1,16 +1,16 @@
-//! The words after `-o`.
+//! Mount options, the words after `-o`.
 
 use anyhow::{Result, anyhow, bail};
 
 use crate::misuse::{Misuse, did_you_mean};
 use crate::{bytes, volume};
 
-/// The least cache that a mount can work with.
+/// The smallest cache that a mount accepts.
 const CACHE_BYTES_MIN: u64 = 4 << 20;
 const SECOND_NS: u64 = 1_000_000_000;
 const MEBIBYTE: u64 = 1 << 20;
 
-/// What `-o` can say. Later words win over earlier ones, as with every mount.
+/// The options of a mount. As in other file systems, later words override earlier ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Words {
     pub(crate) read_only: bool,
@@ -19,15 +19,15 @@ pub(crate) struct Words {
     pub(crate) no_devices: bool,
     pub(crate) no_execution: bool,
     pub(crate) strict_access_times: bool,
-    /// What is learned of lifetimes is not made use of.
+    /// Do not use learned lifetimes for placement.
     pub(crate) no_learning: bool,
     pub(crate) cache_bytes: Option<u64>,
     pub(crate) commit_interval_ns: Option<u64>,
-    /// Change a mount that is there.
+    /// Change an existing mount.
     pub(crate) remount: bool,
 }
 
-/// A word and what it does.
+/// A word and its effect.
 type Word = (&'static str, fn(&mut Words));
 
 /// Words without a value.
@@ -41,7 +41,7 @@ const PLAIN: [Word; 34] = [
     ("default_permissions", |_| {}),
     ("noatime", |words| words.strict_access_times = false),
     ("strictatime", |words| words.strict_access_times = true),
-    // What `mount` knows for every file system, and is so here.
+    // Generic options of `mount` that are always in force here.
     ("nodiratime", |_| {}),
     ("lazytime", |_| {}),
     ("nolazytime", |_| {}),
@@ -52,7 +52,7 @@ const PLAIN: [Word; 34] = [
     ("nomand", |_| {}),
     ("silent", |_| {}),
     ("loud", |_| {}),
-    // What others can be told to do, and is always done here.
+    // Options of other file systems that are always in force here.
     ("acl", |_| {}),
     ("user_xattr", |_| {}),
     ("discard", |_| {}),
@@ -71,8 +71,9 @@ const PLAIN: [Word; 34] = [
     ("nolearn", |words| words.no_learning = true),
 ];
 
-/// Words that other file systems know and that would be ignored here though they ask for something, and what to say instead.
-const ELSEWHERE: [(&str, &str); 22] = [
+/// Options of other file systems that are not supported here, and the reasons in the error messages. To ignore them would
+/// be wrong, because they request a different behaviour.
+const UNSUPPORTED: [(&str, &str); 22] = [
     ("relatime", "reading sets times of access always (strictatime) or never (noatime)"),
     ("atime", "reading sets times of access always (strictatime) or never (noatime)"),
     ("diratime", "of directories as of files, reading sets times of access with strictatime"),
@@ -100,27 +101,27 @@ const ELSEWHERE: [(&str, &str); 22] = [
     ("rootcontext", "a mount has no security label of its own; files have theirs (security.selinux)"),
 ];
 
-/// Those of them that have a value, whatever it is.
+/// Those of them that have a value.
 const VALUED: [&str; 5] = ["subvol", "context", "fscontext", "defcontext", "rootcontext"];
 
-/// Words in `/etc/fstab` for those who read it, which come to us all the same.
-const FOR_OTHERS: [&str; 12] = [
+/// Options that programs put into `/etc/fstab` or read from it. `mount` passes them on, and they are ignored here.
+const IGNORED: [&str; 12] = [
     "auto", "noauto", "nofail", "_netdev", "user", "nouser", "users", "nousers", "owner", "noowner", "group",
     "nogroup",
 ];
-/// How further such words begin. `mount` makes `user=NAME` of the `user` in a line of `/etc/fstab`, so that whoever
-/// mounted may unmount, and notes who mounted otherwise as the helper to unmount with.
-const FOR_OTHERS_BEGIN: [&str; 6] = ["x-", "X-", "comment=", "user=", "helper=", "uhelper="];
-/// What the kernel shows of a mount, and `mount` repeats when it changes one.
-const SHOWN_BY_KERNEL: [&str; 6] = ["user_id=", "group_id=", "max_read=", "blksize=", "rootmode=", "fd="];
+/// Prefixes of further ignored options. `mount` replaces `user` in a line of `/etc/fstab` by `user=NAME`, so that the user
+/// that mounted may unmount. `helper=` and `uhelper=` record the helper to unmount with.
+const IGNORED_PREFIXES: [&str; 6] = ["x-", "X-", "comment=", "user=", "helper=", "uhelper="];
+/// Prefixes of options that the kernel shows for a mount. `mount` repeats them in a remount.
+const KERNEL_PREFIXES: [&str; 6] = ["user_id=", "group_id=", "max_read=", "blksize=", "rootmode=", "fd="];
 
 impl Words {
-    /// Reads all `-o` lists in turn.
+    /// Parses all `-o` lists in order.
     pub(crate) fn parse(lists: &[String]) -> Result<Words> {
         Words::default().changed_by(lists)
     }
 
-    /// These words, changed by further ones.
+    /// These options with changes.
     pub(crate) fn changed_by(&self, lists: &[String]) -> Result<Words> {
         let mut words = self.clone();
         let list = || lists.iter().flat_map(|list| list.split(',')).filter(|word| !word.is_empty());
@@ -129,7 +130,7 @@ impl Words {
         Ok(words)
     }
 
-    /// The options in force, in the form in which `-o` takes them. `cache_bytes` is the cache that the daemon has.
+    /// The options in force, in the form for `-o`. `cache_bytes` is the size of the daemon's cache.
     pub(crate) fn in_force(&self, cache_bytes: u64) -> String {
         let mut words = vec![if self.read_only { "ro" } else { "rw" }.to_owned()];
         let given = [
@@ -158,7 +159,7 @@ impl Words {
             apply(self);
             return Ok(());
         }
-        if is_for_others(word) || self.remount && starts_with_any(word, &SHOWN_BY_KERNEL) {
+        if is_ignored(word) || self.remount && starts_with_any(word, &KERNEL_PREFIXES) {
             return Ok(());
         }
         match word.split_once('=') {
@@ -173,19 +174,19 @@ impl Words {
     }
 }
 
-/// The lists without what [`Words::parse`] would refuse for being unknown (`mount -s`).
+/// The lists without the options that [`Words::parse`] would refuse (`mount -s`).
 pub(crate) fn without_unknown(lists: &[String]) -> Vec<String> {
     let known = |word: &&str| {
         let name = word.split_once('=').map_or(*word, |(name, _)| name);
         PLAIN.iter().any(|(plain, _)| plain == word)
-            || is_for_others(word)
+            || is_ignored(word)
             || ["cache", "commit"].contains(&name)
     };
     let list = lists.iter().flat_map(|list| list.split(','));
     list.filter(known).map(str::to_owned).collect()
 }
 
-/// The cache for metadata, not less than works.
+/// Parses the size of the cache for metadata.
 pub(crate) fn cache_bytes(text: &str) -> Result<u64> {
     let bytes = bytes::parse(text).map_err(|why| anyhow!("cache: {why}"))?;
     if bytes < CACHE_BYTES_MIN {
@@ -194,8 +195,8 @@ pub(crate) fn cache_bytes(text: &str) -> Result<u64> {
     Ok(bytes)
 }
 
-fn is_for_others(word: &str) -> bool {
-    FOR_OTHERS.contains(&word) || starts_with_any(word, &FOR_OTHERS_BEGIN)
+fn is_ignored(word: &str) -> bool {
+    IGNORED.contains(&word) || starts_with_any(word, &IGNORED_PREFIXES)
 }
 
 fn starts_with_any(word: &str, beginnings: &[&str]) -> bool {
@@ -209,20 +210,20 @@ fn commit_interval(text: &str) -> Result<u64> {
     Ok(seconds * SECOND_NS)
 }
 
-/// Why a word that other file systems know is refused, whatever its value is.
+/// The reason why an option of other file systems is refused, for any value.
 fn refused(word: &str) -> Option<&'static str> {
     let name = word.split_once('=').map_or(word, |(name, _)| name);
     let is_meant = |(known, _): &&(&str, &str)| {
         *known == word || word.contains('=') && VALUED.contains(known) && *known == name
     };
-    ELSEWHERE.iter().find(is_meant).map(|(_, instead)| *instead)
+    UNSUPPORTED.iter().find(is_meant).map(|(_, instead)| *instead)
 }
 
-/// The known option that a mistyped one is like.
+/// A suggestion for a mistyped option.
 fn meant(word: &str) -> Option<String> {
     let meant = match word.split_once('=') {
         Some((name, _)) => did_you_mean(name, ["cache", "commit"].into_iter()),
-        None => did_you_mean(word, PLAIN.iter().map(|(name, _)| *name).chain(FOR_OTHERS)),
+        None => did_you_mean(word, PLAIN.iter().map(|(name, _)| *name).chain(IGNORED)),
     };
     Some(meant).filter(|meant| !meant.is_empty())
 }
@@ -266,7 +267,7 @@ mod tests {
         assert_eq!(parse("defaults,noatime,async,rw").unwrap(), Words::default());
         let fstab = "defaults,nofail,noauto,_netdev,x-systemd.automount,x-systemd.device-timeout=5,comment=x";
         assert_eq!(parse(fstab).unwrap(), Words::default());
-        // What `mount` makes of `user` in `/etc/fstab`, and what it passes on of how it was mounted.
+        // The form in which `mount` passes `user` of `/etc/fstab`, and the helpers that it records.
         let by_user = "rw,noexec,nosuid,nodev,user=ann,helper=polder,uhelper=udisks2";
         assert_eq!(parse(by_user).unwrap(), parse("rw,noexec,nosuid,nodev").unwrap());
         let kept = ["rw,user=ann,nobarrier,context=x,bogus".to_owned()];
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn options_in_force_are_shown_as_they_can_be_given() {
+    fn options_in_force_can_be_parsed_again() {
         assert_eq!(Words::default().in_force(128 << 20), "rw,noatime,learn,cache=128M,commit=5");
         let list = "ro,allow_other,nosuid,nodev,noexec,strictatime,nolearn,cache=5000000,commit=30";
         let words = parse(list).unwrap();
@@ -295,12 +296,12 @@ mod tests {
         let after = before.changed_by(&["remount,ro,user_id=0,group_id=0,max_read=1048576".into()]).unwrap();
         assert_eq!(after, Words { read_only: true, remount: true, ..before });
         assert!(!after.changed_by(&["rw".into()]).unwrap().remount);
-        assert!(parse("user_id=0").is_err(), "only when something is there to be changed");
+        assert!(parse("user_id=0").is_err(), "only accepted in a remount");
     }
 
     /// A line of `/etc/fstab` that was written for ext4 or XFS could not be mounted.
     #[test]
-    fn what_has_no_effect_here_is_accepted() {
+    fn options_without_effect_are_accepted() {
         for word in [
             "discard",
             "acl",
@@ -344,8 +345,8 @@ mod tests {
     }
 
     #[test]
-    fn what_asks_for_something_else_is_refused_with_the_reason() {
-        let words = ELSEWHERE.iter().map(|(name, _)| (*name).to_owned());
+    fn unsupported_options_are_refused_with_the_reason() {
+        let words = UNSUPPORTED.iter().map(|(name, _)| (*name).to_owned());
         for word in words.chain(["context=system_u:object_r:x", "subvol=/@"].map(str::to_owned)) {
             let error = parse(&word).unwrap_err().to_string();
             assert!(error.starts_with(&format!("the mount option '{word}' is not supported: ")), "{error}");
@@ -365,8 +366,8 @@ mod tests {
         let words = PLAIN
             .iter()
             .map(|(name, _)| *name)
-            .chain(ELSEWHERE.iter().map(|(name, _)| *name))
-            .chain(FOR_OTHERS);
+            .chain(UNSUPPORTED.iter().map(|(name, _)| *name))
+            .chain(IGNORED);
         for word in words {
             let (bare, valued) = (format!("`{word}`"), format!("`{word}="));
             assert!(table.iter().any(|line| line.contains(&bare) || line.contains(&valued)), "{word}");
@@ -394,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_cannot_be_are_refused() {
+    fn invalid_values_are_refused() {
         for word in ["commit=0", "commit=", "commit=1.5", "commit=99999", "cache=1K", "cache=lots", "cache="]
         {
             let error = parse(word).unwrap_err().to_string();

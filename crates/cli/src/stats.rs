@@ -1,4 +1,4 @@
-//! `polder stats`: what was written since the volume was mounted, and what it holds.
+//! `polder stats`: the writes since the volume was mounted, and the stored data.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,135 +25,135 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// Counters and contents of a volume; also the answer to the control request `stats`.
+/// Counters and contents of a volume. Also the answer to the control request `stats`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Stats {
-    /// Whether the counters of writing count a mount; of a volume that is not mounted they are 0.
+    /// Whether the volume is mounted. If not, the counters of writes are 0.
     pub(crate) mounted: bool,
     pub(crate) written: Written,
     pub(crate) metadata: Metadata,
     pub(crate) stored: Stored,
-    /// What is written together, by the lifetime that is expected of it; since the mount. Nothing where the daemon
-    /// is of a release that does not tell.
+    /// The streams since the mount. A stream contains data of the same expected lifetime. Empty if the daemon is of an earlier
+    /// release without this field.
     #[serde(default)]
     pub(crate) streams: BTreeMap<String, Stream>,
-    /// Whether what is learned of lifetimes counts; nothing where the daemon does not tell.
+    /// Whether learned lifetimes are used. Nothing if the daemon is of an earlier release without this field.
     #[serde(default)]
     pub(crate) learning: Option<bool>,
-    /// Nothing where nothing can be written.
+    /// Nothing if the volume is read-only.
     pub(crate) collection: Option<Collection>,
 }
 
-/// What was written since the mount.
+/// The writes since the mount.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Written {
-    /// Bytes that programs wrote and that have come to Polder.
+    /// Bytes of user writes that have reached the daemon.
     pub(crate) user_bytes: u64,
-    /// All bytes that the device took.
+    /// All bytes written to the device.
     pub(crate) device_bytes: u64,
-    /// `device_bytes` by what caused them.
+    /// `device_bytes` by cause.
     pub(crate) device_bytes_by_cause: BTreeMap<String, u64>,
-    /// `device_bytes` divided by `user_bytes`; nothing where nothing was written.
+    /// `device_bytes` divided by `user_bytes`. Nothing if there were no user writes.
     pub(crate) amplification: Option<f64>,
 }
 
-/// What the metadata store did since the mount.
+/// The work of the metadata store since the mount.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Metadata {
     pub(crate) commits: u64,
     /// Batches appended to the log: journal, checkpoints, seals.
     pub(crate) log_batches: u64,
     pub(crate) checkpoints: u64,
-    /// Whole.
+    /// Whole nodes.
     pub(crate) nodes_written: u64,
-    /// Of which changes only.
+    /// Leaves written as delta records.
     pub(crate) deltas_written: u64,
     pub(crate) nodes_cleaned: u64,
     pub(crate) deltas_cleaned: u64,
     pub(crate) nodes_read: u64,
     pub(crate) pages_cached: u64,
-    /// How many pages the cache may hold.
+    /// The capacity of the cache in pages.
     pub(crate) pages_cached_max: u64,
 }
 
-/// How near writers are to waiting for garbage collection.
+/// The state of garbage collection and throttling.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Collection {
-    /// What fresh data can take before a zone must have been emptied.
+    /// The headroom: bytes of user writes that are possible before a zone must be reclaimed.
     pub(crate) room_bytes: u64,
-    /// The room below which writers owe moving.
+    /// The low watermark: writers are throttled if the headroom is smaller.
     pub(crate) begin_bytes: u64,
-    /// What must be moved until one zone more is free; nothing: no zone can be won.
+    /// Bytes to be moved until one more zone is reclaimed. Nothing if no zone can be reclaimed.
     pub(crate) debt_bytes: Option<u64>,
-    /// What is owed and not yet moved.
+    /// The GC debt: bytes that are due to be moved and not moved yet.
     pub(crate) owed_bytes: u64,
-    /// What may be written before a writer moves something himself; nothing: writing owes nothing.
+    /// Bytes that may be written before a writer moves blocks itself. Nothing if writers are not throttled.
     pub(crate) credit_bytes: Option<u64>,
-    /// Bytes to be moved for each that is written, now.
+    /// Bytes to be moved for each written byte at the moment.
     pub(crate) moved_per_written: f64,
-    /// Bytes that come free for each that is moved, of the next zones to be emptied.
+    /// Bytes that are reclaimed for each moved byte, in the next victims.
     pub(crate) won_per_moved: Option<f64>,
-    /// Fresh data, over the last 10 to 20 seconds.
+    /// The rate of user writes over the last 10 to 20 seconds.
     pub(crate) written_bytes_per_second: u64,
-    /// When writing owes moving if it goes on like this: 0 now; nothing where nothing is written, or where the zone that
-    /// is needed next is there though room is short.
+    /// The time until throttling starts at the current rate, 0 if it has started. Nothing if there are no writes, or if the
+    /// headroom is below the watermark but the next zone is available.
     pub(crate) throttle_in_seconds: Option<f64>,
     pub(crate) zones_emptied: u64,
     pub(crate) blocks_moved: u64,
     pub(crate) blocks_lost: u64,
 }
 
-/// One stream: fresh data of a lifetime class, or what garbage collection has moved (`moved`).
+/// A stream: user writes of a lifetime class, or the blocks that garbage collection has moved (`moved`).
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Stream {
-    /// What programs wrote to it.
+    /// Bytes of user writes in the stream.
     pub(crate) user_bytes: u64,
-    /// Of which by what was learned, where nobody said anything.
+    /// Those of them that were placed by learned lifetimes, without a hint.
     pub(crate) learned_bytes: u64,
-    /// What was moved out of its zones.
+    /// Bytes moved out of zones of the stream.
     pub(crate) moved_bytes: u64,
-    /// Moved and written for each byte written; nothing where nothing was written.
+    /// Moved and written bytes for each written byte. Nothing if there were no writes.
     pub(crate) amplification: Option<f64>,
-    /// What died in its zones after they were filled.
+    /// Bytes that died in zones of the stream after these were full.
     pub(crate) died_bytes: u64,
-    /// What was expected to.
+    /// Bytes that were expected to die.
     pub(crate) expected_bytes: u64,
-    /// How far the two were apart, zone by zone, for each byte of the larger; nothing where there are none.
+    /// The prediction error: the difference of the two, summed over the zones, for each byte of the larger one. Nothing
+    /// without such bytes.
     pub(crate) error: Option<f64>,
 }
 
-/// What the volume holds.
+/// The stored data of the volume.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Stored {
-    /// Bytes of all zones, as far as data can ever use them.
+    /// The largest number of bytes that data can use.
     pub(crate) total_bytes: u64,
-    /// Bytes of blocks that files have.
+    /// Bytes of live blocks.
     pub(crate) live_bytes: u64,
-    /// Bytes of blocks that wait for garbage collection; not what open zones still take.
+    /// Bytes of dead blocks, without the unwritten space in open zones.
     pub(crate) dead_bytes: u64,
-    /// Bytes promised to writers, or written and not yet part of a file.
+    /// Bytes reserved by writers, or written and not yet part of a file.
     pub(crate) pending_bytes: u64,
-    /// Bytes that files keep and have not written.
+    /// Bytes of preallocated blocks of files.
     pub(crate) unwritten_bytes: u64,
-    /// Bytes that files cannot have: for the log, metadata, garbage collection and the reserve. Nothing where the daemon
-    /// is of a release that does not tell.
+    /// Bytes that are not available to files: for the log, metadata, garbage collection and the reserve. Nothing if the
+    /// daemon is of an earlier release without this field.
     #[serde(default)]
     pub(crate) kept_bytes: Option<u64>,
-    /// Bytes that files could have in addition, if the volume is mounted for writing.
+    /// Bytes that are available to files when the volume is mounted for writing.
     pub(crate) available_bytes: Option<u64>,
-    /// Free zones that fresh data must leave now, to metadata and to garbage collection; nothing where nothing can be
-    /// written.
+    /// Free zones reserved for metadata and garbage collection at the moment. Nothing if the volume is read-only.
     #[serde(default)]
     pub(crate) free_zones_kept_from_data: Option<u32>,
-    /// Of which garbage collection must leave so many to metadata.
+    /// Those of them that are reserved for metadata only.
     #[serde(default)]
     pub(crate) free_zones_kept_from_gc: Option<u32>,
-    /// How many zones there are of each role, as [`zones::shown_role`] tells it, and how many of none that cannot be
-    /// written any more (`bad`).
+    /// The number of zones of each role, see [`zones::shown_role`], and of zones without a role that cannot be written any
+    /// more (`bad`).
     pub(crate) zones_by_role: BTreeMap<String, u32>,
 }
 
-/// The cause of bytes that the device writes by itself, beside those of [`Cause`].
+/// The cause of bytes of the device's own metadata, in addition to [`Cause`].
 const DEVICE_OWN: &str = "zone_states";
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
@@ -284,18 +284,18 @@ impl Stream {
     fn all_of(fs: &Fs) -> BTreeMap<String, Stream> {
         let block = f64::from(fs.extents().block_size());
         let bytes = |blocks: f64| (blocks * block) as u64;
-        let stream = |told: &StreamTold| Stream {
-            user_bytes: bytes(told.written as f64),
-            learned_bytes: bytes(told.by_learning as f64),
-            moved_bytes: bytes(told.moved as f64),
-            amplification: (told.written > 0)
-                .then(|| (told.written + told.moved) as f64 / told.written as f64),
-            died_bytes: bytes(told.died),
-            expected_bytes: bytes(told.expected),
-            error: told.error(),
+        let stream = |counts: &StreamTold| Stream {
+            user_bytes: bytes(counts.written as f64),
+            learned_bytes: bytes(counts.by_learning as f64),
+            moved_bytes: bytes(counts.moved as f64),
+            amplification: (counts.written > 0)
+                .then(|| (counts.written + counts.moved) as f64 / counts.written as f64),
+            died_bytes: bytes(counts.died),
+            expected_bytes: bytes(counts.expected),
+            error: counts.error(),
         };
         let named = extent::stream_names().into_iter().zip(fs.extents().streams());
-        named.map(|(name, told)| (name.to_owned(), stream(&told))).collect()
+        named.map(|(name, counts)| (name.to_owned(), stream(&counts))).collect()
     }
 
     fn show(&self, name: &str, table: &mut Table) {

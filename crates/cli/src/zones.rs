@@ -1,4 +1,4 @@
-//! `polder zones`: what each zone of a volume is, and what it holds.
+//! `polder zones`: the state and the contents of each zone of a volume.
 
 mod mount;
 mod view;
@@ -16,7 +16,7 @@ use crate::control::Request;
 use crate::output;
 use crate::volume::Volume;
 
-/// What a zone is called that cannot be written any more.
+/// The name of the state of a zone that cannot be written any more.
 pub(crate) const BAD: &str = "bad";
 /// Zones in a line of the map.
 const LINE: usize = 16;
@@ -47,27 +47,27 @@ pub(crate) struct Arguments {
     detach: bool,
 }
 
-/// One zone; also an element of the answer to the control request `zones`.
+/// A zone. Also an element of the answer to the control request `zones`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Zone {
     zone: u32,
     /// `free`, `log`, `metadata`, `data`, `gc`; see [`shown_role`].
     role: String,
-    /// `free`, `open`, `closed`, `resetting`, `bad`: what it is doing in this mount.
+    /// The use in this mount: `free`, `open`, `closed`, `resetting`, `bad`.
     #[serde(rename = "use")]
     usage: String,
-    /// `empty`, `open`, `closed`, `full`, `read-only`, `offline`: what the device says.
+    /// The state on the device: `empty`, `open`, `closed`, `full`, `read-only`, `offline`.
     state: String,
-    /// How often it was reset.
+    /// The number of resets.
     life: u32,
-    /// Blocks written, as far as the device's pointer tells.
+    /// Blocks before the device's write pointer.
     written_blocks: u32,
     live_blocks: u32,
     capacity_blocks: u32,
-    /// Whether its pointer is kept by Polder and only while the volume is in use.
+    /// Whether the zone is conventional. Polder keeps its write pointer, and only while the volume is in use.
     #[serde(default)]
     conventional: bool,
-    /// The lifetime class of what is written to it, of one that takes fresh data.
+    /// The lifetime class of the data in a zone that is open for user writes.
     lifetime: Option<String>,
 }
 
@@ -110,7 +110,7 @@ pub(crate) fn all(fs: &Fs) -> Result<Vec<Zone>> {
     Ok(report.iter().enumerate().map(one).collect())
 }
 
-/// The map: a letter for the role and a figure for how much of the zone lives.
+/// The map: a letter for the role and a digit for the share of live blocks.
 fn map(zones: &[Zone]) -> String {
     let mut text = String::new();
     for (index, line) in zones.chunks(LINE).enumerate() {
@@ -176,8 +176,8 @@ impl Zone {
     }
 }
 
-/// What a zone is for. One that only the log uses is the log's, empty or not: else it would be told as free, which to
-/// those who look on is a zone that can be opened for anything (`polder gc --free`).
+/// The role that is reported for a zone. A zone that only the log may use is reported as a log zone even if it is empty.
+/// Otherwise it would be counted as a free zone, which can be opened for any role (`polder gc --free`).
 pub(crate) fn shown_role(pool: &Pool, zone: ZoneId) -> Role {
     match pool.entry(zone).role {
         Role::Free if zone.0 < tree::LOG_ZONES => Role::Log,
@@ -195,7 +195,7 @@ pub(crate) fn role_name(role: Role) -> &'static str {
     }
 }
 
-/// Who opens a volume only to look opens no zone, so that to him none is free.
+/// The name of a use. A command that opens a volume for reading opens no zones, so free zones are closed there.
 fn use_name(role: Role, usage: Usage) -> &'static str {
     match usage {
         Usage::Closed if role == Role::Free => "free",
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_has_a_letter_and_a_figure_for_each_zone() {
+    fn a_map_has_a_letter_and_a_digit_for_each_zone() {
         let mut zones = vec![
             zone(0, "log", "closed", 31, 0),
             zone(1, "log", "free", 0, 0),
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn conventional_zones_are_told_from_others() {
+    fn conventional_zones_are_marked() {
         let mut zones: Vec<Zone> = (0..3).map(|number| zone(number, "data", "closed", 100, 50)).collect();
         zones[2].conventional = true;
         let map = map(&zones);
