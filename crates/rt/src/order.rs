@@ -39,6 +39,7 @@ pub enum LockOrder {
 
 impl LockOrder {
     /// Whether a thread may hold several locks of this order. The order among them is not checked.
+    #[cfg(debug_assertions)]
     fn is_one_of_many(self) -> bool {
         matches!(self, LockOrder::Inode | LockOrder::ObjectMap | LockOrder::Group | LockOrder::Node)
     }
