@@ -138,19 +138,26 @@ impl Registry {
         Ok(Name { listener, registry: self.clone(), path: path.to_owned(), socket })
     }
 
-    /// Takes the name of a new mount, and removes the names that earlier mounts with its number have left.
+    /// Takes the name of a new mount. Removes the names that earlier mounts with its number have left, and the names of
+    /// killed daemons of the volume.
     pub(crate) fn listen_for_mount(&self, fs_id: FsId, device: &str) -> Result<Name> {
         let _alone = self.lock()?;
         for old in self.all_of_mount(device) {
             let _ = std::fs::remove_file(old);
         }
+        self.remove_unused(self.all_of_volume(fs_id));
         self.listen(&self.of_mount(fs_id, device))
     }
 
     /// Removes the names of a mount whose daemon has ended.
     pub(crate) fn forget_mount(&self, device: &str) {
         let Ok(_alone) = self.lock() else { return };
-        for name in self.all_of_mount(device) {
+        self.remove_unused(self.all_of_mount(device));
+    }
+
+    /// Removes those of these names at which no process listens. The caller holds the [lock](Registry::lock).
+    fn remove_unused(&self, names: Vec<PathBuf>) {
+        for name in names {
             if matches!(self.connect(&name), Connected::Refused) {
                 let _ = std::fs::remove_file(name);
             }
@@ -316,6 +323,22 @@ mod tests {
         let _crowded = own.listen(&path).unwrap();
         let waiting: Vec<_> = (0..).map(|_| connect(&path)).take_while(Result::is_ok).collect();
         assert!(!waiting.is_empty() && matches!(connect(&path), Err(Errno::AGAIN)));
+    }
+
+    /// Each killed daemon left a name that was removed only when the kernel gave its number to another mount.
+    #[test]
+    fn a_mount_removes_the_names_of_killed_daemons_of_its_volume() {
+        let place = tempfile::tempdir().unwrap();
+        let own = registry(&place);
+        make_directory(&own.0).unwrap();
+        let (killed, other) = (own.of_mount(ID, "0:57"), own.of_mount(FsId([8; 16]), "0:58"));
+        drop(UnixListener::bind(&killed).unwrap());
+        drop(UnixListener::bind(&other).unwrap());
+        let reader = own.listen_for_mount(ID, "0:59").unwrap();
+        let mount = own.listen_for_mount(ID, "0:60").unwrap();
+        assert_eq!(own.all_of_volume(ID).len(), 2, "the reader and the new mount have names");
+        assert!(!killed.exists() && other.exists(), "names of other volumes are left alone");
+        drop((reader, mount));
     }
 
     /// The kernel gives a device number to another mount while the daemon of the first still closes its volume.
