@@ -471,6 +471,22 @@ mod links_rule {
     }
 
     #[test]
+    fn a_citation_of_a_function_that_is_not_there_is_found() {
+        let source = ("crates/a/src/tests.rs", "fn it_holds_twice() {}\n#[test]\nfn it_is_kept() {}\n");
+        let with = |text| [("docs/a.md", text), source];
+        let fine = "| bug | `it_is_kept` (crates/a/src/tests.rs); see `a` (and b), `it_is_kept` (tests.rs) |";
+        assert_clean(links::check, &with(fine));
+        let renamed = "\n`it_is_kept` (crates/a/src/tests.rs), `it_holds` (crates/a/src/tests.rs)";
+        assert_finds(
+            links::check,
+            &with(renamed),
+            "docs/a.md:2: `it_holds` is no function of crates/a/src/tests.rs",
+        );
+        let moved = "`it_is_kept` (crates/b/src/tests.rs)";
+        assert_finds(links::check, &with(moved), "is no function of crates/b/src/tests.rs");
+    }
+
+    #[test]
     fn files_folders_parts_and_other_sites_are_fine() {
         let text = "[a](docs/b.md#part) [b](docs) [c](#part) [d](https://example.invalid/x)";
         assert_clean(links::check, &[("README.md", text), ("docs/b.md", "[up](../README.md)")]);
