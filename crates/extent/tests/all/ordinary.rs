@@ -1,3 +1,6 @@
+use polder_extent::WriteCall;
+use zone::Cause;
+
 use super::*;
 
 #[test]
@@ -10,6 +13,38 @@ fn what_is_written_is_read() {
     write(&volume, &mut model, 1, 99_999, &data[..10_000]).unwrap();
     write(&volume, &mut model, 2, 70_000, &data[..1]).unwrap();
     volume.verify(&model);
+}
+
+/// Data is appended before its file is locked. If the file has another object when it is locked, or if the write is for
+/// other blocks, the data is appended once more, and the blocks of the early append are dead.
+#[test]
+fn an_early_append_is_used_only_for_the_same_blocks_of_the_same_object() {
+    let volume = Volume::new(Spec::power_of_two());
+    let size = volume.block_size();
+    let data = |byte| vec![byte; 2 * size as usize];
+    let (first, second, third) = (data(1), data(2), data(3));
+    fn call(object: u64, offset: u64, data: &[u8]) -> WriteCall<'_> {
+        let object = Object(object);
+        WriteCall { object, hint: Hint::default(), offset, data, valid: 0, may_refer: false }
+    }
+    let appended = || volume.store.traffic().bytes_written(Cause::Data) / size;
+    let write = |early: WriteCall<'_>, call: WriteCall<'_>| {
+        let before = appended();
+        let early = volume.extents.begin_write(Some(&early)).unwrap();
+        assert!(early.is_some(), "there is space for an early append");
+        let mut tx = Tx::new();
+        let (lock, length) = volume.extents.write(&mut tx, &call, early).unwrap();
+        assert_eq!(length, call.data.len());
+        volume.store.commit(tx).unwrap();
+        drop(lock);
+        appended() - before
+    };
+    assert_eq!(write(call(1, 0, &first), call(1, 0, &first)), 2, "the early append is used");
+    assert_eq!(write(call(1, 0, &second), call(2, 0, &second)), 4, "another object");
+    assert_eq!(write(call(1, 0, &third), call(1, 4 * size, &third)), 4, "other blocks");
+    assert_eq!(volume.extents.space().pending, 0, "no block is left pending");
+    let object = [first, data(0), third].concat();
+    volume.verify(&Model::from([(1, object), (2, second)]));
 }
 
 #[test]
