@@ -99,7 +99,7 @@ fn fill_and_empty(disk: &Loop) -> Counted {
     let after = disk.counted();
     drop(device);
 
-    let device = FileDevice::open(&disk.path, OpenMode::ReadWrite).unwrap();
+    let device = crate::reopen(|| FileDevice::open(&disk.path, OpenMode::ReadWrite));
     assert_eq!(device.report_zone(ZONE).unwrap().state, ZoneState::Empty);
     let mut found = vec![0; payload.len()];
     let refused = device.read(ZONE, 0, &mut found);

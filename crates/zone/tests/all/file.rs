@@ -36,7 +36,7 @@ impl Home {
     }
 
     fn open(&self) -> FileDevice {
-        FileDevice::open(&self.path, OpenMode::ReadWrite).unwrap()
+        crate::reopen(|| FileDevice::open(&self.path, OpenMode::ReadWrite))
     }
 
     fn file(&self) -> File {

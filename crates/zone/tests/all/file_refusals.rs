@@ -194,7 +194,7 @@ fn one_copy_of_the_header_is_enough_and_none_is_an_error() {
             for offset in offsets.into_iter().filter(|&offset| offset != kept) {
                 put(path, offset + 100, &[0xff; 50]);
             }
-            FileDevice::open(path, OpenMode::ReadWrite).unwrap();
+            crate::reopen(|| FileDevice::open(path, OpenMode::ReadWrite));
         }
         offsets.into_iter().for_each(|offset| put(path, offset + 100, &[0xff; 50]));
         let said = refusal(path);

@@ -130,7 +130,7 @@ fn the_header_of_the_last_zone_determines_its_capacity() {
     assert!(home.capacities[last as usize] < home.geometry.zone_blocks);
     home.lose_headers();
     home.restore().unwrap();
-    let device = FileDevice::open(&home.path, OpenMode::ReadWrite).unwrap();
+    let device = crate::reopen(|| FileDevice::open(&home.path, OpenMode::ReadWrite));
     assert_eq!(device.report().unwrap()[last as usize].capacity, home.capacities[last as usize]);
 }
 
@@ -142,7 +142,10 @@ fn zones_are_found_behind_megabytes_of_other_data() {
         home.lose_headers();
         put(&home.path, 0, &vec![0x77; (home.offset(1) - 4096) as usize]);
         assert_eq!(home.restore().unwrap(), FS_ID);
-        assert_eq!(FileDevice::open(&home.path, OpenMode::ReadWrite).unwrap().geometry(), &home.geometry);
+        assert_eq!(
+            crate::reopen(|| FileDevice::open(&home.path, OpenMode::ReadWrite)).geometry(),
+            &home.geometry
+        );
     }
 }
 
@@ -260,7 +263,7 @@ fn the_newer_of_two_volumes_of_different_shapes_is_found() {
             assert_eq!((device.fs_id(), device.geometry()), (FS_ID, &present.geometry), "{story}");
             drop(device);
             assert_eq!(disk.restore().expect(&story), FS_ID, "{story}");
-            let device = FileDevice::open(&disk.path, OpenMode::ReadWrite).unwrap();
+            let device = crate::reopen(|| FileDevice::open(&disk.path, OpenMode::ReadWrite));
             assert_eq!((device.fs_id(), device.geometry()), (FS_ID, &present.geometry), "{story}");
             found += 1;
         }
@@ -281,7 +284,7 @@ fn without_first_zones_other_zones_distinguish_two_shapes_or_none_do() {
         let [disk, present] = one_over_another(older, newer, &ON_DISK);
         lose(&disk);
         assert_eq!(disk.restore().unwrap(), FS_ID, "{newer:?} over {older:?}");
-        let device = FileDevice::open(&disk.path, OpenMode::ReadWrite).unwrap();
+        let device = crate::reopen(|| FileDevice::open(&disk.path, OpenMode::ReadWrite));
         assert_eq!(device.geometry(), &present.geometry);
     }
     for (older, newer) in [(SHAPES[1], SHAPES[3]), (SHAPES[3], SHAPES[1]), (SHAPES[2], SHAPES[3])] {
@@ -358,7 +361,10 @@ fn a_first_zone_in_place_is_a_trace_of_a_volume() {
         put(&home.path, home.offset(0) + 4096, &vec![0x77; 70 << 20]);
         is_a_damaged_volume(&home, 8192);
         assert_eq!(home.restore().unwrap(), FS_ID);
-        assert_eq!(FileDevice::open(&home.path, OpenMode::ReadWrite).unwrap().geometry(), &home.geometry);
+        assert_eq!(
+            crate::reopen(|| FileDevice::open(&home.path, OpenMode::ReadWrite)).geometry(),
+            &home.geometry
+        );
     }
 }
 

@@ -11,7 +11,24 @@ mod lease;
 mod medium;
 
 use polder_zone as zone;
+use rt::{Clock, SystemClock};
+use zone::file::FileError;
 use zone::{Blocks, Device, ZoneId};
+
+/// Nanoseconds that a test waits for a volume that was closed.
+const PATIENCE_NS: u64 = 10_000_000_000;
+
+/// Opens a volume that this process has closed. A process that another test starts has all descriptors, and with them the
+/// lock of the volume, until it runs its program.
+fn reopen<T>(open: impl Fn() -> Result<T, FileError>) -> T {
+    let clock = SystemClock::new();
+    loop {
+        match open() {
+            Err(FileError::InUse(_)) if clock.monotonic_ns() < PATIENCE_NS => std::thread::yield_now(),
+            opened => return opened.unwrap(),
+        }
+    }
+}
 
 /// Blocks with distinct contents: block `n` of them is filled with `tag + n`.
 fn pattern(device: &dyn Device, tag: u8, blocks: Blocks) -> Vec<u8> {

@@ -65,7 +65,7 @@ fn the_medium_has_its_contents_after_reopening() {
         Err(DeviceError::Unusable(_))
     ));
     drop(looked_at);
-    let opened = Medium::open(&path, OpenMode::ReadWrite).unwrap();
+    let opened = crate::reopen(|| Medium::open(&path, OpenMode::ReadWrite));
     assert_eq!(opened.fs_id(), FS_ID);
     let device = opened.into_device();
     let zones = device.report().unwrap();
