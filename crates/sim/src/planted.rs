@@ -35,7 +35,7 @@ pub enum Origin {
     Thread,
 }
 
-/// A bug that Polder can be told to have.
+/// A planted bug, which a build with the feature `planted` can switch on.
 #[derive(Clone, Copy, Debug)]
 pub struct Bug {
     /// Its name in the source.

@@ -61,7 +61,7 @@ fn conventional_zones_survive_every_cut() {
 }
 
 /// Every other scenario begins to record after the volume was created. If `mkfs` had been cut, a user would have
-/// found a part of the old volume in the new one, or would have been told to check a volume that was never finished.
+/// found a part of the old volume in the new one, or an error would have advised to check a volume that was never finished.
 #[test]
 fn a_volume_that_is_being_made_survives_every_cut() {
     for (scenario, shape) in

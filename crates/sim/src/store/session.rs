@@ -568,7 +568,7 @@ impl<'a> Session<'a> {
             }
             let full = self.lease.take().expect("it was there above");
             let lost = self.device.report_zone(zone).is_ok_and(|info| !info.state.is_active());
-            // A zone with a permanent failure has no slot to give back.
+            // A zone that has failed for good is not active any more, so there is nothing to finish.
             if !lost {
                 full.finish().map_err(|error| Wrong::at("finish a zone", error))?;
             }
