@@ -494,7 +494,7 @@ impl Device for Emulated {
             outputs[index] = Some(match &mut batch[index] {
                 Command::Read { zone, block, into } => self.read(*zone, *block, into).map(|()| 0),
                 Command::Append { zone, .. } if failed.contains(zone) => {
-                    let reason = "an append before it failed".to_owned();
+                    let reason = "an earlier append failed".to_owned();
                     Err(DeviceError::Io { zone: *zone, operation: operation(CommandKind::Append), reason })
                 }
                 Command::Append { zone, from } => {

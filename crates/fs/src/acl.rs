@@ -178,7 +178,7 @@ impl Fs {
 
     fn stored_list(&self, inode: InodeNo, record: &Record, name: &[u8]) -> Result<Option<AccessList>> {
         let Some(value) = self.stored_xattr(inode, record, name)? else { return Ok(None) };
-        let list = AccessList::decode(&value).ok_or(Damaged("an access control list is none"))?;
+        let list = AccessList::decode(&value).ok_or(Damaged("an access control list is not valid"))?;
         Ok(Some(list))
     }
 

@@ -229,56 +229,66 @@ impl std::fmt::Display for NameFinding {
         // Names are any bytes; only what is shown of them is text.
         let shown = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
         match self {
-            Damaged { table, why } => write!(f, "a row of table {table} means nothing: {why}"),
+            Damaged { table, why } => write!(f, "a row of table {table} cannot be decoded: {why}"),
             Misplaced { table, inode } => {
                 write!(f, "a row of table {table} for inode {} is in another group", inode.0)
             }
             NumberBeyondRange { inode } => {
-                write!(f, "inode {} lies beyond the numbers that were handed out", inode.0)
+                write!(f, "the number of inode {} was never allocated", inode.0)
             }
             NoDirectory { parent, name } => {
-                write!(f, "'{}' is an entry of {}, which is no directory", shown(name), parent.0)
+                write!(f, "'{}' is an entry of {}, which is not a directory", shown(name), parent.0)
             }
             NoInode { parent, name, inode } => {
                 let (name, parent) = (shown(name), parent.0);
-                write!(f, "'{name}' in directory {parent} names inode {}, which does not exist", inode.0)
+                write!(f, "'{name}' in directory {parent} refers to inode {}, which does not exist", inode.0)
             }
             WrongKind { parent, name, inode } => {
-                write!(f, "'{}' in directory {} gives inode {} a wrong kind", shown(name), parent.0, inode.0)
+                write!(
+                    f,
+                    "'{}' in directory {} has the wrong type for inode {}",
+                    shown(name),
+                    parent.0,
+                    inode.0
+                )
             }
             WrongHash { parent, name } => {
                 write!(f, "'{}' in directory {} cannot be found under its hash", shown(name), parent.0)
             }
             WrongParent { inode, stored, found } => {
-                write!(f, "directory {} is in {} but says {}", inode.0, found.0, stored.0)
+                write!(
+                    f,
+                    "directory {} is in {}, but its parent is recorded as {}",
+                    inode.0, found.0, stored.0
+                )
             }
             WrongLinks { inode, stored, counted } => {
-                write!(f, "inode {} has {counted} links but says {stored}", inode.0)
+                write!(f, "inode {} has {counted} links, but {stored} are recorded", inode.0)
             }
             WrongEntries { inode, stored, counted } => {
-                write!(f, "directory {} has {counted} entries but says {stored}", inode.0)
+                write!(f, "directory {} has {counted} entries, but {stored} are recorded", inode.0)
             }
             WrongAttributes { inode, stored, counted } => {
-                write!(f, "inode {} has {counted} attributes but says {stored}", inode.0)
+                write!(f, "inode {} has {counted} attributes, but {stored} are recorded", inode.0)
             }
-            Nameless { inode } => write!(f, "inode {} has no name and is no orphan", inode.0),
+            Nameless { inode } => write!(f, "inode {} has no name and is not an orphan", inode.0),
             Detached { inode } => write!(f, "directory {} is not below the root", inode.0),
             OrphanWithoutInode { inode } => write!(f, "orphan {} does not exist", inode.0),
             OrphanWithName { inode } => write!(f, "orphan {} has links", inode.0),
             IntentWithoutCause { inode } => {
-                write!(f, "there is an intent for inode {}, which has nothing to finish", inode.0)
+                write!(f, "there is an intent for inode {}, which has no unfinished operation", inode.0)
             }
             CauseWithoutIntent { inode } => {
-                write!(f, "what is being done to inode {} would not be finished", inode.0)
+                write!(f, "inode {} has an unfinished operation without an intent", inode.0)
             }
             AttributeWithoutInode { inode } => {
                 write!(f, "inode {} has an attribute but does not exist", inode.0)
             }
             SharedAndWritten { inode, object } => {
-                write!(f, "inode {} writes to object {}, which others use as well", inode.0, object.0)
+                write!(f, "inode {} writes to object {}, which other inodes share", inode.0, object.0)
             }
             DataWithoutFile { inode } => {
-                write!(f, "there is data of inode {}, which is no file with blocks", inode.0)
+                write!(f, "there is data of inode {}, which is not a file with blocks", inode.0)
             }
             DataBeyondEnd { inode, block } => {
                 write!(f, "inode {} has data at block {block}, beyond its end", inode.0)

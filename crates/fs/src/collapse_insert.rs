@@ -216,7 +216,7 @@ impl Fs {
         record.set(FLAG_SHIFTING, true);
         self.move_next_piece(locked, inode, record, shift)?;
         if let Err(error) = self.finish_range_move(locked, inode) {
-            tracing::warn!("the bytes behind a range of inode {} will be moved later: {error}", inode.0);
+            tracing::warn!("a range operation on inode {} will be finished later: {error}", inode.0);
             self.backlog.push(Work::Intent(inode));
             self.runtime.wake();
         }
@@ -269,20 +269,16 @@ impl Fs {
     /// The move that is recorded in the intent of a file.
     pub(crate) fn range_move_of(&self, inode: InodeNo) -> Result<Shift> {
         let stored = self.store.get(self.group(inode), INTENT, &number_key(inode))?;
-        let stored = stored.ok_or(Damaged("a range is being moved and nothing says which"))?;
+        let stored = stored.ok_or(Damaged("a range operation has no intent"))?;
         let shift = Shift::decode(&stored)?;
         let block = u64::from(self.extents.block_size());
         let whole = [shift.at, shift.length, shift.moved].iter().all(|offset| offset.is_multiple_of(block));
-        if whole {
-            Ok(shift)
-        } else {
-            Err(Damaged("a range that is being moved is not of whole blocks").into())
-        }
+        if whole { Ok(shift) } else { Err(Damaged("the range of an intent is not of whole blocks").into()) }
     }
 
     fn next(&self, object: Object, shift: &Shift, size: u64) -> Result<Next> {
         let block = u64::from(self.extents.block_size());
-        let damaged = FsError::from(Damaged("a range that is being moved is not within its file"));
+        let damaged = FsError::from(Damaged("the range of an intent is not within its file"));
         let Shift { direction, at, moved, .. } = *shift;
         let end = shift.end_before(size, block);
         if moved > end {

@@ -38,7 +38,10 @@ impl Fs {
                 result => return result,
             }
         }
-        Err(FsError::Io(format!("metadata is damaged: an entry of directory {} names no inode", parent.0)))
+        Err(FsError::Io(format!(
+            "metadata is damaged: an entry of directory {} refers to no inode",
+            parent.0
+        )))
     }
 
     /// Calls `each` for every entry after `cookie` until it returns false. 0 means from the start; "." and ".." have
@@ -97,7 +100,7 @@ impl Record {
             return Err(FsError::TooManyLinks);
         }
         if self.size >= FILE_SIZE_MAX {
-            return Err(Damaged("a directory counts more entries than there are numbers for").into());
+            return Err(Damaged("the entry count of a directory overflows").into());
         }
         self.size += 1;
         self.links += u32::from(subdirectory);
@@ -109,7 +112,7 @@ impl Record {
         let links = if subdirectory { self.links.checked_sub(1) } else { Some(self.links) };
         match (self.size.checked_sub(1), links) {
             (Some(size), Some(links)) => (self.size, self.links) = (size, links),
-            _ => return Err(Damaged("a directory has more entries than it counts").into()),
+            _ => return Err(Damaged("a directory has more entries than are recorded").into()),
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ pub enum FsError {
     #[error("a symbolic link")]
     Loop,
     /// The name exists.
-    #[error("exists already")]
+    #[error("already exists")]
     Exists,
     /// A directory is required.
     #[error("not a directory")]
@@ -56,7 +56,7 @@ pub enum FsError {
     #[error("too many links")]
     TooManyLinks,
     /// The volume is mounted read-only or has shut down.
-    #[error("read-only: mount it with rw, or see what `polder info` says of an error that stopped it")]
+    #[error("read-only: mount it with rw, or see `polder info` for the error that has shut it down")]
     ReadOnly,
     /// There is no attribute with this name.
     #[error("no such attribute")]
@@ -80,7 +80,7 @@ pub enum FsError {
     #[error("argument too long")]
     ArgumentTooLong,
     /// Another owner's lock conflicts, and the request was not to wait.
-    #[error("locked by another: try again")]
+    #[error("locked by another owner: try again")]
     WouldBlock,
     /// The owner of the lock waits, directly or through others, for the requesting owner.
     #[error("waiting for the lock would be a deadlock")]

@@ -299,7 +299,7 @@ impl Record {
             return Err(Damaged("an inode's record has an unknown version"));
         }
         let record = Record {
-            kind: Kind::from_number(header.kind).ok_or(Damaged("an inode has an unknown kind"))?,
+            kind: Kind::from_number(header.kind).ok_or(Damaged("an inode has an unknown type"))?,
             permissions: header.permissions.get(),
             flags: header.flags.get(),
             links: header.links.get(),
@@ -329,13 +329,13 @@ impl Record {
     fn verified(self, content_length: u32) -> Result<Record, Damaged> {
         let length = self.content.len() as u64;
         if u64::from(content_length) != length {
-            return Err(Damaged("an inode's record has contents of another length than it says"));
+            return Err(Damaged("the contents in an inode's record have another length than is recorded"));
         }
         if self.permissions > 0o7777 || self.flags & !FLAGS_KNOWN != 0 || self.lifetime > 4 {
             return Err(Damaged("an inode's record has unknown bits"));
         }
         if self.object.is_some() && self.kind != Kind::File {
-            return Err(Damaged("what is no file has an object of data"));
+            return Err(Damaged("an inode that is not a file has a data object"));
         }
         if self.size > FILE_SIZE_MAX {
             return Err(Damaged("an inode is larger than the largest file"));
@@ -415,7 +415,7 @@ impl Shift {
         let is_within = reach.is_some_and(|reach| reach <= FILE_SIZE_MAX.next_multiple_of(0x10000));
         match is_within && length > 0 && least.is_some_and(|least| least <= moved) {
             true => Ok(Shift { direction, at, length, moved }),
-            false => Err(Damaged("an intent's range is none")),
+            false => Err(Damaged("an intent's range is not valid")),
         }
     }
 }
@@ -452,9 +452,9 @@ impl Dirent<'_> {
             return Err(Damaged("a directory entry has an unknown version"));
         }
         if name.is_empty() || name.len() > NAME_MAX || usize::from(header.name_length.get()) != name.len() {
-            return Err(Damaged("a directory entry's name has another length than it says"));
+            return Err(Damaged("a directory entry's name has another length than is recorded"));
         }
-        let kind = Kind::from_number(header.kind).ok_or(Damaged("a directory entry has an unknown kind"))?;
+        let kind = Kind::from_number(header.kind).ok_or(Damaged("a directory entry has an unknown type"))?;
         Ok(Dirent { inode: InodeNo(header.inode.get()), kind, name })
     }
 }
@@ -498,7 +498,7 @@ impl XattrHead {
         }
         let name_length = usize::from(header.name_length.get());
         if name_length == 0 || name_length > NAME_MAX || name_length > rest.len() || header.parts == 0 {
-            return Err(Damaged("an extended attribute's name has another length than it says"));
+            return Err(Damaged("an extended attribute's name has another length than is recorded"));
         }
         let (name, bytes) = rest.split_at(name_length);
         Ok(XattrHead {
@@ -527,7 +527,7 @@ pub fn decode_shadow(bytes: &[u8]) -> Result<Option<InodeNo>, Damaged> {
         Ok(shadow) if shadow.version == VERSION => {
             Ok(Some(InodeNo(shadow.heir.get())).filter(|owner| owner.0 != 0))
         }
-        _ => Err(Damaged("a shadow means nothing")),
+        _ => Err(Damaged("the record of a shared object cannot be decoded")),
     }
 }
 
@@ -540,7 +540,7 @@ pub fn encode_counter(end: u64) -> Vec<u8> {
 pub fn decode_counter(bytes: &[u8]) -> Result<u64, Damaged> {
     match Counter::read_from_bytes(bytes) {
         Ok(counter) if counter.version == VERSION => Ok(counter.end.get()),
-        _ => Err(Damaged("a counter of inode numbers means nothing")),
+        _ => Err(Damaged("a counter of inode numbers cannot be decoded")),
     }
 }
 

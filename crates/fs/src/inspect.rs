@@ -85,8 +85,10 @@ impl Fs {
             return Some(NameFinding::Misplaced { table: table.0, inode });
         }
         let wrong = match table {
-            EXTENT if Extent::decode(value).is_none() => Err(Damaged("an extent means nothing")),
-            REFCOUNT if decode_refcount(value).is_none() => Err(Damaged("a reference count means nothing")),
+            EXTENT if Extent::decode(value).is_none() => Err(Damaged("an extent cannot be decoded")),
+            REFCOUNT if decode_refcount(value).is_none() => {
+                Err(Damaged("a reference count cannot be decoded"))
+            }
             INODE => Record::decode(value).map(drop),
             SHADOW => decode_shadow(value).map(drop),
             DIRENT => Dirent::decode(value).map(drop),

@@ -32,7 +32,10 @@ impl Fs {
             locked.directory(parent)?;
             let found = self.find(parent, name)?.ok_or(FsError::NotFound)?;
             if found.inode == parent {
-                return Err(FsError::Io(format!("metadata is damaged: directory {} names itself", parent.0)));
+                return Err(FsError::Io(format!(
+                    "metadata is damaged: directory {} is an entry of itself",
+                    parent.0
+                )));
             }
             // Most inodes were created after their directory, so their lock comes after its lock.
             if found.inode > parent {

@@ -137,8 +137,8 @@ impl Fs {
         });
         fs.store.set_reader(fs.runtime.prefetch_waker());
         if fs.node(InodeNo::ROOT)?.state.read().record().is_err() {
-            let why = "there is no root directory: the volume was not finished when it was made, or it is damaged and \
-                       `polder salvage` saves what it finds";
+            let why = "there is no root directory: the creation of the volume was interrupted (make it again), or it is \
+                       damaged (save the files with `polder salvage`)";
             return Err(Damaged(why).into());
         }
         Ok((fs, recovery))

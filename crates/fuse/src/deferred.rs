@@ -187,7 +187,7 @@ impl DeferredWork {
             }
             DeferredWork::Evict(inode) => {
                 if let Err(error) = evict(server, notifier, inode) {
-                    tracing::debug!("the kernel goes on with its size of inode {}: {error}", inode.0);
+                    tracing::debug!("the size of inode {} in the kernel cannot be updated: {error}", inode.0);
                 }
             }
             DeferredWork::DropPages(pages, then) => {
@@ -262,13 +262,13 @@ fn drop_pages(notifier: &Notifier, Pages { inode, offset, length }: Pages) {
     let range = (i64::try_from(offset), i64::try_from(length));
     let (Ok(offset), Ok(length)) = range else { return };
     if let Err(error) = notifier.invalidate_inode(inode.0, offset, length) {
-        tracing::debug!("the kernel keeps pages of inode {}: {error}", inode.0);
+        tracing::debug!("the cached pages of inode {} cannot be invalidated: {error}", inode.0);
     }
 }
 
 fn forget_attributes(notifier: &Notifier, inode: InodeNo) {
     // A negative offset leaves the pages alone.
     if let Err(error) = notifier.invalidate_inode(inode.0, -1, 0) {
-        tracing::debug!("the kernel keeps the attributes of inode {}: {error}", inode.0);
+        tracing::debug!("the cached attributes of inode {} cannot be invalidated: {error}", inode.0);
     }
 }

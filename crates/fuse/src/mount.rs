@@ -79,7 +79,7 @@ pub enum MountError {
     #[error("{HELPER}: {0}")]
     Helper(String),
     /// The system refused.
-    #[error("{} cannot be mounted on: {error}", directory.display())]
+    #[error("{}: nothing can be mounted there: {error}", directory.display())]
     Refused {
         /// The mount point.
         directory: PathBuf,
@@ -87,7 +87,7 @@ pub enum MountError {
         error: io::Error,
     },
     /// Mounted, but the kernel and Polder could not agree on a protocol.
-    #[error("the kernel's FUSE and Polder do not understand each other: {0}")]
+    #[error("the kernel and Polder have no common FUSE protocol: {0}")]
     Handshake(io::Error),
 }
 
@@ -308,7 +308,7 @@ fn attach_by_helper(directory: &Path, options: &MountOptions) -> Result<OwnedFd,
     drop(ours);
     let complaint = complaint_of(helper);
     received.ok_or_else(|| {
-        let words = complaint.unwrap_or_else(|| "no device was handed over".to_owned());
+        let words = complaint.unwrap_or_else(|| "the helper passed no FUSE device".to_owned());
         MountError::Helper(words.trim_start_matches("fusermount3: ").to_owned())
     })
 }

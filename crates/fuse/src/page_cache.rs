@@ -179,7 +179,7 @@ impl PageCache {
     /// size.
     pub(crate) fn clear_behind_end(&self, file: &Attributes) {
         if let Err(error) = self.with_file(file, clear_behind_end) {
-            tracing::debug!("the last page of inode {} is dropped: {error}", file.inode.0);
+            tracing::debug!("the last cached page of inode {} cannot be kept: {error}", file.inode.0);
             self.drop_end(file);
         }
     }
@@ -220,13 +220,17 @@ impl PageCache {
         let dropper = rt::thread::spawn("polder-end", move || {
             shared.thread.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::SeqCst);
             if let Err(error) = notifier.invalidate_inode(inode, end, 1) {
-                tracing::debug!("the end of inode {inode} is not cleared: {error}");
+                tracing::debug!(
+                    "the bytes after the end of inode {inode} in the cache are not cleared: {error}"
+                );
             }
             shared.is_done.store(true, Ordering::SeqCst);
         });
         match dropper {
             Ok(_) => progress.await_wait(),
-            Err(error) => tracing::debug!("the end of inode {inode} is not cleared: {error}"),
+            Err(error) => tracing::debug!(
+                "the bytes after the end of inode {inode} in the cache are not cleared: {error}"
+            ),
         }
     }
 }

@@ -118,7 +118,7 @@ impl Server {
         if self.access_times.are_enabled()
             && let Err(error) = self.fs.update_atime(inode)
         {
-            tracing::debug!("the time of access of inode {} stays: {error}", inode.0);
+            tracing::debug!("the access time of inode {} cannot be set: {error}", inode.0);
         }
     }
 
@@ -346,7 +346,7 @@ impl Server {
                     Ok(Some(attributes)) if attributes.links == 0 => continue,
                     Err(FsError::NotFound | FsError::Stale) => continue,
                     found => found.unwrap_or_else(|error| {
-                        tracing::warn!("inode {} is listed by its name alone: {error}", entry.inode.0);
+                        tracing::warn!("inode {} is listed without its attributes: {error}", entry.inode.0);
                         None
                     }),
                 };

@@ -63,7 +63,7 @@ impl Mounted {
         options: &MountOptions,
         write_queue_bytes: u64,
     ) -> Result<Mounted, MountError> {
-        assert!(directory.is_absolute(), "the table of mounts has absolute paths");
+        assert!(directory.is_absolute(), "the mount table has absolute paths");
         let device = mount::attach(directory, options)?;
         let entry = mount::entry_at(directory).ok().flatten();
         let access_times = AccessTimes::new(options.strict_access_times);
@@ -141,7 +141,7 @@ impl BdiSettings {
     /// Only root may do this. Otherwise the kernel's 128 KiB stay.
     fn set_readahead(&self, bytes: u64) {
         if let Err(error) = std::fs::write(self.0.join("read_ahead_kb"), (bytes >> 10).to_string()) {
-            tracing::debug!("the readahead of the kernel stays as it is: {error}");
+            tracing::debug!("the readahead of the kernel cannot be set: {error}");
         }
     }
 
@@ -161,7 +161,7 @@ impl BdiSettings {
             }
         });
         if let Err(error) = &bounded {
-            tracing::debug!("the limit of dirty bytes in the kernel stays as it is: {error}");
+            tracing::debug!("the limit of dirty bytes in the kernel cannot be set: {error}");
         }
         bounded.is_ok()
     }
@@ -301,7 +301,7 @@ where
     rt::thread::spawn(&format!("polder-fuse-{number}"), move || {
         let served = serving.serve(&channel);
         if let Err(error) = &served {
-            tracing::warn!("a thread answers no more requests: {error}");
+            tracing::warn!("a thread that answers requests has ended: {error}");
         }
         served
     })

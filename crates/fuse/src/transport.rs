@@ -88,7 +88,7 @@ impl Transport {
         }
         self.waits_for_writes.store(waits_for_writes, Ordering::Relaxed);
         if granted != wanted {
-            tracing::debug!("the kernel lacks {:#x}", wanted & !granted);
+            tracing::debug!("the kernel lacks the features {:#x}", wanted & !granted);
         }
         Ok(())
     }

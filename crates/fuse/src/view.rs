@@ -82,7 +82,7 @@ impl MountedView {
     /// Attaches the view at `directory`, which must be absolute and free of symbolic links. `source` is the source in
     /// the table of mounts.
     pub fn new(view: Arc<dyn View>, directory: &Path, source: &Path) -> Result<MountedView, MountError> {
-        assert!(directory.is_absolute(), "the table of mounts has absolute paths");
+        assert!(directory.is_absolute(), "the mount table has absolute paths");
         let channel = Channel::new(mount::attach(directory, &options(source))?);
         let entry = mount::entry_at(directory).ok().flatten();
         let max_background = BACKGROUND_REQUESTS_MAX;

@@ -70,22 +70,22 @@ pub enum UblkError {
     #[error("the kernel has no ublk; load its module with `modprobe ublk_drv` (Linux 6.6 or later)")]
     NoDriver,
     /// The driver does not support zones.
-    #[error("the kernel's ublk knows no zones; use Linux 6.6 or later, with zoned block devices")]
+    #[error("the kernel's ublk does not support zones; use Linux 6.6 or later, with zoned block devices")]
     NoZones,
     /// The process is not root.
-    #[error("only root may make block devices; run this as root")]
+    #[error("only root may create block devices; run this as root")]
     NotPermitted,
     /// The kernel does not support a device of this shape.
     #[error("{0}")]
     Unsuitable(String),
     /// The system refused an operation.
-    #[error("the kernel does not {0}: {1}")]
+    #[error("the kernel refuses to {0}: {1}")]
     Refused(&'static str, io::Error),
     /// The device is in use.
-    #[error("{} is in use; unmount it or end what uses it first", .0.display())]
+    #[error("{} is in use; unmount it, or end the programs that use it first", .0.display())]
     InUse(PathBuf),
     /// A program other than Polder serves it.
-    #[error("{} is served by another program than Polder; end it with that", .0.display())]
+    #[error("{} is served by a program other than Polder; end it with that program", .0.display())]
     Foreign(PathBuf),
 }
 
@@ -128,7 +128,7 @@ impl UblkDevice {
             control.add(&wanted(request_bytes)).map_err(|error| match Errno::from_io_error(&error) {
                 Some(Errno::PERM) => UblkError::NotPermitted,
                 Some(Errno::INVAL | Errno::OPNOTSUPP) => UblkError::NoZones,
-                _ => UblkError::Refused("make a device", error),
+                _ => UblkError::Refused("create a device", error),
             })?;
         let opened = open_served(made.device).map_err(|error| {
             // A further error cannot be reported.
@@ -152,8 +152,8 @@ impl UblkDevice {
             return Err(UblkError::NoZones);
         }
         let refused = |what| move |error| UblkError::Refused(what, error);
-        self.control.set(self.number, parameters).map_err(refused("take the device as it is"))?;
-        self.serve(view).map_err(refused("hand over requests"))?;
+        self.control.set(self.number, parameters).map_err(refused("set the parameters of the device"))?;
+        self.serve(view).map_err(refused("pass on requests"))?;
         self.control.start(self.number).map_err(refused("start the device"))
     }
 
@@ -178,7 +178,7 @@ impl UblkDevice {
         let queue = rt::thread::spawn("polder-ublk", move || {
             let ended = run_queue(device, finished, jobs, &ready);
             if let Err(error) = &ended {
-                tracing::error!(%error, "requests of the block device cannot be served any more; it ends");
+                tracing::error!(%error, "requests of the block device cannot be served any more; the device is removed");
                 opened.take();
             }
             ended
@@ -201,7 +201,7 @@ impl UblkDevice {
 
     /// Waits until the device was stopped, by this or another process, and frees its number.
     pub fn wait(&self) -> Result<(), UblkError> {
-        let ended = self.join().map_err(|error| UblkError::Refused("hand over requests any more", error));
+        let ended = self.join().map_err(|error| UblkError::Refused("pass on further requests", error));
         let _lock = DriverLock::take()?;
         // If the queue failed, it has closed `/dev/ublkcN`. If that can be opened now, it is still this device: only
         // a device whose server is gone can be opened.
@@ -253,22 +253,24 @@ fn parameters(shape: &Po2Shape) -> Result<Parameters, UblkError> {
     let unsuitable = |why: String| Err(UblkError::Unsuitable(why));
     let block = shape.block_size;
     if block > PAGE_BYTES {
-        return unsuitable(format!("its blocks have {block} bytes; the kernel's have at most {PAGE_BYTES}"));
+        return unsuitable(format!(
+            "its blocks have {block} bytes; the kernel supports at most {PAGE_BYTES}"
+        ));
     }
     let append_bytes = shape.append_bytes_max.min(BUFFER_BYTES);
     if append_bytes == 0 {
-        return unsuitable("the device chooses no place for appends, which the kernel needs".to_owned());
+        return unsuitable("the device does not support zone append, which the kernel needs".to_owned());
     }
     let request_bytes = request_bytes(shape.zones);
     if request_bytes > REQUEST_BYTES_MAX {
-        return unsuitable(format!(
-            "it has {} zones; the kernel's driver does not support so many",
-            shape.zones
-        ));
+        return unsuitable(format!("it has {} zones, more than the kernel's driver supports", shape.zones));
     }
     let sectors = |bytes: usize| (bytes as u64 / SECTOR) as u32;
     let Ok(zone_sectors) = u32::try_from(shape.zone_bytes / SECTOR) else {
-        return unsuitable(format!("zones of {} bytes are larger than the kernel's", shape.zone_bytes));
+        return unsuitable(format!(
+            "zones of {} bytes are larger than the kernel supports",
+            shape.zone_bytes
+        ));
     };
     let shift = block.trailing_zeros() as u8;
     Ok(Parameters {

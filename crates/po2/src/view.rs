@@ -101,7 +101,7 @@ impl Po2View {
         let port = exclusive_port(path)?.ok_or_else(|| unfit("it has no zones of its own".to_owned()))?;
         let failed = |error: io::Error| FileError::Io {
             path: path.to_owned(),
-            operation: "ask for its zones",
+            operation: "list its zones",
             reason: error.to_string(),
         };
         Po2View::of(port).map_err(failed)?.map_err(|why| unfit(why.to_string()))
@@ -185,7 +185,7 @@ impl Po2View {
         self.check_unit(start, from.len())?;
         let zone = self.map.zone_at(start).ok_or(Errno::IO)?;
         let landed = self.port.append(zone, from)?;
-        self.map.in_view(landed).ok_or_else(|| io::Error::other("an append landed outside of all zones"))
+        self.map.in_view(landed).ok_or_else(|| io::Error::other("an append was written outside all zones"))
     }
 
     /// Changes the zone that begins at `start`.

@@ -117,7 +117,7 @@ impl Scan {
         let zones = zones(device)?;
         let Some(fs_id) = volume(&zones) else {
             return Err(StoreError::NoVolume(
-                "no zone has a header of Polder: this is no volume, or nothing of it is left".into(),
+                "no zone has a Polder header: this is not a volume, or all of its zones are lost".into(),
             ));
         };
         let mut scan = Scan { zones, fs_id, ..Scan::default() };
@@ -174,7 +174,7 @@ impl Scan {
                 }
             }
         }
-        Err(StoreError::NoVolume("no page of metadata can be read: no names can be saved".into()))
+        Err(StoreError::NoVolume("no metadata page can be read, so no names can be saved".into()))
     }
 
     /// Adds every page of a zone.

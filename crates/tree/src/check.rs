@@ -113,7 +113,7 @@ impl Core {
         if findings.is_empty() && self.counts_prepaid() && prepaid != counted {
             findings.push(Finding {
                 kind: FindingKind::LiveCount,
-                what: format!("{prepaid} nodes are marked as prepaid, the checkpoint says {counted}"),
+                what: format!("{prepaid} nodes are marked as prepaid, but the checkpoint counts {counted}"),
                 lost: None,
             });
         }
@@ -154,7 +154,7 @@ impl Core {
                 if !self.find(id)?.0.is_nowhere() && !seen.contains(id.0) {
                     findings.push(Finding {
                         kind: FindingKind::Unreachable,
-                        what: format!("the MAT names node {}, which is part of no tree", id.0),
+                        what: format!("the MAT has an address of node {}, which is not part of a tree", id.0),
                         lost: None,
                     });
                 }
@@ -177,8 +177,8 @@ impl Core {
                 findings.push(Finding {
                     kind: FindingKind::LiveCount,
                     what: format!(
-                        "zone {index} ({:?}) holds {counted} live blocks of metadata and {deltas} changes of \
-                         leaves, the ZIT says {} and {}",
+                        "zone {index} ({:?}) has {counted} live metadata blocks and {deltas} delta records, but the \
+                         ZIT counts {} and {}",
                         entry.role, entry.live, entry.deltas
                     ),
                     lost: None,
@@ -202,13 +202,17 @@ impl Walk<'_, '_> {
     /// Checks a node whose keys should be in `low..high`, and all below it.
     fn node(&mut self, id: NodeId, level: Option<u8>, low: &[u8], high: Option<&[u8]>) -> Result<()> {
         if id.0 >= self.core.mat.next_node() {
-            self.lost(format!("node {} of group {} was never given out", id.0, self.group.0), low, high);
+            self.lost(
+                format!("the number of node {} of group {} was never allocated", id.0, self.group.0),
+                low,
+                high,
+            );
             return Ok(());
         }
         if self.seen.contains(id.0) {
             self.found(
                 FindingKind::Shared,
-                format!("node {} of group {} is named twice", id.0, self.group.0),
+                format!("node {} of group {} has two parents", id.0, self.group.0),
             );
             return Ok(());
         }
@@ -222,7 +226,7 @@ impl Walk<'_, '_> {
         let node = match loaded {
             Ok(Some(node)) => node,
             Ok(None) => {
-                self.lost(format!("node {} of group {} lies nowhere", id.0, self.group.0), low, high);
+                self.lost(format!("node {} of group {} has no address", id.0, self.group.0), low, high);
                 return Ok(());
             }
             Err(StoreError::Corrupt(what)) => {
@@ -238,7 +242,11 @@ impl Walk<'_, '_> {
         let page = node.page();
         let belongs = page.group() == self.group && level.is_none_or(|level| page.level() == level);
         if !belongs || page.header().id.get() != id.0 {
-            self.lost(format!("node {} is not the one that group {} names", id.0, self.group.0), low, high);
+            self.lost(
+                format!("the page of node {} is not the node to which group {} refers", id.0, self.group.0),
+                low,
+                high,
+            );
             return Ok(());
         }
         self.prepaid += i64::from(page.is_prepaid());
@@ -248,7 +256,7 @@ impl Walk<'_, '_> {
         if !bounded.iter().all(inside) {
             self.found(
                 FindingKind::Order,
-                format!("node {} of group {} has keys out of bounds", id.0, self.group.0),
+                format!("node {} of group {} has keys outside its range", id.0, self.group.0),
             );
         }
         if page.level() == 0 {

@@ -354,7 +354,7 @@ impl Core {
                     places.extend(some);
                 }
                 Err(StoreError::Device(error)) if error.ends_zone() => {
-                    tracing::warn!(%error, "a metadata zone takes no more");
+                    tracing::warn!(%error, "a metadata zone accepts no more pages");
                 }
                 Err(error) => return Err(error),
             }
@@ -449,7 +449,7 @@ impl Core {
                 }
             }
         }
-        Err(StoreError::Latched("no zone is left for metadata".into()))
+        Err(StoreError::Latched("there is no free zone for metadata".into()))
     }
 
     /// A free zone. If there is none, a dead zone is reset.
@@ -517,7 +517,7 @@ impl Core {
                 && (used > 0 || before.is_nowhere());
             if !counted {
                 return Err(StoreError::Corrupt(format!(
-                    "MAT chunk {number} and the ZIT disagree about node {}, which was at {} and is at {}",
+                    "MAT chunk {number} contradicts the ZIT: node {} was at {} and is at {}",
                     id.0, before.at, now.at
                 )));
             }

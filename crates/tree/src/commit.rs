@@ -270,7 +270,7 @@ impl Core {
             return;
         }
         if let Err(error) = self.sync(lsn) {
-            tracing::warn!(%error, "data that a transaction names could not be made durable");
+            tracing::warn!(%error, "the data of a transaction could not be made durable");
         }
     }
 }

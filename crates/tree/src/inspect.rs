@@ -208,7 +208,7 @@ fn kind_name(kind: u8) -> &'static str {
         (PageKind::ZitChunk, "ZIT chunk"),
         (PageKind::MatDirectory, "MAT directory"),
         (PageKind::ZitDirectory, "ZIT directory"),
-        (PageKind::Deltas, "changes of leaves"),
+        (PageKind::Deltas, "delta records"),
     ];
     kinds.iter().find(|(known, _)| *known as u8 == kind).map_or("unknown", |(_, name)| name)
 }

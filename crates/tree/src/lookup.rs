@@ -112,14 +112,14 @@ impl Core {
     pub(crate) fn pin(&self, pins: &mut Pins, miss: Miss) -> Result<()> {
         let (id, following) = match miss {
             Miss::Absent(id, following) => (id, following),
-            Miss::Misplaced(id) => return self.damaged(format!("node {} is not where the trees say", id.0)),
+            Miss::Misplaced(id) => return self.damaged(format!("node {} is not at its address", id.0)),
         };
         match self.load_with(id, self.readahead.with(id, &following))? {
             Some(node) => pins.nodes.push(node),
             None => pins.vain += 1,
         }
         if pins.vain > RETRIES_MAX {
-            return self.damaged(format!("node {} is named by a tree and lies nowhere", id.0));
+            return self.damaged(format!("node {} of a tree has no address", id.0));
         }
         Ok(())
     }
@@ -349,7 +349,7 @@ impl Core {
         }
         let read = wanted.iter().zip(pages).zip(outputs).map(|((&(at, kind, id), page), output)| {
             let Some(mut bytes) = page? else {
-                let why = format!("page {id} ({kind:?}) at {at}: the zone has another life");
+                let why = format!("page {id} ({kind:?}) at {at}: the zone is in another life");
                 return Err(StoreError::Corrupt(why));
             };
             let output = output.expect("each command has an output");
@@ -407,7 +407,8 @@ impl Core {
                         let index = (id.0 % self.mat.per_chunk()) as usize;
                         let place = self.mat.place_in(&bytes, index);
                         if !self.is_on_device(place) {
-                            return self.damaged(format!("node {} is said to be in no zone there is", id.0));
+                            return self
+                                .damaged(format!("the address of node {} is outside all zones", id.0));
                         }
                         return Ok((place, Some(chunk)));
                     }
@@ -457,7 +458,7 @@ impl Core {
         if !self.pool.enter(place) {
             return if self.mat.chunk(number).address == place {
                 self.damaged(format!(
-                    "MAT chunk {number} is said to be at {place}, in a zone of another life"
+                    "the address of MAT chunk {number} is {place}, but the zone is in another life"
                 ))
             } else {
                 Ok(None)
@@ -530,7 +531,7 @@ pub(crate) fn check_page(
     let header =
         format::decode_page(bytes, core.info.fs_id).ok_or_else(|| damaged("wrong checksum or volume"))?;
     if header.kind != kind as u8 || header.id.get() != id {
-        return Err(damaged("another page is there"));
+        return Err(damaged("it contains another page"));
     }
     if !at.is_of(zone::Life(header.life.get())) {
         return Err(damaged("it was written in another life of the zone"));

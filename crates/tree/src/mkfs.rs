@@ -72,12 +72,12 @@ pub(crate) fn check_options(geometry: &Geometry, options: &FormatOptions) -> Res
     let page = options.page_size;
     if !page.is_power_of_two() || !(4096..=65536).contains(&page) || page < geometry.block_size {
         return Err(unusable(format!(
-            "a node of {page} bytes is impossible: choose a power of two from 4096 to 65536, not less than a block ({})",
+            "{page} bytes are not a valid node size: choose a power of two from 4096 to 65536, not less than a block ({})",
             geometry.block_size
         )));
     }
     if options.groups == 0 || options.groups > 4096 {
-        return Err(unusable(format!("{} groups are impossible: choose 1 to 4096", options.groups)));
+        return Err(unusable(format!("{} groups are not possible: choose 1 to 4096", options.groups)));
     }
     if options.label.len() > 64 {
         return Err(unusable("the label is longer than 64 bytes: choose a shorter one"));
@@ -96,7 +96,7 @@ pub(crate) fn check_options(geometry: &Geometry, options: &FormatOptions) -> Res
     let pages = (geometry.zone_blocks - 1) / (page / geometry.block_size);
     if pages < ZONE_PAGES_MIN {
         return Err(unusable(format!(
-            "a zone has room for {pages} nodes of {} KiB, and {ZONE_PAGES_MIN} are needed: choose smaller nodes or larger zones",
+            "a zone has space for {pages} nodes of {} KiB, but needs space for {ZONE_PAGES_MIN}: choose smaller nodes or larger zones",
             page / 1024
         )));
     }
@@ -110,7 +110,7 @@ fn check_count(geometry: &Geometry, page: u32, zones: u32) -> Result<()> {
     if zones >= needed {
         return Ok(());
     }
-    let kind = if geometry.conventional > 0 { " that are written in order" } else { "" };
+    let kind = if geometry.conventional > 0 { " that are written sequentially" } else { "" };
     Err(unusable(format!(
         "the device has {zones} zones of {} KiB{kind}; at this size a volume needs at least {needed}: use a larger device",
         u64::from(geometry.zone_blocks) * u64::from(geometry.block_size) / 1024
@@ -180,7 +180,7 @@ fn take_over_log(device: &dyn Device, fs_id: FsId) -> Result<()> {
         let identity = ZoneIdentity { fs_id, zone, life: Life(1), role: Role::Log };
         match device.append(zone, &encode_header(&identity, device.geometry())) {
             Err(error) if error.ends_zone() => {
-                tracing::warn!(zone = zone.0, %error, "a zone cannot take the log");
+                tracing::warn!(zone = zone.0, %error, "a zone cannot be used for the log");
             }
             appended => drop(appended?),
         }

@@ -46,16 +46,16 @@ use headers::{LogHeader, log_zones, no_volume};
 use missing::{Unread, Why};
 
 /// The error for a log whose first seal names no checkpoint.
-const UNFINISHED: &str = "the log names no checkpoint: the volume was not finished when it was made, or the log is \
-                          damaged and `polder salvage` saves what it finds";
+const UNFINISHED: &str = "the log has no checkpoint: the creation of the volume was interrupted (make it again), or the log \
+                          is damaged (save the files with `polder salvage`)";
 
 /// The error for a log whose volume is missing. The log may be of an earlier volume on this device.
-const OR_UNFINISHED: &str = "the volume was not finished when it was made, or it is damaged and `polder salvage` saves \
-                             what it finds";
+const OR_UNFINISHED: &str = "the creation of the volume was interrupted (make it again), or it is damaged (save the files \
+                             with `polder salvage`)";
 
 /// Advice for a volume whose log has lost records. Writing would make the loss final, and reading the rest is allowed.
-const ADVICE: &str = "mount the volume with -o ro, or use `polder salvage`, which may find newer files, and copy what is \
-                     left; to go on without what is lost, use `polder check --repair --accept-loss`";
+const ADVICE: &str = "mount the volume with -o ro and copy the files, or use `polder salvage`, which may find newer \
+                     files; to continue without the lost part, use `polder check --repair --accept-loss`";
 
 /// The largest jump of the epoch's number at a seal.
 const EPOCH_JUMP: u64 = u32::MAX as u64;
@@ -217,8 +217,8 @@ fn read_log(device: &dyn Device, mut zones: Vec<LogHeader>, unread: &mut Vec<Unr
     opened.retain(|zone| !empty.contains(&zone.identity.zone));
     let newest = newest.ok_or_else(|| {
         no_volume(
-            "the log holds no checkpoint that can be read: restore the whole volume from a copy, or save what other \
-             zones hold with `polder salvage`; if it was being made, it was not finished",
+            "the log has no readable checkpoint: restore the whole volume from a copy, or save the files with `polder \
+             salvage`; if the creation of the volume was interrupted, make it again",
         )
     })?;
     let newest_end = ends.iter().copied().max_by_key(ZoneEnd::order).expect("the newest batch ends a zone");
@@ -266,7 +266,7 @@ fn find_checkpoint(device: &dyn Device, zones: &[LogHeader], at: Address) -> Res
     }
     let lost = || {
         StoreError::Corrupt(format!(
-            "the checkpoint at {at}, which the log names, cannot be read: {OR_UNFINISHED}"
+            "the checkpoint at {at}, to which the log refers, cannot be read: {OR_UNFINISHED}"
         ))
     };
     let named = zones.iter().find(|(identity, _)| identity.zone == at.zone() && at.is_of(identity.life));
@@ -333,7 +333,9 @@ fn load(
     let header = &contents.checkpoint.header;
     check_header(header, &*device)?;
     if header.features_read_only.get() & !FEATURES_READ_ONLY != 0 && !config.read_only {
-        return Err(no_volume("it has features that this release can only read: mount it with -o ro"));
+        return Err(no_volume(
+            "the volume has features that this release can only read: mount it with -o ro",
+        ));
     }
     let text = header.label.split(|&byte| byte == 0).next().unwrap_or_default();
     let info = VolumeInfo {
@@ -351,7 +353,7 @@ fn load(
     let core = assemble(device, info, config, entries, report, header.next_node.get())?;
     core.load_tables(&contents.checkpoint).map_err(|error| match error {
         StoreError::Device(error @ DeviceError::Unwritten { .. }) => {
-            StoreError::Corrupt(format!("the checkpoint's tables are not there ({error}): {OR_UNFINISHED}"))
+            StoreError::Corrupt(format!("the checkpoint's tables are missing ({error}): {OR_UNFINISHED}"))
         }
         error => error,
     })?;
@@ -458,7 +460,7 @@ impl Core {
         }
         let counters = header.counters.map(zerocopy::little_endian::I64::get);
         if counters.iter().any(|count| !(0..1 << 62).contains(count)) {
-            return Err(StoreError::Corrupt("a counter in the checkpoint cannot be right".into()));
+            return Err(StoreError::Corrupt("a counter in the checkpoint is impossible".into()));
         }
         self.pool.load_counters(counters);
         self.count_pages(&mat_chunks, &zit_chunks, checkpoint)?;
@@ -490,7 +492,7 @@ impl Core {
     fn load_entry(&self, zone: ZoneId, entry: ZoneEntry) -> Result<()> {
         if zone.0 >= self.pool.count() {
             return Err(StoreError::Corrupt(format!(
-                "the checkpoint speaks of zone {}, which does not exist",
+                "the checkpoint refers to zone {}, which does not exist",
                 zone.0
             )));
         }
@@ -502,7 +504,7 @@ impl Core {
             || (entry.deltas > 0 && !may_hold_deltas)
         {
             return Err(StoreError::Corrupt(format!(
-                "zone {} ({:?}) cannot hold {} live blocks and {} changes of leaves",
+                "zone {} ({:?}) cannot have {} live blocks and {} delta records",
                 zone.0, entry.role, entry.live, entry.deltas
             )));
         }
@@ -709,7 +711,7 @@ impl Core {
             if entry.holds_anything() {
                 let (zone, live, changes) = (identity.zone.0, entry.live, entry.deltas);
                 let what = format!(
-                    "zone {zone} holds the log, but the ZIT counts {live} live blocks and {changes} changed nodes there"
+                    "zone {zone} is a log zone, but the ZIT counts {live} live blocks and {changes} delta records there"
                 );
                 return Err(StoreError::Corrupt(what));
             }
@@ -855,7 +857,7 @@ fn records_after(contents: &LogContents, cut: u64) -> Result<Vec<(Lsn, Vec<Op>)>
     for found in contents.batches.iter().filter(is_behind) {
         let limit = contents.seals.limit(found.epoch);
         let all = record::decode_all(&found.body).ok_or_else(|| {
-            StoreError::Corrupt(format!("the journal batch at {} holds no records", found.at))
+            StoreError::Corrupt(format!("the journal batch at {} has no valid records", found.at))
         })?;
         for (lsn, ops) in all.into_iter().filter(|(lsn, _)| lsn.0 > cut && lsn.0 <= limit) {
             records.entry(lsn).or_insert(ops);

@@ -51,13 +51,15 @@ pub enum StoreError {
     #[error(transparent)]
     NoMemory(#[from] zone::NoMemory),
     /// A failure that cannot be repaired while mounted.
-    #[error("the volume takes no more writes until it is mounted again: {0}")]
+    #[error("the volume is shut down (read-only until it is mounted again): {0}")]
     Latched(Arc<str>),
     /// The volume was opened without the right to write.
     #[error("the volume is mounted read-only")]
     ReadOnly,
     /// Metadata is missing or not valid.
-    #[error("metadata is damaged: {0}; run `polder check`, or `polder salvage` if nothing can be opened")]
+    #[error(
+        "metadata is damaged: {0}; run `polder check`, or `polder salvage` if the volume cannot be opened"
+    )]
     Corrupt(String),
     /// There is no volume, or none that this release can read.
     #[error("{0}")]

@@ -67,7 +67,7 @@ pub enum DeviceError {
         reason: String,
     },
     /// The file system that contains the volume's file has no space left.
-    #[error("the file system that holds the volume is full (zone {})", zone.0)]
+    #[error("the file system that contains the volume is full (zone {})", zone.0)]
     HostFull {
         /// The zone that was being written.
         zone: ZoneId,

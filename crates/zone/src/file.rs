@@ -295,14 +295,14 @@ impl FileDevice {
             let free_bytes = self.engine.host_space();
             tracing::warn!(
                 free_bytes,
-                "the file system that holds the volume is full: free space there, or the volume takes no more data"
+                "the file system that contains the volume is full: free space there, or the volume accepts no more data"
             );
         }
     }
 
     fn log_host_with_space(&self) {
         if self.host_is_full.swap(false, Ordering::Relaxed) {
-            tracing::info!("the file system that holds the volume has space again");
+            tracing::info!("the file system that contains the volume has space again");
         }
     }
 
@@ -314,7 +314,7 @@ impl FileDevice {
     fn begin_write(&self, zone: ZoneId, blocks: Blocks) -> Result<Blocks> {
         let mut state = self.lock_for_change(zone)?;
         if state.extra(zone).writes.are_failing() {
-            return Err(write_failed(zone, "an append before it failed"));
+            return Err(write_failed(zone, "an earlier append failed"));
         }
         let info = state.machine.zone(zone)?;
         // A write that will be refused must not open the zone.
@@ -339,7 +339,7 @@ impl FileDevice {
         match done {
             Err(error) => Err(host_error(zone, "append", &error)),
             Ok(()) if ended.accepted => Ok(block),
-            Ok(()) => Err(write_failed(zone, "an append before it failed")),
+            Ok(()) => Err(write_failed(zone, "an earlier append failed")),
         }
     }
 
@@ -512,7 +512,7 @@ impl Device for FileDevice {
     fn reset(&self, zone: ZoneId) -> Result<()> {
         let mut state = self.lock_for_change(zone)?;
         if state.extra(zone).writes.are_in_flight() {
-            return Err(DeviceError::Invalid { zone, why: "it cannot be reset while it is written" });
+            return Err(DeviceError::Invalid { zone, why: "it cannot be reset while it is being written" });
         }
         let was_empty = state.machine.zone(zone)?.state == ZoneState::Empty;
         state.machine.reset(zone, None)?;

@@ -105,7 +105,7 @@ impl Medium {
         let draft = ZonedDevice::draft(path, options.fs_id, options.force)?;
         let has = draft.geometry().block_size;
         if let Some(asked) = options.block_size.filter(|&asked| asked != has) {
-            let why = format!("its blocks have {has} bytes, not {asked}; leave --block-size away");
+            let why = format!("its blocks have {has} bytes, not {asked}; omit --block-size");
             return Err(FileError::Unsuitable { path: path.to_owned(), why });
         }
         Ok(MediumDraft::Zoned(draft))
@@ -235,9 +235,9 @@ fn has_zones(path: &Path) -> Result<bool, FileError> {
 pub fn missing_path(path: &Path) -> FileError {
     let is_device = path.starts_with("/dev") && !path.starts_with("/dev/shm");
     let why = match generic_beside(path) {
-        Some(generic) => format!("the kernel makes no block device of it; name {}", generic.display()),
+        Some(generic) => format!("the kernel has no block device for it; name {}", generic.display()),
         None if is_device && !path.exists() => {
-            "there is no such device (`lsblk --paths` lists those that there are)".to_owned()
+            "there is no such device; name another (`lsblk --paths` lists them)".to_owned()
         }
         None => {
             let path = path.to_owned();
@@ -261,7 +261,7 @@ fn broken_path(path: &Path) -> Option<String> {
                 let target = std::fs::read_link(part).unwrap_or_default();
                 let target = target.display();
                 return Some(format!(
-                    "{shown} is a symbolic link to {target}, and nothing is there; correct the link, or name another path"
+                    "{shown} is a symbolic link to {target}, which does not exist; correct the link, or name another path"
                 ));
             }
             (Ok(_), Ok(about)) if part != path && !about.is_dir() => {
@@ -269,7 +269,7 @@ fn broken_path(path: &Path) -> Option<String> {
             }
             (Err(error), _) if part != path && error.kind() == ErrorKind::NotFound => {
                 return Some(format!(
-                    "there is no directory {shown}; correct the path, or make it first (mkdir)"
+                    "there is no directory {shown}; correct the path, or create it first (mkdir)"
                 ));
             }
             (Ok(_), Ok(_)) => {}

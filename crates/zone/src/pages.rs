@@ -49,7 +49,7 @@ unsafe impl Send for PoolState {}
 
 /// The system has no memory for another page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no memory left for pages")]
+#[error("there is no memory for pages")]
 pub struct NoMemory;
 
 /// The right to take `count` pages, even if the system has no memory left, until this is dropped.

@@ -240,7 +240,9 @@ impl ZonedDevice {
         let room = u64::from(after)..=u64::from(pointer);
         let is_in_room = |&block: &u64| room.contains(&block) && room.contains(&(block + u64::from(blocks)));
         block.filter(is_in_room).map(|block| block as Blocks).ok_or_else(|| {
-            io::Error::other("it landed outside the expected blocks: another program uses the device too")
+            io::Error::other(
+                "it was written outside the expected blocks: another program writes to the device",
+            )
         })
     }
 

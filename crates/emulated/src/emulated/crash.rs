@@ -104,7 +104,7 @@ impl fmt::Display for CrashPlan {
 
 /// The text is not a crash plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no crash plan; one is, for example, keep-all, tear-one:3:1, subset:77 or full:lose-all")]
+#[error("{0:?} is not a crash plan; examples are keep-all, tear-one:3:1, subset:77 or full:lose-all")]
 pub struct InvalidCrashPlan(String);
 
 impl FromStr for CrashPlan {

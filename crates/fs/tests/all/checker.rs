@@ -378,7 +378,10 @@ fn an_attribute_and_a_counter_that_cannot_be_decoded() {
     sound.put(sound.f, COUNTER, format::counter_key(group), vec![9]);
     sound.finds(&[
         NameFinding::Damaged { table: XATTR.0, why: Damaged("an extended attribute has an unknown version") },
-        NameFinding::Damaged { table: COUNTER.0, why: Damaged("a counter of inode numbers means nothing") },
+        NameFinding::Damaged {
+            table: COUNTER.0,
+            why: Damaged("a counter of inode numbers cannot be decoded"),
+        },
     ]);
 }
 

@@ -40,12 +40,15 @@ pub(crate) fn shake_hands(channel: &Channel, terms: &Terms) -> io::Result<Agreed
     let mut buffer = RequestBuffer::new();
     loop {
         let Some(bytes) = channel.receive(&mut buffer)? else {
-            return Err(io::Error::new(io::ErrorKind::NotConnected, "it was unmounted before it began"));
+            return Err(io::Error::new(
+                io::ErrorKind::NotConnected,
+                "the mount was removed before it was used",
+            ));
         };
         let request = Request::decode(bytes).map_err(|malformed| io::Error::other(malformed.to_string()))?;
         let reply = Reply::new(request.origin.unique, channel);
         let Operation::Init(init) = request.operation else {
-            return Err(io::Error::other("the kernel did not begin with its version"));
+            return Err(io::Error::other("the kernel did not send its version first"));
         };
         if init.major > MAJOR {
             // The kernel asks again with this version.
@@ -54,11 +57,14 @@ pub(crate) fn shake_hands(channel: &Channel, terms: &Terms) -> io::Result<Agreed
         }
         if (init.major, init.minor) < (MAJOR, MINOR_MIN) {
             reply.error(Errno::PROTO);
-            let versions = format!("it speaks {}.{}, not {MAJOR}.{MINOR_MIN}", init.major, init.minor);
+            let versions = format!(
+                "the kernel has version {}.{}, and Polder needs {MAJOR}.{MINOR_MIN} or later",
+                init.major, init.minor
+            );
             return Err(io::Error::new(io::ErrorKind::Unsupported, versions));
         }
         let granted = terms.wanted & init.flags;
-        tracing::debug!("the kernel speaks {}.{}, {granted:#x} granted", init.major, init.minor);
+        tracing::debug!("FUSE version {}.{} of the kernel, features {granted:#x}", init.major, init.minor);
         reply.structure(&agreement(&init, granted, terms));
         let waits_for_writes = init.minor >= MINOR_WAITING;
         return Ok(Agreed { granted, waits_for_writes, forgets: init.minor >= MINOR_FORGETTING });

@@ -65,7 +65,7 @@ impl Reply {
         match self.channel.send(&message) {
             // The program has ended meanwhile, or the connection has.
             Ok(()) | Err(Errno::NOENT | Errno::NODEV) => {}
-            Err(error) => tracing::warn!("the kernel does not take a reply of {length} bytes: {error}"),
+            Err(error) => tracing::warn!("the kernel rejects a reply of {length} bytes: {error}"),
         }
     }
 }

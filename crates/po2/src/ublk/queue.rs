@@ -145,7 +145,7 @@ impl Queue {
             errno if self.last_answers[usize::from(tag)] == REFUSED => Err(Error::from(errno)),
             errno => {
                 let result = self.last_answers[usize::from(tag)].result;
-                tracing::error!(tag, result, error = %Error::from(errno), "the kernel refuses an answer; it is replaced by an error");
+                tracing::error!(tag, result, error = %Error::from(errno), "the kernel rejects an answer; an error is sent instead");
                 self.commit(tag, REFUSED);
                 Ok(())
             }

@@ -29,7 +29,7 @@ pub(super) struct DriverLock {
 impl DriverLock {
     /// Waits for the lock.
     pub(super) fn take() -> Result<DriverLock, UblkError> {
-        let io = |error| UblkError::Refused("let one after another use the driver", error);
+        let io = |error| UblkError::Refused("lock the driver", error);
         let driver = OpenOptions::new().read(true).write(true).open(control::PATH).map_err(io)?;
         loop {
             match rustix::fs::flock(&driver, FlockOperation::LockExclusive) {
@@ -141,7 +141,7 @@ fn number_of(path: &Path) -> Result<u32, UblkError> {
 
 fn no_device(path: &Path) -> UblkError {
     UblkError::Unsuitable(format!(
-        "{} is no device of ublk; name one that is there (/dev/ublkbN)",
+        "{} is not a ublk device; name an existing one (/dev/ublkbN)",
         path.display()
     ))
 }

@@ -31,18 +31,14 @@ pub(super) struct ViewRange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Po2Error {
     /// The device can be used without a view.
-    #[error(
-        "its zones of {0} bytes are a power of two already; the view is not needed, use the device itself"
-    )]
+    #[error("its zone size of {0} bytes is already a power of two; use the device itself")]
     NotNeeded(u64),
     /// Some zones are conventional.
-    #[error(
-        "it has conventional zones, which cannot be made larger in a view; the view is for devices without"
-    )]
+    #[error("it has conventional zones, which a view cannot enlarge; the view is for devices without them")]
     Conventional,
     /// Zones differ in their size or capacity.
     #[error(
-        "zone {0} differs from those before it; the view is for devices with equal zones, except for a smaller last one"
+        "zone {0} differs from the zones before it; the view is for devices with equal zones, except for a smaller last one"
     )]
     Unlike(usize),
     /// It has no zones, or its size overflows.

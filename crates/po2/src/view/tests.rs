@@ -369,5 +369,5 @@ fn the_shape_describes_the_view() {
     assert_eq!(pair.below.state.lock().flushes, 1);
     let even = Memory::new(ZoneLayout { zones: 3, length: 8, capacity: 5, last_capacity: 5 });
     let refused = Po2View::of(Box::new(even)).unwrap().err().unwrap();
-    assert!(refused.to_string().contains("the view is not needed"), "{refused}");
+    assert!(refused.to_string().contains("use the device itself"), "{refused}");
 }

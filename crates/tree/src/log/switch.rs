@@ -126,7 +126,7 @@ impl Log {
                 Err(StoreError::Device(error)) if error.ends_zone() => {
                     let failed = io.lease.take().expect("it was begun above");
                     let zone = self.close(failed);
-                    tracing::warn!(zone = zone.0, %error, "a zone cannot take the log");
+                    tracing::warn!(zone = zone.0, %error, "a zone cannot be used for the log");
                     // The mark that names the replacement is newer than the contents of this zone.
                     io.outlived.push(OldZone { zone, is_marked: false });
                 }
@@ -181,7 +181,9 @@ impl Log {
         batch.header.successor_life = U32::new(next.life().0);
         let bytes = self.encode(to, mark.sequence, &batch);
         let appended = to.append(Cause::Journal, &bytes);
-        appended.inspect_err(|error| tracing::warn!(%error, "a log zone takes no mark")).is_ok()
+        appended
+            .inspect_err(|error| tracing::warn!(%error, "the end mark cannot be written to a log zone"))
+            .is_ok()
     }
 
     /// Begins a zone that contains only the mark, because the `silent` zones have none.
@@ -190,7 +192,7 @@ impl Log {
             let witness = match self.begin_standby(io) {
                 Ok(witness) => witness,
                 Err(StoreError::Latched(why)) if silent.iter().all(|&zone| self.takes_no_mark(zone)) => {
-                    tracing::warn!(%why, "nothing but a read-only zone says that the log continues elsewhere");
+                    tracing::warn!(%why, "the end mark of the log cannot be written, because the zone is read-only");
                     io.is_marked = false;
                     return Ok(());
                 }
@@ -219,7 +221,7 @@ impl Log {
     /// comes first, then the next zone. Recovery accepts such a mark only if the device refuses to read the zone that
     /// it names.
     fn switch_in_one_slot(&self, io: &mut Io, epoch: Epoch, error: &DeviceError) -> Result<()> {
-        tracing::warn!(%error, "the log moves without a second open zone");
+        tracing::warn!(%error, "the log moves to another zone without a standby");
         let next = (0..LOG_ZONES_WITHIN).find(|&zone| self.pool.is_free(ZoneId(zone)));
         if let (Some(next), 1..) = (next, io.room()) {
             let mut batch = self.empty_batch(io, epoch);
@@ -248,7 +250,7 @@ impl Log {
                 return Ok(lease);
             }
             let witness = io.witness.take().ok_or_else(|| {
-                StoreError::Latched(Arc::from("no zone among the first four can take the log"))
+                StoreError::Latched(Arc::from("none of the first four zones can be used for the log"))
             })?;
             self.pool.set_usage(witness, Usage::Free { empty: false });
         }
@@ -262,7 +264,7 @@ impl Log {
             match self.begin_log_zone(zone) {
                 Ok(lease) => return Ok(Some(lease)),
                 Err(StoreError::Device(error)) if error.ends_zone() => {
-                    tracing::warn!(zone = zone.0, %error, "a zone cannot take the log");
+                    tracing::warn!(zone = zone.0, %error, "a zone cannot be used for the log");
                     self.pool.set_usage(zone, Usage::Retired);
                 }
                 Err(error) => {

@@ -13,7 +13,7 @@ use crate::types::{Result, StoreError};
 
 /// Number of zones whose headers are searched for the volume's identity if its log is gone.
 const SEARCHED_ZONES: usize = 4096;
-const NOTHING_HERE: &str = "no zone holds anything of a Polder volume";
+const NOTHING_HERE: &str = "no zone has data of a Polder volume";
 
 /// A log zone's header and state.
 pub(super) type LogHeader = (ZoneIdentity, ZoneInfo);
@@ -51,7 +51,7 @@ pub(super) fn log_zones(device: &dyn Device, report: &[ZoneInfo]) -> Result<(Vec
             Ok(header) => header,
             Err(error @ (DeviceError::PowerLost | DeviceError::Unusable(_))) => return Err(error.into()),
             Err(error) => {
-                tracing::error!(zone = index, %error, "the header of a zone that may be the log's cannot be read");
+                tracing::error!(zone = index, %error, "the header of a possible log zone cannot be read");
                 pass_over(Why::Device(error));
                 continue;
             }
@@ -59,7 +59,7 @@ pub(super) fn log_zones(device: &dyn Device, report: &[ZoneInfo]) -> Result<(Vec
         match header {
             Ok((identity, header)) if identity.zone.0 as usize == index && identity.role == Role::Log => {
                 if header.block_size.get() != geometry.block_size || header.zones.get() != geometry.zones {
-                    let why = "the volume was made on a device of another shape: open it on that one";
+                    let why = "the volume was made on a device with other zones: open it on that device";
                     refuse(no_volume(why))?;
                     continue;
                 }
@@ -95,8 +95,8 @@ fn no_log(device: &dyn Device, report: &[ZoneInfo]) -> StoreError {
         .find_map(|(zone, _)| Some(read_header(device, zone).ok()?.ok()?.0.fs_id));
     no_volume(match volume {
         Some(fs_id) => format!(
-            "the log of the volume {fs_id} is gone, and with it the way to mount it, though other zones have its data: \
-             `polder salvage` gives back what they hold"
+            "the log of the volume {fs_id} is lost, so it cannot be mounted, but other zones have its data: save the files \
+             with `polder salvage`"
         ),
         None => NOTHING_HERE.to_owned(),
     })
@@ -106,18 +106,18 @@ fn no_log(device: &dyn Device, report: &[ZoneInfo]) -> StoreError {
 fn check_same_volume(zones: &[LogHeader], unread: &[Unread]) -> Result<()> {
     match zones.first() {
         None if unread.iter().any(|unread| matches!(unread.why, Why::Damaged)) => Err(no_volume(
-            "the headers of the log zones are damaged: restore the whole volume from a copy, or save what other \
-                 zones hold with `polder salvage`",
+            "the headers of the log zones are damaged: restore the whole volume from a copy, or save the files with \
+                 `polder salvage`",
         )),
         None => Err(no_volume(match unread.iter().rev().find_map(Unread::device_error) {
             Some(error) => format!(
-                "no Polder volume is found, and a zone that may be its log's cannot be read ({error}): if there was one, \
-                 `polder salvage` saves what it finds"
+                "no Polder volume is found, and a possible log zone cannot be read ({error}): if there was a volume, save \
+                 the files with `polder salvage`"
             ),
             None => NOTHING_HERE.to_owned(),
         })),
         Some((first, _)) if zones.iter().any(|(other, _)| other.fs_id != first.fs_id) => Err(no_volume(
-            "the log zones belong to different volumes: `polder salvage` saves what it finds of the one with most zones",
+            "the log zones belong to different volumes: `polder salvage` saves the files of the volume with most zones",
         )),
         Some(_) => Ok(()),
     }

@@ -68,12 +68,12 @@ pub(super) fn missing(
     last: Lsn,
 ) -> Result<Option<String>> {
     let report =
-        |what: String| Some(format!("{what}: what was acknowledged after transaction {} is missing", last.0));
-    let went_on = |zone: ZoneId, why: &str| report(format!("the log went on in zone {}, {why}", zone.0));
+        |what: String| Some(format!("{what}: acknowledged transactions after {} are missing", last.0));
+    let went_on = |zone: ZoneId, why: &str| report(format!("the log continued in zone {}, {why}", zone.0));
     if let Some(next) = contents.newest.successor.filter(|successor| successor.has_begun) {
         let why = match unread.iter().find(|unread| unread.zone == next.zone) {
             Some(unread) => format!("which cannot be read ({})", unread.why),
-            None => "of which nothing is left".to_owned(),
+            None => "which has no data of the log any more".to_owned(),
         };
         return Ok(went_on(next.zone, &why));
     }

@@ -172,7 +172,7 @@ fn a_walk_to_a_misplaced_node_reports_damage() {
         });
         let error = store.get(Group(0), Table(key[0]), &key[1..]).unwrap_err();
         assert!(
-            matches!(&error, crate::StoreError::Corrupt(what) if what.contains("is not where")),
+            matches!(&error, crate::StoreError::Corrupt(what) if what.contains("is not at its address")),
             "{error}"
         );
     }

@@ -157,5 +157,5 @@ fn a_volume_whose_log_was_emptied_is_not_reported_as_none() {
         "{message}"
     );
     reset(&|_| true);
-    assert!(refusal(&device, true).contains("no zone holds anything of a Polder volume"));
+    assert!(refusal(&device, true).contains("no zone has data of a Polder volume"));
 }

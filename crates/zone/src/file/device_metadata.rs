@@ -103,7 +103,7 @@ fn reason(state: &CopyState) -> &str {
 fn state_of_table(layout: &Layout, damaged: u32) -> CopyState {
     match damaged {
         0 => CopyState::Whole,
-        damaged if damaged == layout.geometry.zones => CopyState::Damaged("is gone".to_owned()),
+        damaged if damaged == layout.geometry.zones => CopyState::Damaged("is lost".to_owned()),
         damaged => CopyState::Damaged(format!("is damaged for {damaged} of {} zones", layout.geometry.zones)),
     }
 }
@@ -150,7 +150,7 @@ impl FileDevice {
         let tables = metadata.copies.iter_mut().filter(|copy| copy.record >= MetadataPart::FirstTable);
         for table in tables.filter(|copy| copy.state != CopyState::Whole) {
             tracing::warn!(
-                "{} {}; it is written anew, and zones whose state was lost count as full",
+                "{} {}; it is rewritten, and zones whose state was lost count as full",
                 table.record.name(),
                 reason(&table.state)
             );
@@ -169,7 +169,7 @@ impl FileDevice {
         };
         let made = self.engine.file().set_len(bytes);
         if let Err(error) = made {
-            tracing::warn!(%error, "the file cannot be made longer for a copy of its header");
+            tracing::warn!(%error, "the file cannot be extended for a copy of its header");
             self.metadata.get_mut().set(MetadataPart::EndHeader, CopyState::Absent(REFUSED));
             return None;
         }
@@ -210,7 +210,7 @@ impl FileDevice {
             CopyState::Whole => {}
             CopyState::Absent(_) => tracing::info!("{} was added", record.name()),
             state @ CopyState::Damaged(_) => {
-                tracing::warn!("{} {}; it was written anew", record.name(), reason(&state));
+                tracing::warn!("{} {}; it was rewritten", record.name(), reason(&state));
                 self.repaired.push(MetadataCopy { record, state });
             }
         }

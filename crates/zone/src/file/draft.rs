@@ -38,7 +38,7 @@ impl FileDevice {
     pub fn draft(path: &Path, options: &FileOptions) -> Result<FileDraft, FileError> {
         let (size, found) = match open_file(path, OpenMode::ReadWrite) {
             Err(FileError::NotFound(path)) => {
-                let what = "there is no such file yet";
+                let what = "the file does not exist yet";
                 (options.size.ok_or(FileError::NoSize { path, what })?, None)
             }
             found => {
@@ -110,16 +110,16 @@ impl FileDraft {
         // Free blocks are only counted: if another program takes some now, the error occurs after the old contents
         // are gone.
         let tried = file.set_len(self.size.max(present));
-        file.set_len(present).and(tried).map_err(self.io("give it its size"))?;
+        file.set_len(present).and(tried).map_err(self.io("set its size"))?;
         if self.options.preallocate { check_blocks(file, &self.path, self.size) } else { Ok(()) }
     }
 
     /// If a block is smaller than the blocks that the disk writes atomically, a power loss may tear it or damage its
     /// neighbours.
     fn check_blocks_are_whole(&self, disk: &File) -> Result<(), FileError> {
-        let whole = physical_block_of(disk).map_err(self.io("ask for its blocks"))?;
+        let whole = physical_block_of(disk).map_err(self.io("find its block size"))?;
         let value = self.layout.geometry.block_size;
-        let why = "the disk writes larger blocks as a whole (`blockdev --getpbsz` says which); choose at least that";
+        let why = "it must be at least the physical block size of the disk (`blockdev --getpbsz` shows it)";
         let error = FileError::Option { option: "block size", value: value.into(), why };
         if value < whole { Err(error) } else { Ok(()) }
     }
@@ -129,7 +129,7 @@ impl FileDraft {
         if self.is_file(file)? {
             // All old contents are removed, also the zones of an earlier volume.
             let sized = file.set_len(0).and_then(|()| file.set_len(self.size));
-            sized.map_err(self.io("give it its size"))?;
+            sized.map_err(self.io("set its size"))?;
             if self.options.preallocate {
                 allocate_blocks(file, &self.path, self.size, allocated)?;
             }
@@ -142,14 +142,14 @@ impl FileDraft {
         for page in Slots::new(fs_id, self.layout.clone(), is_discarded).take_changed() {
             file.write_all_at(&page.bytes, page.offset).map_err(self.io("write to it"))?;
         }
-        file.sync_all().map_err(self.io("make it durable"))?;
+        file.sync_all().map_err(self.io("sync it"))?;
         let header = encode_header(fs_id, &self.layout);
         if let Some(place) = self.layout.end_copy {
             file.write_all_at(&header, place).map_err(self.io("write to it"))?;
         }
         file.write_all_at(&[header.clone(), header].concat(), 0).map_err(self.io("write to it"))?;
-        file.sync_all().map_err(self.io("make it durable"))?;
-        sync_directory(&self.path).map_err(self.io("make its name durable"))
+        file.sync_all().map_err(self.io("sync it"))?;
+        sync_directory(&self.path).map_err(self.io("sync its directory"))
     }
 
     /// Durably removes all header copies of a volume that the disk may contain, before anything else of it is
@@ -170,7 +170,7 @@ impl FileDraft {
     }
 
     fn is_file(&self, file: &File) -> Result<bool, FileError> {
-        Ok(file.metadata().map_err(self.io("look at it"))?.is_file())
+        Ok(file.metadata().map_err(self.io("read it"))?.is_file())
     }
 
     fn io(&self, operation: &'static str) -> impl Fn(std::io::Error) -> FileError {
@@ -203,7 +203,7 @@ fn refuse_contents(contents: &FileContents, path: &Path) -> Result<(), FileError
 /// Checks that the host has enough free blocks for a file of `size` bytes, in addition to those that the file has.
 fn check_blocks(file: &File, path: &Path, size: u64) -> Result<(), FileError> {
     const SECTOR: u64 = 512;
-    let io = |error| FileError::io(path, "take its blocks", error);
+    let io = |error| FileError::io(path, "allocate its blocks", error);
     let present = file.metadata().map_err(io)?.blocks() * SECTOR;
     let host = rustix::fs::fstatvfs(file).map_err(|errno| io(errno.into()))?;
     if size > present.saturating_add(host.f_bfree.saturating_mul(host.f_frsize)) {
@@ -227,7 +227,7 @@ fn allocate_blocks(
         let done = rustix::fs::fallocate(file, FallocateFlags::empty(), at, length);
         done.map_err(|errno| match errno {
             Errno::NOSPC | Errno::DQUOT => FileError::HostFull { path: path.to_owned(), size },
-            errno => FileError::io(path, "take its blocks", errno),
+            errno => FileError::io(path, "allocate its blocks", errno),
         })?;
         allocated(at + length, size);
     }

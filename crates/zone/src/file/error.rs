@@ -13,7 +13,7 @@ use crate::{DeviceError, FsId};
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// The file does not exist.
-    #[error("{}: there is no such file; correct the path, or make a volume there (polder mkfs)", .0.display())]
+    #[error("{}: no such file; correct the path, or make a volume there (polder mkfs)", .0.display())]
     NotFound(PathBuf),
     /// A directory of the path is missing, or its symbolic link is broken.
     #[error("{}: {why}", path.display())]
@@ -24,7 +24,7 @@ pub enum FileError {
         why: String,
     },
     /// A volume is to be created in a file without a size.
-    #[error("{}: {what}; say how large the volume is to be (--size)", path.display())]
+    #[error("{}: {what}; give the size of the volume (--size)", path.display())]
     NoSize {
         /// The file.
         path: PathBuf,
@@ -40,10 +40,10 @@ pub enum FileError {
         what: &'static str,
     },
     /// This user lacks the permission.
-    #[error("{}: permission denied; run this as a user who may use it, or change its permissions", .0.display())]
+    #[error("{}: permission denied; run this as a user with access to it, or change its permissions", .0.display())]
     NoAccess(PathBuf),
     /// No user has access here, not even root.
-    #[error("{}: no user has access to it here, not even root: {why}", path.display())]
+    #[error("{}: access is denied, even to root: {why}", path.display())]
     Forbidden {
         /// What was named.
         path: PathBuf,
@@ -54,7 +54,7 @@ pub enum FileError {
     #[error("{} is in use by another process; unmount it or end that process first", .0.display())]
     InUse(PathBuf),
     /// It contains something else than a volume of Polder.
-    #[error("{} is not a Polder volume: it holds {what}; name a volume, or make one elsewhere (polder mkfs)", path.display())]
+    #[error("{} is not a Polder volume: it contains {what}; name a volume, or make one elsewhere (polder mkfs)", path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
@@ -62,7 +62,7 @@ pub enum FileError {
         what: String,
     },
     /// A volume is to be created where other data is.
-    #[error("{} already holds {what}; use --force to overwrite it", path.display())]
+    #[error("{} already contains {what}; use --force to overwrite it", path.display())]
     HoldsData {
         /// The file.
         path: PathBuf,
@@ -100,10 +100,10 @@ pub enum FileError {
     },
     /// No copy of the header can be read.
     #[error(
-        "{}: a damaged Polder volume: no copy of its header can be read{}; {} writes the header anew \
-         from what the zones say of themselves, `polder salvage` saves what they hold",
+        "{}: a damaged Polder volume: no copy of its header can be read{}; {} reconstructs the header from the zones, \
+         `polder salvage` saves the files",
         path.display(),
-        what.as_ref().map(|what| format!(", and its start shows {what}")).unwrap_or_default(),
+        what.as_ref().map(|what| format!(", and its start contains {what}")).unwrap_or_default(),
         repair_over(what)
     )]
     Damaged {
@@ -114,10 +114,10 @@ pub enum FileError {
     },
     /// The start of a volume was overwritten.
     #[error(
-        "{}: the start of the Polder volume {fs_id} was overwritten and shows {}; if the volume is wanted and not \
-         that, {} writes its header anew (`mount -o ro` and `polder salvage` only read)",
+        "{}: the start of the Polder volume {fs_id} was overwritten and contains {}; to keep the volume, {} restores its \
+         header (`mount -o ro` and `polder salvage` only read)",
         path.display(),
-        what.as_deref().unwrap_or("something else"),
+        what.as_deref().unwrap_or("other data"),
         repair_over(what)
     )]
     Overwritten {
@@ -132,10 +132,10 @@ pub enum FileError {
     #[error("{}: a damaged Polder volume: no zone's header can be read; restore the whole volume from a copy", .0.display())]
     DamagedZones(PathBuf),
     /// Neither a header nor zones were found.
-    #[error("{}: neither a header nor zones of a Polder volume are found in it", .0.display())]
+    #[error("{}: neither a header nor zones of a Polder volume were found; name a volume", .0.display())]
     NoZones(PathBuf),
     /// The zones do not identify the volume with certainty.
-    #[error("{}: the header cannot be written anew: {why}; `polder salvage` saves what the zones hold", path.display())]
+    #[error("{}: the header cannot be reconstructed: {why}; save the files with `polder salvage`", path.display())]
     Uncertain {
         /// The file.
         path: PathBuf,
@@ -144,8 +144,8 @@ pub enum FileError {
     },
     /// The zones belong to several volumes.
     #[error(
-        "{}: no header is left, there are zones of several Polder volumes, and which one is the newest cannot be determined: \
-         {volumes}; say whose files are to be saved (`polder salvage --volume ID`)",
+        "{}: no header is left, and the zones belong to several Polder volumes, of which the newest cannot be determined: \
+         {volumes}; select one with `polder salvage --volume ID`",
         path.display()
     )]
     Several {
@@ -185,7 +185,7 @@ pub enum FileError {
         why: String,
     },
     /// An option that the device determines.
-    #[error("{} has zones of its own; leave {option} away", path.display())]
+    #[error("{} has zones of its own; omit {option}", path.display())]
     GivenByDevice {
         /// The device.
         path: PathBuf,
@@ -193,7 +193,7 @@ pub enum FileError {
         option: &'static str,
     },
     /// The host file system has no space for it.
-    #[error("{}: the file system that holds it has no space for {size} bytes; free some or make it smaller", path.display())]
+    #[error("{}: its file system has no space for {size} bytes; free some space, or make the volume smaller", path.display())]
     HostFull {
         /// The file.
         path: PathBuf,
@@ -228,18 +228,18 @@ impl FileError {
         let is_device = found.as_ref().is_some_and(|found| found.file_type().is_block_device());
         let why = match Errno::from_io_error(error) {
             Some(Errno::PERM) if is_device => {
-                "a container, say, whose rules leave this device out (cgroup); allow it there, or run this outside"
+                "the rules of a container may not permit the device (cgroup); permit it there, or run this outside"
             }
             Some(Errno::PERM) if found.is_some() => {
-                "the file may not be changed (`lsattr` shows an i or a; `chattr -ia` takes that away)"
+                "the file may not be changed (`lsattr` shows an i or a; `chattr -ia` removes that)"
             }
             _ if !rustix::process::geteuid().is_root() => return FileError::NoAccess(path.to_owned()),
             _ if found.is_some_and(|found| is_device && is_read_only(found.rdev())) => {
                 return FileError::read_only(path);
             }
             _ => {
-                "a mount with nodev, a file server that maps root to another user, or a security module (see `dmesg`); \
-                 change that, or name another place"
+                "possible reasons are a mount with nodev, a file server that maps root to another user, or a security \
+                 module (see `dmesg`); change that, or use another path"
             }
         };
         FileError::Forbidden { path: path.to_owned(), why }
@@ -280,12 +280,15 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let message = |errno: Errno| FileError::denied(file.path(), &errno.into()).to_string();
         assert!(
-            message(Errno::PERM).contains("not even root: the file may not be changed"),
+            message(Errno::PERM).contains("even to root: the file may not be changed"),
             "{}",
             message(Errno::PERM)
         );
         let is_root = rustix::process::geteuid().is_root();
-        assert_eq!(message(Errno::ACCESS).contains("as a user who may use it"), !is_root);
-        assert_eq!(message(Errno::ACCESS).contains("not even root: a mount with nodev"), is_root);
+        assert_eq!(message(Errno::ACCESS).contains("as a user with access to it"), !is_root);
+        assert_eq!(
+            message(Errno::ACCESS).contains("even to root: possible reasons are a mount with nodev"),
+            is_root
+        );
     }
 }

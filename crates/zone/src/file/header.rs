@@ -23,9 +23,9 @@ use crate::device_metadata::{CopyState, MetadataPart};
 pub(super) const START_COPIES: [u64; 2] = [0, HEADER_BYTES as u64];
 
 const ADDED_LATER: &str = "the next mount for writing adds it";
-const NO_SPACE: &str = "there is no space for it behind the last zone";
-const NOT_FREE: &str = "its place behind the last zone has data that is not Polder's";
-const LENGTH_LIMITED: &str = "the file may not become longer (ulimit -f)";
+const NO_SPACE: &str = "there is no space for it after the last zone";
+const NOT_FREE: &str = "its place after the last zone has other data";
+const LENGTH_LIMITED: &str = "the file may not be extended (ulimit -f)";
 
 /// The header of a volume, and the state of each copy.
 pub(super) struct Headers {
@@ -73,14 +73,14 @@ impl Headers {
 
     /// A header that is not stored yet.
     pub(super) fn derived(fs_id: FsId, layout: Layout) -> Headers {
-        let gone = || CopyState::Damaged("is gone".to_owned());
+        let lost = || CopyState::Damaged("is lost".to_owned());
         Headers {
             fs_id,
             is_writable: true,
             bytes: encode_header(fs_id, &layout),
             counts: None,
-            first: gone(),
-            second: gone(),
+            first: lost(),
+            second: lost(),
             end: CopyState::Absent(ADDED_LATER),
             layout,
         }
@@ -169,10 +169,10 @@ pub(super) fn compare(counts: &[u8], copy: &io::Result<Vec<u8>>) -> CopyState {
         match decode_header(copy) {
             Err(NoHeader::Damaged) => "is damaged (checksum)",
             Err(NoHeader::Newer { .. }) => "is of a later release",
-            Err(NoHeader::Foreign) if copy.is_empty() => "is not there: the device is too short",
-            Err(NoHeader::Foreign) if copy.iter().all(|&byte| byte == 0) => "is gone: zeros stand there",
-            Err(NoHeader::Foreign) => "is gone: there is other data",
-            Ok(_) => "differs from the one that counts",
+            Err(NoHeader::Foreign) if copy.is_empty() => "is missing: the device is too short",
+            Err(NoHeader::Foreign) if copy.iter().all(|&byte| byte == 0) => "is lost: its place has zeros",
+            Err(NoHeader::Foreign) => "is lost: its place has other data",
+            Ok(_) => "differs from the valid copy",
         }
         .to_owned(),
     )

@@ -69,7 +69,7 @@ impl FileOptions {
     fn layout_up_to(&self, limit: u64, size: u64) -> Result<Layout, FileError> {
         self.check_limits()?;
         if size > FILE_BYTES_MAX {
-            let why = "no file is that large";
+            let why = "it is larger than any file; choose a smaller size";
             return Err(FileError::Option { option: "size", value: size, why });
         }
         let block = u64::from(self.block_size);
@@ -144,17 +144,13 @@ impl FileOptions {
     fn check_limits(&self) -> Result<(), FileError> {
         let wrong = |option, value: u32, why| Err(FileError::Option { option, value: value.into(), why });
         if !self.block_size.is_power_of_two() || !(512..=BLOCK_BYTES_MAX).contains(&self.block_size) {
-            return wrong("block size", self.block_size, "it has to be a power of two from 512 to 65536");
+            return wrong("block size", self.block_size, "it must be a power of two from 512 to 65536");
         }
         if self.max_open < OPEN_ZONES_MIN {
-            return wrong("open zones", self.max_open, "at least 6 have to be possible");
+            return wrong("open zones", self.max_open, "it must be at least 6");
         }
         if self.max_active < self.max_open {
-            return wrong(
-                "active zones",
-                self.max_active,
-                "at least as many as open zones have to be possible",
-            );
+            return wrong("active zones", self.max_active, "it must be at least the number of open zones");
         }
         Ok(())
     }
@@ -163,10 +159,10 @@ impl FileOptions {
         let Some(capacity) = self.zone_capacity else { return Ok(()) };
         let wrong = |why| Err(FileError::Option { option: "zone capacity", value: capacity, why });
         if !capacity.is_multiple_of(self.block_size.into()) {
-            return wrong("it has to be a multiple of the block size");
+            return wrong("it must be a multiple of the block size");
         }
         if !(smallest..=zone_bytes).contains(&capacity) {
-            return wrong("it has to be from 256 KiB and 64 blocks to the zone size");
+            return wrong("it must be at least 256 KiB and 64 blocks, and at most the zone size");
         }
         Ok(())
     }
@@ -174,13 +170,13 @@ impl FileOptions {
     fn check_zone_bytes(&self, bytes: u64, smallest: u64) -> Result<u64, FileError> {
         let wrong = |why| Err(FileError::Option { option: "zone size", value: bytes, why });
         if !bytes.is_multiple_of(self.block_size.into()) {
-            return wrong("it has to be a multiple of the block size");
+            return wrong("it must be a multiple of the block size");
         }
         if bytes < smallest {
-            return wrong("a zone has at least 256 KiB and at least 64 blocks");
+            return wrong("it must be at least 256 KiB and 64 blocks");
         }
         if bytes / u64::from(self.block_size) > u64::from(Address::BLOCKS_MAX) {
-            return wrong("a zone has at most 2^28 blocks");
+            return wrong("it must be at most 2^28 blocks");
         }
         Ok(bytes)
     }

@@ -164,7 +164,7 @@ impl FileDevice {
             OpenMode::ReadOnly => device.log_damage(),
             OpenMode::ReadWrite => {
                 let repaired = device.repair_device_metadata(end, device_bytes);
-                repaired.map_err(|error| FileError::io(path, "make its header durable", error))?;
+                repaired.map_err(|error| FileError::io(path, "sync its header", error))?;
             }
         }
         Ok(device)
@@ -296,7 +296,7 @@ pub(super) fn size_of(file: &File, path: &Path) -> Result<u64, FileError> {
     let size = size.map_err(|errno| FileError::io(path, "find its size", errno))?;
     let is_device = || file.metadata().is_ok_and(|about| about.file_type().is_block_device());
     if size == 0 && is_device() {
-        let why = "the device has 0 bytes; put a medium into it, or attach something to it (`losetup`, `lsblk` lists \
+        let why = "the device has 0 bytes; insert a medium, or attach a file to it (`losetup`, `lsblk` lists \
                    devices with their sizes)";
         return Err(FileError::Unsuitable { path: path.to_owned(), why: why.to_owned() });
     }

@@ -82,7 +82,7 @@ impl NvmePort {
         path: &Path,
         mode: Option<OpenMode>,
     ) -> std::result::Result<Self, FileError> {
-        let io = |error| FileError::io(path, "ask for its zones", error);
+        let io = |error| FileError::io(path, "list its zones", error);
         let number = namespace_of(&device).map_err(io)?;
         let identify = |what: u32, number: u32| -> Result<Box<[u8; IDENTIFY_BYTES]>> {
             let mut found = Box::new([0; IDENTIFY_BYTES]);

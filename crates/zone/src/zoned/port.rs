@@ -120,7 +120,7 @@ pub(super) fn check_order(from: u64, reported: &[ReportedZone]) -> std::result::
     for zone in reported {
         if zone.start != end {
             return Err(format!(
-                "the device reports a zone at byte {} behind the end of one at {end}",
+                "the device reports a zone at byte {} after a zone that ends at {end}",
                 zone.start
             ));
         }

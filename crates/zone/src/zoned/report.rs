@@ -66,7 +66,7 @@ impl Report {
     /// The reported zones, or the reason why the report is invalid.
     pub(super) fn zones(&self) -> Result<Vec<ReportedZone>, String> {
         let count = self.count as usize;
-        let zones = self.zones.get(..count).ok_or("the kernel reports more zones than were asked for")?;
+        let zones = self.zones.get(..count).ok_or("the kernel reports more zones than were requested")?;
         zones.iter().map(|zone| self.one(zone)).collect()
     }
 
@@ -78,7 +78,7 @@ impl Report {
             return wrong("is reported with an impossible length");
         }
         let Ok(state) = state_of(zone) else {
-            return wrong(&format!("is in a condition that is not known ({:#x})", zone.condition));
+            return wrong(&format!("is in an unknown condition ({:#x})", zone.condition));
         };
         let has_pointer = state.is_some_and(ZoneState::has_pointer);
         let pointer = if has_pointer { zone.pointer.checked_sub(zone.start) } else { Some(0) };
@@ -92,7 +92,7 @@ impl Report {
                 state,
                 is_conventional: zone.kind == CONVENTIONAL,
             }),
-            None => wrong("is reported with its pointer outside"),
+            None => wrong("is reported with its write pointer outside"),
         }
     }
 }

@@ -65,19 +65,20 @@ impl Shape {
         let block = u64::from(limits.block_size);
         if !limits.block_size.is_power_of_two() || !(512..=65536).contains(&limits.block_size) {
             return Err(format!(
-                "its blocks have {block} bytes; Polder uses powers of two from 512 to 65536"
+                "its blocks have {block} bytes; Polder supports powers of two from 512 to 65536"
             ));
         }
         let in_order = || reported.iter().filter(|zone| !zone.is_conventional);
         let largest = in_order().map(|zone| zone.length).max();
-        let largest = largest.ok_or("it has no zone that is written in order")?;
+        let largest = largest.ok_or("it has no sequential zones")?;
         check_zone(largest, block)?;
         let (used, small): (Vec<&ReportedZone>, Vec<&ReportedZone>) =
             reported.iter().partition(|zone| zone.length >= largest / 2);
         let (last, first): (Vec<&ReportedZone>, Vec<&ReportedZone>) =
             used.iter().partition(|zone| zone.is_conventional);
         let zones = u32::try_from(used.len()).ok().filter(|&zones| zones <= Address::ZONES_MAX);
-        let zones = zones.ok_or_else(|| format!("it has {} zones; Polder uses at most 2^24", used.len()))?;
+        let zones =
+            zones.ok_or_else(|| format!("it has {} zones; Polder supports at most 2^24", used.len()))?;
         let capacity = in_order().map(|zone| zone.capacity).max();
         let zone_blocks = (capacity.expect("there is a zone with a pointer") / block) as Blocks;
         let (max_open, max_active) = open_limits(limits, zones)?;
@@ -129,11 +130,11 @@ impl Shape {
 
 fn check_zone(bytes: u64, block: u64) -> Result<(), String> {
     if !bytes.is_multiple_of(block) {
-        return Err(format!("its zones of {bytes} bytes are no multiple of its blocks of {block}"));
+        return Err(format!("its zone size of {bytes} bytes is not a multiple of its block size of {block}"));
     }
     if bytes / block > u64::from(Address::BLOCKS_MAX) {
         return Err(format!(
-            "its zones of {bytes} bytes are too large; Polder uses at most 2^28 blocks of one"
+            "its zones of {bytes} bytes are too large; Polder supports at most 2^28 blocks in a zone"
         ));
     }
     Ok(())
@@ -145,9 +146,7 @@ fn open_limits(limits: &Limits, zones: u32) -> Result<(u32, u32), String> {
     let active = limits.max_active.or(limits.max_open).unwrap_or(unlimited);
     let open = limits.max_open.unwrap_or(active).min(active);
     if open < OPEN_ZONES_MIN {
-        return Err(format!(
-            "it lets only {open} zones be open at once; Polder needs at least {OPEN_ZONES_MIN}"
-        ));
+        return Err(format!("it permits only {open} open zones; Polder needs at least {OPEN_ZONES_MIN}"));
     }
     Ok((open, active))
 }

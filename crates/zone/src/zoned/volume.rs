@@ -37,7 +37,7 @@ pub(crate) fn is_zoned(path: &Path, known: &Metadata) -> Result<bool, FileError>
         return Ok(false);
     }
     let device = File::open(path).map_err(|error| file::refusal(path, error))?;
-    let zone = block::zone_bytes(&device).map_err(|error| FileError::io(path, "ask for its zones", error))?;
+    let zone = block::zone_bytes(&device).map_err(|error| FileError::io(path, "list its zones", error))?;
     Ok(zone.is_some())
 }
 
@@ -161,7 +161,7 @@ impl ProbedDevice {
     /// known here. Then the old volume may be found, until the next flush, in the state of the time when its log
     /// switched zones.
     pub(super) fn empty(&self, path: &Path, emptied: &mut dyn FnMut(u64, u64)) -> Result<(), FileError> {
-        let io = |error| FileError::io(path, "empty its zones", error);
+        let io = |error| FileError::io(path, "reset its zones", error);
         let all = self.reported.iter().map(|zone| zone.length).sum();
         let in_order = self.used().into_iter().filter(|zone| !zone.is_conventional);
         let log: Vec<u64> = in_order.take(LOG_ZONES).map(|zone| zone.start).collect();
@@ -280,7 +280,7 @@ impl ProbedDevice {
         mode: OpenMode,
     ) -> Result<ZonedDevice, FileError> {
         let zones = infos(&*self.port, &self.shape);
-        let mut zones = zones.map_err(|error| FileError::io(path, "ask for its zones", error))?;
+        let mut zones = zones.map_err(|error| FileError::io(path, "list its zones", error))?;
         conventional::classify(&*self.port, &self.shape, &mut zones);
         Ok(ZonedDevice::new(self.port, self.shape, zones, fs_id, mode))
     }
@@ -311,7 +311,7 @@ fn used<'a>(shape: &'a Shape, reported: &'a [ReportedZone]) -> impl Iterator<Ite
 
 /// Opens a device and reports its zones; locks the device if `mode` is given.
 fn probe_device(path: &Path, mode: Option<OpenMode>) -> Result<ProbedDevice, FileError> {
-    let io = |error| FileError::io(path, "ask for its zones", error);
+    let io = |error| FileError::io(path, "list its zones", error);
     let port = open_port(path, mode)?;
     let reported = report_all(&*port).map_err(io)?;
     let shape = Shape::of(port.limits(), &reported);
@@ -330,7 +330,7 @@ pub fn exclusive_port(path: &Path) -> Result<Option<Box<dyn Port>>, FileError> {
 
 /// Opens the port of a device; locks the device if `mode` is given.
 fn open_port(path: &Path, mode: Option<OpenMode>) -> Result<Box<dyn Port>, FileError> {
-    let io = |error| FileError::io(path, "ask for its zones", error);
+    let io = |error| FileError::io(path, "list its zones", error);
     let known = std::fs::metadata(path).map_err(|error| file::refusal(path, error))?;
     let writable = mode == Some(OpenMode::ReadWrite);
     let flags = match (known.file_type().is_block_device(), writable) {

@@ -137,11 +137,11 @@ fn open_errors_state_the_reason() {
     assert!(refusal(&nothing).contains("no such file"));
     assert_eq!(FileDevice::probe(&nothing).unwrap(), FileContents::Nothing);
     let foreign = file_with(directory.path(), 0, b"XFSB");
-    assert!(refusal(&foreign).contains("not a Polder volume: it holds an XFS file system"));
+    assert!(refusal(&foreign).contains("not a Polder volume: it contains an XFS file system"));
     std::fs::write(&foreign, b"short").unwrap();
-    assert!(refusal(&foreign).contains("not a Polder volume: it holds data of an unknown kind"));
+    assert!(refusal(&foreign).contains("not a Polder volume: it contains data of an unknown kind"));
     std::fs::write(&foreign, b"").unwrap();
-    assert!(refusal(&foreign).contains("not a Polder volume: it holds nothing"));
+    assert!(refusal(&foreign).contains("not a Polder volume: it contains nothing"));
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn contents_of_a_file_are_not_overwritten_without_force() {
         let before = std::fs::read(&path).unwrap();
         assert_eq!(FileDevice::probe(&path).unwrap(), FileContents::Other(name.to_owned()));
         let error = FileDevice::create(&path, &options(24 << 20)).err().unwrap().to_string();
-        assert!(error.contains(&format!("already holds {name}; use --force")), "{error}");
+        assert!(error.contains(&format!("already contains {name}; use --force")), "{error}");
         assert!(std::fs::read(&path).unwrap() == before, "a refusal changes nothing");
     }
 }
@@ -295,7 +295,7 @@ fn a_blank_file_is_accepted_and_a_volume_only_with_force() {
     drop(device);
     let again = FileOptions { size: None, fs_id: FsId([3; 16]), ..options(0) };
     let error = FileDevice::create(&path, &again).err().unwrap().to_string();
-    assert!(error.contains("already holds the Polder volume 09090909-0909-"), "{error}");
+    assert!(error.contains("already contains the Polder volume 09090909-0909-"), "{error}");
     let device = FileDevice::create(&path, &FileOptions { force: true, ..again }).unwrap();
     assert_eq!(device.report_zone(ZoneId(0)).unwrap().pointer, 0);
     let geometry = device.geometry().clone();

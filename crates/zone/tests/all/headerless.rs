@@ -156,7 +156,7 @@ fn one_zone_is_enough_for_reading_only() {
     let device = FileDevice::open_by_zones(&home.path, None, &mut |_, _| ()).unwrap();
     assert_eq!((device.geometry(), device.fs_id()), (&home.geometry, FS_ID));
     drop(device);
-    assert!(home.refusal().contains("one zone alone"));
+    assert!(home.refusal().contains("only one zone has a valid header"));
 }
 
 #[test]
@@ -377,7 +377,7 @@ fn is_a_damaged_volume(home: &Home, lost: usize) {
     assert!(said.contains("a damaged Polder volume") && !said.contains("mkfs"), "{story}: {said}");
     let said =
         FileDevice::create(&home.path, &FileOptions { size: None, ..options() }).err().unwrap().to_string();
-    assert!(said.contains("already holds a damaged Polder volume"), "{story}: {said}");
+    assert!(said.contains("already contains a damaged Polder volume"), "{story}: {said}");
 }
 
 /// The disk is given instead of its partition: each header there makes another guess, and all are of one volume.
@@ -391,7 +391,7 @@ fn a_volume_in_a_partition_is_found_once() {
     let device = FileDevice::open_by_zones(&home.path, None, &mut |_, _| ()).unwrap();
     assert_eq!(device.fs_id(), FS_ID);
     drop(device);
-    assert!(home.refusal().contains("one zone alone"));
+    assert!(home.refusal().contains("only one zone has a valid header"));
 }
 
 #[test]
@@ -402,13 +402,13 @@ fn a_volume_without_headers_is_overwritten_only_with_force() {
     assert_eq!(FileDevice::probe(&home.path).unwrap(), FileContents::Damaged { what: None });
     let error = FileDevice::create(&home.path, &options()).err().unwrap().to_string();
     assert!(
-        error.contains("already holds a damaged Polder volume, which `polder check --repair` may repair"),
+        error.contains("already contains a damaged Polder volume, which `polder check --repair` may repair"),
         "{error}"
     );
     put(&home.path, 0, b"XFSB");
     let said = FileDevice::open(&home.path, OpenMode::ReadOnly).err().unwrap().to_string();
-    assert!(said.contains("its start shows an XFS file system") && said.contains("salvage"), "{said}");
-    assert!(home.refusal().contains("its start shows an XFS file system"));
+    assert!(said.contains("its start contains an XFS file system") && said.contains("salvage"), "{said}");
+    assert!(home.refusal().contains("its start contains an XFS file system"));
     let restored = FileDevice::restore_header(&home.path, true, &mut |_, _| ()).unwrap().unwrap();
     assert_eq!((restored.fs_id, restored.overwritten), (FS_ID, Some("an XFS file system")));
 }

@@ -25,7 +25,7 @@ fn others() -> DeviceInfo {
 fn only_devices_of_ublk_are_stopped() {
     for path in ["/dev/sda", "/dev/ublkb", "/dev/ublkb01", "/dev/ublkb-1", "/run/ublkb0", "ublkb0"] {
         let error = number_of(Path::new(path)).unwrap_err();
-        assert!(error.to_string().contains("is no device of ublk"), "{path}: {error}");
+        assert!(error.to_string().contains("is not a ublk device"), "{path}: {error}");
     }
 }
 

@@ -455,7 +455,7 @@ fn an_end_copy_overwrites_no_foreign_data() {
     let (file, bytes) = (std::fs::File::open(&home.path).unwrap(), before.len() as u64);
     let mut headers = Headers::read(&file, bytes).unwrap();
     assert!(
-        matches!(headers.place_end_copy(&file, bytes, false), EndPlace::Nowhere(why) if why.contains("not Polder's"))
+        matches!(headers.place_end_copy(&file, bytes, false), EndPlace::Nowhere(why) if why.contains("has other data"))
     );
     // A file is extended.
     is_repaired(&home, "behind the foreign data");

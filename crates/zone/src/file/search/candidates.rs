@@ -37,15 +37,15 @@ impl FoundVolume {
         let uncertain = |why| Err(FileError::Uncertain { path: path.to_owned(), why });
         if let Some(volumes) = self.volumes() {
             return uncertain(format!(
-                "there are zones of several Polder volumes, and which one is the newest cannot be determined: {volumes}"
+                "the zones belong to several Polder volumes, of which the newest cannot be determined: {volumes}"
             ));
         }
         if (self.agreeing as usize) < AGREEING_MIN {
-            return uncertain("the header of one zone alone is left, and none agrees with it".to_owned());
+            return uncertain("only one zone has a valid header".to_owned());
         }
         if !self.has_log {
             return uncertain(format!(
-                "the headers of the log's zones of the volume {} are lost as well",
+                "the headers of the log zones of the volume {} are lost as well",
                 self.headers.fs_id
             ));
         }

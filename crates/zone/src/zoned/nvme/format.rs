@@ -46,7 +46,7 @@ pub(in crate::zoned) fn namespace(
     let (metadata_bytes, log_of_size) = (u16_at(common, 128 + 4 * format), common[128 + 4 * format + 2]);
     if metadata_bytes != 0 {
         return Err(format!(
-            "its blocks have {metadata_bytes} bytes of metadata each; format it without (nvme format)"
+            "its blocks have {metadata_bytes} bytes of metadata each; format it without metadata (nvme format)"
         ));
     }
     if !(9..=16).contains(&log_of_size) {
@@ -91,14 +91,14 @@ fn one(zone: &[u8], namespace: &Namespace) -> Result<ReportedZone, String> {
         0xd => ZoneState::ReadOnly,
         0xe => ZoneState::Full,
         0xf => ZoneState::Offline,
-        other => return wrong(&format!("is in a state that is not known ({other:#x})")),
+        other => return wrong(&format!("is in an unknown state ({other:#x})")),
     };
     if zone[0] & 0xf != 2 {
-        return wrong("is of a kind that is not known");
+        return wrong("is of an unknown type");
     }
     let length = namespace.zone_blocks;
     if capacity > length || start.checked_add(length).is_none_or(|end| end > u64::MAX >> 16) {
-        return wrong("is reported with an impossible capacity or place");
+        return wrong("is reported with an impossible capacity or position");
     }
     let written = if state.has_pointer() { pointer.checked_sub(start) } else { Some(0) };
     let block = u64::from(namespace.block_size);
@@ -112,7 +112,7 @@ fn one(zone: &[u8], namespace: &Namespace) -> Result<ReportedZone, String> {
             state: Some(state),
             is_conventional: false,
         }),
-        None => wrong("is reported with its pointer outside"),
+        None => wrong("is reported with its write pointer outside"),
     }
 }
 

@@ -83,5 +83,5 @@ fn inconsistent_reports_are_refused() {
     }
     let mut large = report(1, &[]);
     large.count = ZONES as u32 + 1;
-    assert!(large.zones().unwrap_err().contains("more zones than were asked for"));
+    assert!(large.zones().unwrap_err().contains("more zones than were requested"));
 }

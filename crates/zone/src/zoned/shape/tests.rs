@@ -118,10 +118,10 @@ fn unsupported_devices_are_refused_with_a_reason() {
     let fine = zones(&[(32, EMPTY); 20]);
     let refusal = |limits: &Limits, zones: &[ReportedZone]| Shape::of(limits, zones).unwrap_err();
     for (found, expected) in [
-        (refusal(&limits(), &zones(&[(32, None); 20])), "it has no zone that is written in order"),
+        (refusal(&limits(), &zones(&[(32, None); 20])), "it has no sequential zones"),
         (
             refusal(&Limits { max_open: Some(4), ..limits() }, &fine),
-            "it lets only 4 zones be open at once; Polder needs at least 6",
+            "it permits only 4 open zones; Polder needs at least 6",
         ),
         (
             refusal(&Limits { block_size: 520, ..limits() }, &fine),
