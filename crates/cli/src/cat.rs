@@ -10,7 +10,7 @@ use crate::unmounted::UnmountedVolume;
 
 const PIECE: usize = 1 << 20;
 
-/// Write the contents of files of a volume that is not mounted to the standard output.
+/// Write the contents of files of a volume that is not mounted to standard output.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The volume's file or block device.
@@ -26,7 +26,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         let found = inside.find(path, true)?;
         let shown = path.display();
         if found.kind != Kind::File {
-            bail!("{shown} in the volume is no file; see what it is with `polder ls -l`");
+            bail!("{shown} in the volume is not a regular file; `polder ls -l` shows its type");
         }
         let handle = inside.open_to_read(found.inode)?;
         let (mut buffer, mut offset) = (vec![0; PIECE], 0);

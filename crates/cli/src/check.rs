@@ -32,39 +32,39 @@ const NOT_CHECKED: u8 = 8;
 
 /// Facts that cannot be verified while the volume changes.
 const NOT_WHILE_WRITTEN: [&str; 3] = [
-    "counts of live blocks, and whether blocks are used twice",
-    "names against inodes: links, kinds, orphans, sizes against data",
-    "nodes and addresses that nothing leads to",
+    "counts of live blocks, blocks that are used twice",
+    "names and inodes: links, types, orphans, sizes",
+    "unreachable nodes and addresses",
 ];
 /// The reasons and the advice if a repair is impossible, and if it is incomplete.
-const METADATA_UNREADABLE: &str = "while metadata cannot be read; `polder cp -r` copies what can be, `polder salvage` saves \
-                                   what else it finds";
-const NOT_KNOWN: &str = "where nobody knows what is right; `polder cp -r` copies what can be read, `polder salvage` \
-                         saves what else it finds";
+const METADATA_UNREADABLE: &str = "because metadata cannot be read; `polder cp -r` copies readable files, `polder salvage` \
+                                   may find more";
+const NOT_KNOWN: &str = "because the right value is not known; `polder cp -r` copies readable files, `polder salvage` \
+                         may find more";
 /// A slow part of the check that was not requested.
 const NOT_WITHOUT_DATA: &str = "the contents of files (--data)";
 
-/// Verify a volume; changes nothing without --repair.
+/// Verify a volume. Changes nothing without --repair.
 ///
-/// The exit status is 0 when it is clean, 4 when something is wrong, 8 when it could not be checked.
+/// The exit status is 0 if the volume is clean, 4 if there are findings, 8 if it could not be checked.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The volume's file or block device, or the directory that it is mounted on.
     path: PathBuf,
-    /// Reads and verifies the contents of all files too.
+    /// Also read and verify the contents of all files.
     #[arg(long)]
     data: bool,
-    /// Puts right what follows from something else, and names what has lost its name. Not while it is mounted.
+    /// Repair values that follow from other values, and give names to files that have lost theirs. The volume must not
+    /// be mounted.
     #[arg(long)]
     repair: bool,
-    /// Where the newest part of the log is lost, goes on without it. What was acknowledged there is given up for good.
+    /// If the newest part of the log is lost, continue without it. Acknowledged transactions in it are lost for good.
     #[arg(long, requires = "repair")]
     accept_loss: bool,
-    /// With --repair: writes the header also where the start shows another file system or a partition table, which is
-    /// lost then.
+    /// Write the header even over another file system or a partition table, which is then lost.
     #[arg(long, requires = "repair")]
     force: bool,
-    /// Write what was found as JSON.
+    /// Write the findings as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -93,7 +93,7 @@ pub(crate) struct ReportedFinding {
     part: String,
     /// The kind of damage.
     kind: String,
-    what: String,
+    description: String,
     /// The affected files.
     pub(crate) files: Vec<ReportedFile>,
 }
@@ -104,8 +104,8 @@ pub(crate) struct ReportedFile {
     pub(crate) inode: u64,
     /// The path from the root of the volume. Null if no name leads to the file.
     pub(crate) path: Option<AnyPath>,
-    from: Option<u64>,
-    to: Option<u64>,
+    start: Option<u64>,
+    end: Option<u64>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
@@ -152,7 +152,7 @@ fn check(arguments: &Arguments) -> Result<bool> {
     if arguments.json {
         line!("{}", serde_json::to_string_pretty(&report)?)?;
     } else {
-        if let Some(unclean) = report.last_mount.and_then(|last| last.complaint(is_mounted)) {
+        if let Some(unclean) = report.last_mount.and_then(|last| last.warning(is_mounted)) {
             line!("{}: {unclean}", arguments.path.display())?;
         }
         report.show(&arguments.path)?;
@@ -185,7 +185,7 @@ pub(crate) enum Over {
 pub(crate) fn repair(named: &Path, over: Over, accept_loss: bool) -> Result<Vec<ReportedFinding>> {
     match Volume::find(named) {
         Ok(Volume::Served(_)) => {
-            bail!("{}: is mounted; unmount it before it is repaired", named.display())
+            bail!("{}: is mounted; unmount it before the repair", named.display())
         }
         Err(error) if over == Over::Damage || !may_be_headerless(&error) => return Err(error),
         Ok(Volume::Opened(_)) | Err(_) => {}
@@ -197,7 +197,7 @@ pub(crate) fn repair(named: &Path, over: Over, accept_loss: bool) -> Result<Vec<
     };
     let mut all: Vec<ReportedFinding> = restored.iter().flat_map(ReportedFinding::restored).collect();
     if accept_loss {
-        all.extend(volume::accept_loss(&path)?.map(ReportedFinding::given_up));
+        all.extend(volume::accept_loss(&path)?.map(ReportedFinding::discarded));
     }
     let waiting = progress::waiting("repairing");
     for _ in 0..REPAIRS_MAX {
@@ -241,7 +241,7 @@ impl Report {
         if found.is_empty() {
             bail!("{why:#}");
         }
-        Report::new(fs, found, vec!["data and names, because metadata is damaged".to_owned()])
+        Report::new(fs, found, vec!["data and names (metadata is damaged)".to_owned()])
     }
 
     /// Checks as much as possible while the volume changes.
@@ -278,33 +278,33 @@ impl Report {
     /// advice.
     pub(crate) fn add_repaired(&mut self, repaired: Vec<ReportedFinding>) {
         self.repaired = repaired;
-        let is_left = |is: fn(&ReportedFinding) -> bool| self.findings.iter().any(is);
-        let why = match () {
-            () if is_left(|finding| finding.part == "store") => Some(METADATA_UNREADABLE),
-            () if is_left(|finding| finding.kind != LOST) => Some(NOT_KNOWN),
+        let remains = |is: fn(&ReportedFinding) -> bool| self.findings.iter().any(is);
+        let reason = match () {
+            () if remains(|finding| finding.part == "store") => Some(METADATA_UNREADABLE),
+            () if remains(|finding| finding.kind != LOST) => Some(NOT_KNOWN),
             () => None,
         };
-        self.not_repaired = why.map(str::to_owned);
+        self.not_repaired = reason.map(str::to_owned);
     }
 
     /// Adds the findings from reading all data, except lost blocks, which are reported already.
     fn add_data(&mut self, found: Vec<ReportedFinding>) {
         self.findings.extend(found.into_iter().filter(|finding| finding.kind != LOST));
-        self.not_checked.retain(|what| what != NOT_WITHOUT_DATA);
+        self.not_checked.retain(|part| part != NOT_WITHOUT_DATA);
         self.clean = self.findings.is_empty();
     }
 
     pub(crate) fn show(&self, path: &Path) -> Result<()> {
         for finding in &self.repaired {
-            line!("{}: repaired: {}: {}", path.display(), finding.part, finding.what)?;
+            line!("{}: repaired: {}: {}", path.display(), finding.part, finding.description)?;
         }
         self.findings.iter().try_for_each(|finding| finding.show(path))?;
         let path = path.display();
-        for what in &self.not_checked {
-            line!("{path}: not checked: {what}")?;
+        for part in &self.not_checked {
+            line!("{path}: not checked: {part}")?;
         }
-        if let Some(why) = &self.not_repaired {
-            line!("{path}: not repaired {why}")?;
+        if let Some(reason) = &self.not_repaired {
+            line!("{path}: not repaired {reason}")?;
         }
         show_count(&path, self.findings.len())
     }
@@ -324,7 +324,7 @@ impl ReportedFinding {
         ReportedFinding {
             part: finding.part().to_owned(),
             kind: finding.kind().to_owned(),
-            what: finding.what(),
+            description: finding.what(),
             files: files.into_iter().map(ReportedFile::new).collect(),
         }
     }
@@ -339,37 +339,34 @@ impl ReportedFinding {
         Some(ReportedFinding {
             part: "device".to_owned(),
             kind: kind.to_owned(),
-            what: copy.damage()?,
+            description: copy.damage()?,
             files: Vec::new(),
         })
     }
 
     /// The finding for a lost part of the log that was discarded.
-    fn given_up(lost: String) -> ReportedFinding {
+    fn discarded(lost: String) -> ReportedFinding {
         let [part, kind] = ["store", "log"].map(str::to_owned);
-        ReportedFinding { part, kind, what: format!("{lost}, and given up"), files: Vec::new() }
+        ReportedFinding { part, kind, description: format!("{lost}; it was discarded"), files: Vec::new() }
     }
 
     fn restored(restored: &RestoredHeader) -> Vec<ReportedFinding> {
-        let made_up = restored.zones.map(|zones| ReportedFinding {
+        let reconstructed = restored.zones.map(|zones| ReportedFinding {
             part: "device".to_owned(),
             kind: "header".to_owned(),
-            what: format!(
-                "no copy of the header of the volume {} was left; it was made up from the headers of {zones} zones",
+            description: format!(
+                "no copy of the header of the volume {} was left; it was reconstructed from the headers of {zones} zones",
                 restored.fs_id
             ),
             files: Vec::new(),
         });
-        let overwritten = restored.overwritten.map(|what| ReportedFinding {
+        let overwritten = restored.overwritten.map(|contents| ReportedFinding {
             part: "device".to_owned(),
             kind: "overwritten".to_owned(),
-            what: format!(
-                "the header of the volume {} was written although the device held {what}",
-                restored.fs_id
-            ),
+            description: format!("the header of the volume {} was written over {contents}", restored.fs_id),
             files: Vec::new(),
         });
-        made_up
+        reconstructed
             .into_iter()
             .chain(overwritten)
             .chain(restored.repaired.iter().filter_map(ReportedFinding::of_copy))
@@ -379,9 +376,9 @@ impl ReportedFinding {
     /// Prints a line for the finding and one for each file.
     pub(crate) fn show(&self, path: &Path) -> Result<()> {
         let path = path.display();
-        line!("{path}: {}: {}", self.part, self.what)?;
+        line!("{path}: {}: {}", self.part, self.description)?;
         for file in &self.files {
-            line!("{path}: concerns {}", file.shown())?;
+            line!("{path}: affects {}", file.shown())?;
         }
         Ok(())
     }
@@ -393,19 +390,19 @@ impl ReportedFile {
         ReportedFile {
             inode: affected.inode.0,
             path: affected.path.map(AnyPath::from),
-            from: bytes.as_ref().map(|bytes| bytes.start),
-            to: bytes.as_ref().map(|bytes| bytes.end),
+            start: bytes.as_ref().map(|bytes| bytes.start),
+            end: bytes.as_ref().map(|bytes| bytes.end),
         }
     }
 
     fn shown(&self) -> String {
         let named = match &self.path {
             Some(path) => path.to_string(),
-            None => format!("inode {}, to which no name leads", self.inode),
+            None => format!("inode {}, which has no name", self.inode),
         };
-        match (self.from, self.to) {
-            (Some(from), Some(u64::MAX)) => format!("{named}, from byte {from} on"),
-            (Some(from), Some(to)) => format!("{named}, bytes {from} to {to}"),
+        match (self.start, self.end) {
+            (Some(start), Some(u64::MAX)) => format!("{named}, from byte {start} on"),
+            (Some(start), Some(end)) => format!("{named}, bytes {start} to {end}"),
             _ => named,
         }
     }

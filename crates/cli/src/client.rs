@@ -21,10 +21,11 @@ use crate::control::{Answer, Introduction, Request, send};
 use crate::daemon_process::{Daemon, becomes_readable, is_stopped};
 use crate::registry::{Connected, PATIENCE, Registry};
 
-const OTHER_RELEASE: &str = "the daemon's answer is of another release";
+const OTHER_RELEASE: &str =
+    "the daemon is of another release, and its answer cannot be read; unmount and mount again";
 const STRANGER: &str =
-    "the daemon does not tell its identity; if it is of another release, unmount and mount again";
-const ENDED: &str = "the daemon has ended without an answer; ask again";
+    "the daemon does not report its identity; if it is of another release, unmount and mount again";
+const ENDED: &str = "the daemon has ended without an answer; run the command again";
 
 /// The client's side of a connection.
 pub(crate) struct Client {
@@ -69,11 +70,11 @@ impl Silent {
         let shown = directory.display();
         let force = match may_force {
             true => {
-                format!(" and `polder umount --force {shown}` ends it, which loses what was not synced")
+                format!(", and `polder umount --force {shown}` ends it, which loses unsynced data")
             }
             false => String::new(),
         };
-        anyhow!("{shown}: {self}; if nothing helps, `polder umount --lazy {shown}` detaches it{force}")
+        anyhow!("{shown}: {self}; if that does not help, `polder umount --lazy {shown}` detaches it{force}")
     }
 
     /// The error for a volume with such a daemon.
@@ -88,17 +89,17 @@ impl fmt::Display for Silent {
         let Some(pid) = self.0 else {
             return write!(
                 formatter,
-                "its daemon has not answered for {seconds} s; it may be stopped or hang: ask again"
+                "its daemon has not answered for {seconds} s; it may be stopped or hang: try again"
             );
         };
         let number = pid.as_raw_pid();
         write!(formatter, "its daemon (process {number}) has not answered for {seconds} s; ")?;
         match is_stopped(pid) {
-            true => write!(formatter, "it is stopped: let it go on (`kill -CONT {number}`)"),
+            true => write!(formatter, "it is stopped: continue it (`kill -CONT {number}`)"),
             false => write!(
                 formatter,
-                "it may be busy or hang: ask again, see its log and its state (`ps {number}`); to end it \
-                 (`kill -9 {number}`) loses what was not synced"
+                "it may be busy or hang: try again, see its log and its state (`ps {number}`); ending it \
+                 (`kill -9 {number}`) loses unsynced data"
             ),
         }
     }
@@ -198,7 +199,7 @@ impl Client {
             Err(error) if is_end(&error) => Ok(Heard::End),
             Err(error) if is_timeout(&error) => Ok(Heard::Nothing),
             sent => {
-                sent.context("the daemon cannot be asked")?;
+                sent.context("the request cannot be sent to the daemon")?;
                 self.hear()
             }
         }
@@ -217,7 +218,7 @@ fn hear(stream: &mut BufReader<UnixStream>) -> Result<Heard> {
         Err(error) if is_end(&error) => Ok(Heard::End),
         Err(error) if is_timeout(&error) && line.is_empty() => Ok(Heard::Nothing),
         Err(error) if is_timeout(&error) => {
-            bail!("the daemon has fallen silent in the middle of an answer")
+            bail!("the daemon stopped in the middle of an answer; run the command again")
         }
         Err(error) => Err(error).context("the daemon does not answer"),
     }
@@ -271,7 +272,7 @@ mod tests {
             match request {
                 Request::Introduce => {
                     self.asked.fetch_add(1, Ordering::SeqCst);
-                    bail!("it is none of yours")
+                    bail!("not reported")
                 }
                 Request::Info => Ok(Value::from("here")),
                 Request::Gc { .. } => {

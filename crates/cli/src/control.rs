@@ -148,9 +148,7 @@ impl Socket {
         let wanted = Wanted { registry, fs_id, volume };
         let of_volume = wanted.take();
         if !shared && matches!(of_volume, OfVolume::Others(_) | OfVolume::Foreign) {
-            bail!(
-                "another volume with the id {fs_id} is mounted; unmount it first (is this one a copy of it?)"
-            );
+            bail!("another volume with the ID {fs_id} is mounted; unmount it first (is this one a copy?)");
         }
         Ok(Socket { of_volume: Arc::new(Mutex::new(of_volume)), of_mount: None, wanted })
     }
@@ -194,7 +192,7 @@ impl Wanted {
         let path = self.registry.of_volume(self.fs_id);
         let other = match self.registry.connect(&path) {
             Connected::Stream(other) => other,
-            Connected::Crowded => bail!("{}: its daemon takes no connections", path.display()),
+            Connected::Crowded => bail!("{}: its daemon accepts no connections", path.display()),
             Connected::Refused | Connected::Missing => {
                 return Ok(OfVolume::Ours(self.registry.listen(&path)?));
             }
@@ -240,7 +238,7 @@ pub(crate) fn answer_all(listener: &UnixListener, service: &Arc<dyn Service>) {
         let service = Arc::clone(service);
         let spawned = rt::thread::spawn("polder-client", move || serve_client(&stream, service.as_ref()));
         if let Err(error) = spawned {
-            tracing::warn!("a client of the control socket is turned away: {error}");
+            tracing::warn!("a connection to the control socket is refused: {error}");
         }
     }
 }

@@ -56,8 +56,8 @@ pub(crate) type Xattr = (Vec<u8>, Vec<u8>);
 
 /// An attribute that the target refuses.
 pub(crate) struct Refused {
-    pub(crate) what: String,
-    pub(crate) why: Errno,
+    pub(crate) attribute: String,
+    pub(crate) error: Errno,
 }
 
 /// Creates a device, pipe or socket.
@@ -127,9 +127,9 @@ pub(crate) fn ends_all(error: &Error) -> bool {
     matches!(of_system, Some(Errno::NOSPC | Errno::DQUOT | Errno::ROFS | Errno::IO))
 }
 
-fn note(what: &str, set: Result<(), Errno>, refused: &mut Vec<Refused>) {
-    if let Err(why) = set {
-        refused.push(Refused { what: what.to_owned(), why });
+fn note(attribute: &str, set: Result<(), Errno>, refused: &mut Vec<Refused>) {
+    if let Err(error) = set {
+        refused.push(Refused { attribute: attribute.to_owned(), error });
     }
 }
 

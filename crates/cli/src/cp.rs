@@ -33,16 +33,16 @@ const PIECE: u64 = 1 << 20;
 /// Stands for the target directory, which is outside the volume.
 const OUTSIDE: InodeNo = InodeNo(0);
 
-/// Copy a file, or with -r a directory and all below it, out of a volume that is not mounted.
+/// Copy a file, or with -r a directory with everything below it, out of a volume that is not mounted.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The volume's file or block device.
     volume: PathBuf,
     /// The path inside it, from its root.
     path: PathBuf,
-    /// Where the copy goes: a new name, or a directory that is there.
+    /// The target: a new name, or an existing directory.
     target: PathBuf,
-    /// Copies directories too.
+    /// Copy directories too.
     #[arg(short, long)]
     recursive: bool,
 }
@@ -59,7 +59,7 @@ struct Copy {
     /// The directories copied so far, each with its parent and its name. In a sound volume each directory has one parent.
     entered: HashMap<InodeNo, (InodeNo, OsString)>,
     /// The number of files or attributes that could not be read, or were refused.
-    troubles: u64,
+    problems: u64,
 }
 
 /// A directory that is being copied, with its remaining entries.
@@ -83,14 +83,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let is_root = rustix::process::geteuid().is_root();
     let bar = progress::moving(bytes);
     let (links, entered) = (HashMap::new(), HashMap::new());
-    let mut copy = Copy { inside, descent, links, bar, is_root, entered, troubles: 0 };
+    let mut copy = Copy { inside, descent, links, bar, is_root, entered, problems: 0 };
     copy.tree(&found, name)?;
     copy.bar.finish_and_clear();
-    match copy.troubles {
+    match copy.problems {
         0 => Ok(()),
-        1 => bail!("1 thing is not in the copy as it is in the volume; the line before names it"),
+        1 => bail!("the copy is not complete: 1 problem; see the previous line"),
         count => {
-            bail!("{count} things are not in the copy as they are in the volume; the lines before name them")
+            bail!("the copy is not complete: {count} problems; see the previous lines")
         }
     }
 }
@@ -106,10 +106,14 @@ impl Arguments {
             (true, None) if found.inode == InodeNo::ROOT => {
                 Ok((Descent::begin(target, InodeNo::ROOT.0)?, None))
             }
-            (true, None) => bail!("{}: name what is to be copied by its own name", self.path.display()),
+            (true, None) => bail!(
+                "{}: has no name for the copy; name a file or directory by its own name",
+                self.path.display()
+            ),
             (false, _) => {
-                let name =
-                    target.file_name().with_context(|| format!("{}: has no name", target.display()))?;
+                let name = target
+                    .file_name()
+                    .with_context(|| format!("{}: has no name; add one for the copy", target.display()))?;
                 let above = target.parent().unwrap_or(Path::new(""));
                 Ok((outside(above)?, Some(name.to_owned())))
             }
@@ -165,15 +169,15 @@ impl Copy {
     /// Copies one entry of the current directory. Returns the level to copy next if the entry is a directory.
     fn entry(&mut self, entry: &DirEntry) -> Result<Option<Level>> {
         if entry.name.is_empty() || entry.name.contains(&b'/') || matches!(&entry.name[..], b"." | b"..") {
-            let what = "has an entry with a name that cannot be; check the volume (polder check)";
-            self.trouble(OsStr::new(""), what);
+            let problem = "has an entry with an invalid name; check the volume (polder check)";
+            self.report(OsStr::new(""), problem);
             return Ok(None);
         }
         let name = OsStr::from_bytes(&entry.name);
         match self.inside.fs().attributes(entry.inode) {
             Ok(found) => self.make(&found, name),
             Err(error) => {
-                self.unreadable(name, "it", &error);
+                self.unreadable(name, "the inode", &error);
                 Ok(None)
             }
         }
@@ -188,7 +192,7 @@ impl Copy {
             Err(error) if ends_all(&error) => {
                 return Err(error).with_context(|| self.shown(name).to_string());
             }
-            Err(error) => self.trouble(name, &format!("is not made: {error:#}")),
+            Err(error) => self.report(name, &format!("is not copied: {error:#}")),
         }
         Ok(None)
     }
@@ -198,14 +202,14 @@ impl Copy {
     }
 
     /// Reports a problem with the copy of this name.
-    fn trouble(&mut self, name: &OsStr, what: &str) {
-        self.troubles += 1;
-        let line = format!("polder: {}: {what}", self.shown(name));
+    fn report(&mut self, name: &OsStr, problem: &str) {
+        self.problems += 1;
+        let line = format!("polder: {}: {problem}", self.shown(name));
         self.bar.suspend(|| error_line!("{line}"));
     }
 
-    fn unreadable(&mut self, name: &OsStr, what: &str, why: &impl Display) {
-        self.trouble(name, &format!("{what} cannot be read: {why}"));
+    fn unreadable(&mut self, name: &OsStr, part: &str, error: &impl Display) {
+        self.report(name, &format!("{part} cannot be read: {error}"));
     }
 
     /// Creates a copy without its attributes: a regular file with its contents, or a directory, which is entered. Returns
@@ -223,7 +227,7 @@ impl Copy {
             Kind::Symlink => match self.inside.fs().read_link(found.inode) {
                 Ok(target) => symlink(OsStr::from_bytes(&target), to)?,
                 Err(error) => {
-                    self.unreadable(name, "where it leads", &error);
+                    self.unreadable(name, "the target of the link", &error);
                     return Ok(false);
                 }
             },
@@ -251,7 +255,7 @@ impl Copy {
 
     fn directory(&mut self, found: &Attributes, name: &OsStr) -> Result<()> {
         if self.entered.contains_key(&found.inode) {
-            bail!("is a directory that is in more than one place; check the volume (polder check)");
+            bail!("is a directory with more than one name; check the volume (polder check)");
         }
         let above = InodeNo(self.descent.key());
         DirBuilder::new().mode(0o700).create(self.descent.at(name))?;
@@ -263,7 +267,7 @@ impl Copy {
     /// The entries of a directory that was entered.
     fn level(&mut self, found: &Attributes) -> Level {
         let entries = self.inside.entries(found.inode).unwrap_or_else(|error| {
-            self.unreadable(OsStr::new(""), "what it has", &error);
+            self.unreadable(OsStr::new(""), "the entries", &error);
             Vec::new()
         });
         Level { found: *found, left: entries.into_iter() }
@@ -276,7 +280,7 @@ impl Copy {
         })?;
         match lost {
             None => {}
-            Some((0, error)) => self.unreadable(name, "where its data are", &error),
+            Some((0, error)) => self.unreadable(name, "the extents", &error),
             Some((bytes, error)) => {
                 self.unreadable(name, &format!("{bytes} bytes, which are zeros in the copy,"), &error);
             }
@@ -356,7 +360,7 @@ impl Copy {
         }
         set_permissions_and_times(&attributes, &to, &mut refused);
         for refused in refused {
-            self.trouble(name, &format!("{} cannot be set there: {}", refused.what, refused.why));
+            self.report(name, &format!("{} cannot be set there: {}", refused.attribute, refused.error));
         }
     }
 }

@@ -44,7 +44,7 @@ const PREPARED_WRITES: usize = 8;
 
 const MILLISECOND_NS: u64 = 1_000_000;
 
-const NOT_WRITTEN_BACK: &str = "the kernel's cache cannot be written back";
+const NOT_WRITTEN_BACK: &str = "the kernel's dirty pages cannot be written back";
 
 /// The volume to serve, and the options.
 pub(crate) struct Daemon {
@@ -125,7 +125,7 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
     }
     let ended = mounted.serve();
     served.close()?;
-    ended.context("the kernel's connection broke")
+    ended.context("the connection to the kernel failed")
 }
 
 impl Daemon {
@@ -345,7 +345,7 @@ impl Served {
         let _alone = self.changing.lock();
         let words = self.words.lock().clone();
         let Some(directory) = self.directories().into_iter().next() else {
-            bail!("{}: is not mounted there any more", self.directory.display());
+            bail!("{}: the volume is not mounted there any more", self.directory.display());
         };
         let mount = Mount { directory: &directory, opened_read_only: self.opened_read_only };
         let after = mount.words_after(&words, options)?;
@@ -368,14 +368,14 @@ impl Served {
         self.fs.set_switches(switches(&after));
         tracing::info!(volume = %self.fs_id(), read_only = after.read_only, "remounted");
         *self.words.lock() = after;
-        closed.with_context(|| format!("{shown}: is read-only, but was not closed properly"))
+        closed.with_context(|| format!("{shown}: is read-only now, but the volume was not closed properly"))
     }
 
     /// Detaches the mount in all places. A mount in use is lazily unmounted, and ends when it is not used any more.
     fn detach(&self) -> Result<()> {
         let directories = self.directories();
         if directories.is_empty() {
-            tracing::info!("detached already; it ends when nobody uses it any more");
+            tracing::info!("already lazily unmounted; the mount ends when no program uses it");
             return self.sync();
         }
         for directory in directories {
@@ -385,7 +385,7 @@ impl Served {
                 Err(error) if self.directories().contains(&directory) => {
                     return Err(error).with_context(|| format!("{} stays mounted", directory.display()));
                 }
-                Err(error) => tracing::debug!("somebody else was faster: {error}"),
+                Err(error) => tracing::debug!("another process has detached the mount: {error}"),
                 Ok(()) => {}
             }
         }
@@ -393,8 +393,8 @@ impl Served {
     }
 
     /// Ends a mount, detached or not, even if it is in use.
-    fn cut_off(&self) -> Result<()> {
-        tracing::warn!("who still uses the mount is cut off");
+    fn end_in_use(&self) -> Result<()> {
+        tracing::warn!("the mount ends although it is in use");
         let attached = self.entry.as_ref().filter(|_| self.kernel_cache.is_attached());
         if attached.is_some_and(|entry| abort(entry).is_ok()) {
             return Ok(());
@@ -411,7 +411,7 @@ impl Served {
     fn detach_in_use(&self, directory: &Path) {
         let written = self.start_writeback().context(NOT_WRITTEN_BACK);
         if let Err(error) = written.and_then(|()| Ok(self.fs.sync()?)) {
-            tracing::error!("on the way to its end: {error:#}");
+            tracing::error!("the data cannot be synced before the lazy unmount: {error:#}");
         }
         // This may have taken long, and another process may have detached the mount meanwhile.
         let there = directory.to_owned();
@@ -450,13 +450,13 @@ fn prepare_process(daemon: &Daemon) -> Result<Option<Arc<File>>> {
 /// (`x-systemd.automount`), the kernel blocks all processes at the directory except the process group that performs the
 /// mount.
 pub(crate) fn leave_starter(log: Option<&File>) -> Result<()> {
-    rustix::process::setsid().context("no session of its own")?;
+    rustix::process::setsid().context("a session cannot be created")?;
     let nowhere = File::options().read(true).write(true).open("/dev/null").context("/dev/null")?;
     rustix::stdio::dup2_stderr(log.unwrap_or(&nowhere))?;
     let said = writeln!(std::io::stdout(), "{READY}");
     rustix::stdio::dup2_stdout(&nowhere)?;
     if said.is_err() {
-        bail!("nobody waits for the mount any more");
+        bail!("the process that started the daemon has ended");
     }
     Ok(())
 }
@@ -472,7 +472,7 @@ fn end_on_signal(signals: SigSet, served: Arc<Served>) -> Result<()> {
                 (true, _) => detach_in_background(&served),
                 // The kernel sends it once a second, and it does not call for an immediate end.
                 (false, Signal::SIGXCPU) => Ok(()),
-                (false, _) => served.cut_off(),
+                (false, _) => served.end_in_use(),
             };
             if let Err(error) = begun {
                 tracing::error!("{error:#}");

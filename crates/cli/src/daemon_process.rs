@@ -56,7 +56,9 @@ pub(crate) fn becomes_readable(file: &impl AsFd, time: Duration) -> Result<bool>
     loop {
         match poll(&mut [PollFd::new(file, PollFlags::IN)], Some(&time)) {
             Err(Errno::INTR) => {}
-            readable => return readable.map(|count| count > 0).context("the daemon cannot be waited for"),
+            readable => {
+                return readable.map(|count| count > 0).context("the end of the daemon cannot be waited for");
+            }
         }
     }
 }
@@ -89,7 +91,7 @@ impl Holder {
 }
 
 fn counted(pid: Option<Pid>) -> Vec<u8> {
-    let about = |what| std::fs::read(format!("/proc/{}/{what}", pid?)).ok();
+    let about = |file| std::fs::read(format!("/proc/{}/{file}", pid?)).ok();
     ["stat", "io"].into_iter().filter_map(about).flatten().collect()
 }
 

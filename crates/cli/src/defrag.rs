@@ -11,13 +11,13 @@ use crate::name::AnyPath;
 use crate::unmounted::UnmountedVolume;
 use crate::{bytes, output, progress};
 
-/// Put the pieces of files together, where that saves reads.
+/// Defragment files, if that saves reads.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Files and directories of a mounted volume; or a volume that is not mounted, and paths inside it.
     #[arg(required = true)]
     paths: Vec<PathBuf>,
-    /// Only tell of which files the pieces would be put together.
+    /// Only list the files that would be defragmented.
     #[arg(short = 'n', long)]
     dry_run: bool,
 }
@@ -35,8 +35,8 @@ struct Done {
 impl Done {
     fn message(&self, all: usize) -> String {
         match self.scattered {
-            0 => format!("none of {all} files is scattered: there is nothing to do\n"),
-            _ => format!("{} of {all} files put together, {} moved\n", self.files, bytes::show(self.bytes)),
+            0 => format!("none of {all} files is scattered, nothing to do\n"),
+            _ => format!("{} of {all} files defragmented, {} moved\n", self.files, bytes::show(self.bytes)),
         }
     }
 }
@@ -57,18 +57,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let worked = defragment_all(&mut files, &interrupt, &mut done);
     files.close()?;
     worked?;
-    if done.scattered > 0 || !interrupt.has_come() {
+    if done.scattered > 0 || !interrupt.has_arrived() {
         output::say(done.message(files.files.len()))?;
     }
-    if interrupt.has_come() {
-        bail!("interrupted; what was put together stays so");
+    if interrupt.has_arrived() {
+        bail!("interrupted; completed work stays, run the command again to continue");
     }
     Ok(())
 }
 
 /// The files that are worth defragmenting.
 fn find_scattered(files: &mut Files, stop: &dyn Fn() -> bool) -> Result<Vec<(Named, FileLayout)>> {
-    let waiting = progress::waiting("looking for scattered files");
+    let waiting = progress::waiting("searching for scattered files");
     let mut scattered = Vec::new();
     for file in files.files.clone() {
         if stop() {
@@ -85,17 +85,17 @@ fn find_scattered(files: &mut Files, stop: &dyn Fn() -> bool) -> Result<Vec<(Nam
 }
 
 fn defragment_all(files: &mut Files, interrupt: &Interrupt, done: &mut Done) -> Result<()> {
-    let scattered = find_scattered(files, &|| interrupt.has_come())?;
+    let scattered = find_scattered(files, &|| interrupt.has_arrived())?;
     done.scattered = scattered.len();
     let bar = progress::moving(scattered.iter().map(|(_, layout)| layout.bytes()).sum());
     let mut before_this = 0;
     for (file, before) in scattered {
         let mut from = Some(0);
-        while let Some(at) = from.filter(|_| !interrupt.has_come()) {
-            let step = files.defragment(&file, at)?;
-            done.bytes += step.blocks_moved * u64::from(before.block_size);
-            from = step.next;
-            let passed = step.next.map_or(before.bytes(), |next| next * u64::from(before.block_size));
+        while let Some(at) = from.filter(|_| !interrupt.has_arrived()) {
+            let piece = files.defragment(&file, at)?;
+            done.bytes += piece.blocks_moved * u64::from(before.block_size);
+            from = piece.next;
+            let passed = piece.next.map_or(before.bytes(), |next| next * u64::from(before.block_size));
             bar.set_position(before_this + passed.min(before.bytes()));
         }
         before_this += before.bytes();
@@ -105,7 +105,7 @@ fn defragment_all(files: &mut Files, interrupt: &Interrupt, done: &mut Done) -> 
                 output::say(format!("{}: {}\n", AnyPath::from(&*file.path), change(&before, &after)))
             })?;
         }
-        if interrupt.has_come() {
+        if interrupt.has_arrived() {
             break;
         }
     }

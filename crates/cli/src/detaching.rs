@@ -22,8 +22,8 @@ use crate::client::Client;
 use crate::registry::PATIENCE;
 use crate::starter::PROGRAM;
 
-const NO_TABLE: &str = "the table of mounts cannot be read";
-const LOST: &str = "it is detached, but what programs wrote last may not be durable";
+const NO_TABLE: &str = "the mount table cannot be read";
+const LOST: &str = "it is detached, but the last writes may not be durable";
 const PAUSE: Duration = Duration::from_millis(5);
 /// The exit status of the child if the mount is in use, and if the call failed for another reason.
 const BUSY: i32 = 75;
@@ -75,11 +75,10 @@ pub(crate) fn refuse_covered(directory: &Path, mount: u64) -> Result<()> {
         Some(over) => {
             let (kind, over) = (&over.kind, over.directory.display());
             bail!(
-                "it is mounted on {shown}, and something else is mounted over it ({kind} on {over}); unmount that first \
-                 (`umount {over}`)"
+                "it is mounted on {shown}, and another mount covers it ({kind} on {over}); unmount that first (`umount {over}`)"
             )
         }
-        None => bail!("it is mounted on {shown}, and something else is mounted over it; unmount that first"),
+        None => bail!("it is mounted on {shown}, and another mount covers it; unmount that first"),
     }
 }
 
@@ -103,7 +102,7 @@ pub(crate) fn detach(entry: &MountEntry, way: Way, mut client: Option<&mut Clien
             match (&mut client, is_in_table(entry)?) {
                 (Some(client), true) => drop(client.introduce().context("it is not detached")?),
                 (Some(client), false) => drop(client.introduce().context(LOST)?),
-                (None, true) => bail!("the kernel does not detach it"),
+                (None, true) => bail!("the kernel does not detach it; use --lazy"),
                 // No daemon can be asked. The caller waits for the volume's lock.
                 (None, false) => return Ok(Detached::Done),
             }
@@ -114,7 +113,7 @@ pub(crate) fn detach(entry: &MountEntry, way: Way, mut client: Option<&mut Clien
 
 fn start(entry: &MountEntry, way: Way) -> Result<Child> {
     use std::os::unix::process::CommandExt;
-    let program = std::env::current_exe().context("this program cannot find itself")?;
+    let program = std::env::current_exe().context("the path of this program cannot be found")?;
     let way = match way {
         Way::Unused => "unused",
         Way::Lazily => "lazily",

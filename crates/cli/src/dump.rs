@@ -18,54 +18,53 @@ use crate::zones::{role_name, state_name};
 /// The largest number of bytes of a key or value in human-readable output.
 const SHOWN_BYTES: usize = 48;
 
-/// Show the insides of a volume that is not mounted.
+/// Show the stored structures of a volume that is not mounted.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The volume's file or block device.
     volume: PathBuf,
-    /// What to show.
+    /// The kind of structure.
     #[arg(value_enum)]
-    what: What,
-    /// Which one: the number of a zone, node, inode, or inode whose extents are to be shown. None for the
-    /// journal.
+    structure: Structure,
+    /// The number of the zone, of the node, of the inode, or of the inode with the extents. The journal has no number.
     #[arg(allow_negative_numbers = true, value_parser = whole::<u64>)]
     number: Option<u64>,
-    /// Write it as JSON.
+    /// Write the result as JSON.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum What {
-    /// A zone: its entry in the zone table, and what lies in it.
+enum Structure {
+    /// A zone: its entry in the zone table, and its contents.
     Zone,
     /// A node of a metadata tree.
     Node,
-    /// Everything in the log, in the order in which it was written.
+    /// All batches of the log, in the order in which they were written.
     Journal,
-    /// An inode's record.
+    /// The record of an inode.
     Inode,
-    /// Where an inode's data lies.
+    /// The extents of an inode.
     Extent,
 }
 
 impl Arguments {
     /// The number of the object, or 0 for the journal, which has none.
     fn checked_number(&self) -> Result<u64> {
-        let (word, of_what) = match self.what {
-            What::Zone => ("zone", "zone"),
-            What::Node => ("node", "node"),
-            What::Inode => ("inode", "inode (`ls -i` shows it)"),
-            What::Extent => ("extent", "inode whose data it is (`ls -i` shows it)"),
-            What::Journal => match self.number {
+        let (word, owner) = match self.structure {
+            Structure::Zone => ("zone", "zone"),
+            Structure::Node => ("node", "node"),
+            Structure::Inode => ("inode", "inode (`ls -i` shows it)"),
+            Structure::Extent => ("extent", "inode with the extents (`ls -i` shows it)"),
+            Structure::Journal => match self.number {
                 None => return Ok(0),
-                Some(_) => return Err(Misuse::error("the journal has no number; leave it out")),
+                Some(_) => return Err(Misuse::error("the journal has no number; omit it")),
             },
         };
         let volume = self.volume.display();
         self.number.ok_or_else(|| {
             Misuse::error(format!(
-                "{word}: add the number of the {of_what}, like `polder dump {volume} {word} 1`"
+                "{word}: add the number of the {owner}, like `polder dump {volume} {word} 1`"
             ))
         })
     }
@@ -75,12 +74,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let number = arguments.checked_number()?;
     let inside = UnmountedVolume::open(&arguments.volume)?;
     let fs = inside.fs();
-    let value = match arguments.what {
-        What::Journal => journal(fs)?,
-        What::Zone => zone(fs, number)?,
-        What::Node => node(fs, number)?,
-        What::Inode => inode(fs, number)?,
-        What::Extent => extents(fs, number)?,
+    let value = match arguments.structure {
+        Structure::Journal => journal(fs)?,
+        Structure::Zone => zone(fs, number)?,
+        Structure::Node => node(fs, number)?,
+        Structure::Inode => inode(fs, number)?,
+        Structure::Extent => extents(fs, number)?,
     };
     output::say(match arguments.json {
         true => serde_json::to_string_pretty(&value)? + "\n",
@@ -91,22 +90,23 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 fn zone(fs: &Fs, number: u64) -> Result<Value> {
     let (store, zones) = (fs.store(), fs.store().pool());
     let found = u32::try_from(number).ok().filter(|&number| number < zones.count());
-    let zone =
-        ZoneId(found.ok_or_else(|| anyhow!("zone {number}: there are {} zones, from 0 on", zones.count()))?);
+    let zone = ZoneId(found.ok_or_else(|| {
+        anyhow!("zone {number}: there is none; the zones are 0 to {}", zones.count().saturating_sub(1))
+    })?);
     let (entry, info) = (zones.entry(zone), store.device().report_zone(zone)?);
-    let holds = match entry.role {
+    let contents = match entry.role {
         Role::Free => Value::Null,
         Role::Log => store.view_log_zone(zone)?.iter().map(batch).collect(),
         Role::Metadata => store.view_pages(zone)?.iter().map(page).collect(),
         Role::Data | Role::Gc => match fs.extents().view_zone(zone) {
             Some(entries) => entries.iter().map(reverse_entry).collect(),
-            None => json!("no reverse map that is whole"),
+            None => json!("no complete reverse map"),
         },
     };
     Ok(json!({
         "zone": zone.0, "role": role_name(entry.role), "life": entry.life.0, "live_blocks": entry.live,
         "state": state_name(info.state), "written_blocks": info.pointer, "capacity_blocks": info.capacity,
-        "user": bytes(&entry.user), "holds": holds,
+        "user": bytes(&entry.user), "contents": contents,
     }))
 }
 
@@ -137,7 +137,7 @@ fn node(fs: &Fs, number: u64) -> Result<Value> {
     let entries: Vec<Value> = view.entries.iter().map(node_entry).collect();
     Ok(json!({
         "node": view.id, "group": view.group.0, "level": view.level, "lsn": view.lsn.0,
-        "address": place(view.address), "base": place(view.base), "used_bytes": view.used.0, "capacity_bytes": view.used.1,
+        "address": place(view.address), "base_page": place(view.base), "used_bytes": view.used.0, "capacity_bytes": view.used.1,
         "entries": entries,
     }))
 }
@@ -157,7 +157,7 @@ fn journal(fs: &Fs) -> Result<Value> {
 
 fn batch(batch: &BatchView) -> Value {
     let mut shown = json!({
-        "at": place(batch.at), "epoch": batch.epoch, "sequence": batch.sequence, "first_lsn": batch.lsns.0,
+        "address": place(batch.at), "epoch": batch.epoch, "sequence": batch.sequence, "first_lsn": batch.lsns.0,
         "last_lsn": batch.lsns.1, "known_durable": batch.known_durable, "checkpoint": place(batch.checkpoint),
     });
     match &batch.kind {
@@ -243,10 +243,10 @@ fn extents(fs: &Fs, number: u64) -> Result<Value> {
             "file_block": block, "blocks": blocks, "object": origin.object.0, "object_block": origin.block,
         }),
         Piece::Stored(extent) => json!({
-            "file_block": block, "blocks": extent.blocks, "at": place(extent.address), "trimmed": extent.trimmed,
+            "file_block": block, "blocks": extent.blocks, "address": place(extent.address), "trimmed": extent.trimmed,
             "crc": extent.crcs.iter().map(|crc| format!("{crc:08x}")).collect::<Vec<_>>(),
         }),
-        Piece::Resident(bytes) => json!({"file_block": block, "blocks": 1, "resident_bytes": bytes}),
+        Piece::Resident(bytes) => json!({"file_block": block, "blocks": 1, "inline_bytes": bytes}),
         Piece::Damaged => json!({"file_block": block, "damaged": true}),
     });
     Ok(json!({"inode": number, "object": object.0, "extents": shown.collect::<Vec<_>>()}))

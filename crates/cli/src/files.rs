@@ -33,7 +33,7 @@ pub(crate) struct FileLayout {
     /// The number of device reads needed to read the file in requests of a mebibyte.
     pub(crate) reads: u64,
     /// The smallest possible number of these reads.
-    pub(crate) reads_least: u64,
+    pub(crate) reads_min: u64,
     /// Whether `defrag` would move blocks.
     pub(crate) scattered: bool,
 }
@@ -57,7 +57,7 @@ impl FileLayout {
             fragments: layout.fragments,
             zones: layout.zones,
             reads: layout.reads,
-            reads_least: layout.reads_least,
+            reads_min: layout.reads_least,
             scattered: layout.scattered,
         }))
     }
@@ -115,14 +115,17 @@ impl Files {
             return Self::in_mounts(paths);
         }
         if rest.is_empty() {
-            bail!("{}: is a volume; name files inside it after it, like / for all", first.display());
+            bail!("{}: is a volume; add paths inside it, like / for all files", first.display());
         }
         let inside = open(first)?;
         let (mut files, mut seen) = (Vec::new(), BTreeSet::new());
         for path in rest {
             let found = inside.find(path, true)?;
             if !matches!(found.kind, Kind::File | Kind::Directory) {
-                bail!("{} in the volume: is neither a file nor a directory; name such", path.display());
+                bail!(
+                    "{} in the volume: is neither a file nor a directory; name a file or a directory",
+                    path.display()
+                );
             }
             below(&inside, path, &found, &mut |path, inode| {
                 if seen.insert(inode.0) {
@@ -184,7 +187,7 @@ impl Files {
         let Source::Daemons(daemons) = &mut self.source else { return Ok(()) };
         for daemon in daemons.values_mut() {
             let info: Info = daemon.ask(&Request::Info)?;
-            if info.read_only == Some(true) || info.latched.is_some() {
+            if info.read_only == Some(true) || info.shutdown_reason.is_some() {
                 let directory = info.mounted_on.unwrap_or_default();
                 return Err(FsError::ReadOnly).with_context(|| directory.to_string());
             }

@@ -10,13 +10,13 @@ use crate::name::AnyPath;
 use crate::unmounted::UnmountedVolume;
 use crate::{bytes, output, progress};
 
-/// Show in how many pieces files lie in their zones.
+/// Show the fragmentation of files.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Files and directories of a mounted volume; or a volume that is not mounted, and paths inside it.
     #[arg(required = true)]
     paths: Vec<PathBuf>,
-    /// Write it as JSON.
+    /// Write the result as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -56,7 +56,7 @@ impl Shown {
 pub(crate) fn describe(layout: &FileLayout) -> String {
     let FileLayout { fragments, zones, .. } = layout;
     match fragments {
-        0 => "nothing in zones".to_owned(),
+        0 => "no blocks in zones".to_owned(),
         1 => format!("1 fragment of {}", bytes::show(layout.bytes())),
         _ => {
             let average = bytes::show(layout.bytes() / fragments);

@@ -23,33 +23,33 @@ const MISUSED: u8 = 16;
 
 /// Verify volumes of Polder; called by fsck(8).
 ///
-/// The exit status is the sum of 1 where something was put right (a volume had not been closed, or with -y was
-/// damaged), 4 where something is wrong, 8 where a volume could not be checked.
+/// The exit status is the sum of 1 if a volume was repaired (it had not been closed, or with -y was damaged), 4 if
+/// there are findings, 8 if a volume could not be checked.
 #[derive(Parser)]
 #[command(name = "fsck.polder", version)]
 struct Arguments {
     /// The volumes' files or block devices.
     #[arg(required = true)]
     volumes: Vec<PathBuf>,
-    /// Close what was not closed, and leave it at that.
+    /// Only close volumes that were not closed.
     #[arg(short = 'a')]
     automatic: bool,
     /// The same as `-a`.
     #[arg(short = 'p')]
     preen: bool,
-    /// Change nothing.
+    /// Verify and change nothing.
     #[arg(short = 'n', conflicts_with_all = ["automatic", "preen", "yes"])]
     dry: bool,
-    /// Agree to everything: verify, repair what can be, close what was not closed.
+    /// Verify, repair as much as possible, and close volumes that were not closed.
     #[arg(short = 'y')]
     yes: bool,
-    /// Verify everything, with `-a` and `-p` too.
+    /// Verify even with `-a` or `-p`.
     #[arg(short = 'f')]
     force: bool,
-    /// Ask before changing; nothing is ever changed that has to be asked for.
+    /// Accepted without effect: no change needs consent.
     #[arg(short = 'r')]
     interactive: bool,
-    /// Say more; there is nothing more to say.
+    /// Accepted without effect.
     #[arg(short = 'v')]
     verbose: bool,
 }
@@ -83,8 +83,7 @@ impl Arguments {
         if self.force || !(self.automatic || self.preen) {
             let report = check::verify(&opened).with_context(|| named.display().to_string())?;
             // If the volume is closed below, that message says so.
-            if let Some(unclean) =
-                report.last_mount.filter(|_| self.dry).and_then(|last| last.complaint(false))
+            if let Some(unclean) = report.last_mount.filter(|_| self.dry).and_then(|last| last.warning(false))
             {
                 line!("{}: {unclean}", named.display())?;
             }
@@ -101,7 +100,7 @@ impl Arguments {
             return Ok(0);
         }
         let records = volume::close_properly(&path).with_context(|| named.display().to_string())?;
-        line!("{}: was not unmounted; closed after a replay of {records} records", named.display())?;
+        line!("{}: was not closed properly; replayed {records} records and closed it", named.display())?;
         Ok(CORRECTED)
     }
 }

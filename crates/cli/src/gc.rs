@@ -20,19 +20,19 @@ use crate::{output, progress};
 const MOVES_PER_REQUEST: usize = 8;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Collect garbage now: move what lives out of zones that are partly dead, until no zone more comes free.
+/// Run manual garbage collection: move live blocks out of partly dead zones, until no more zones can be freed.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The volume's file or block device, or the directory that it is mounted on.
     path: PathBuf,
-    /// End as soon as so many zones are free; it is an error if there cannot be as many, and nothing is moved where
-    /// that is certain before.
+    /// End as soon as N zones are free. It is an error if N zones cannot be free. If that is certain in advance,
+    /// nothing is moved.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<u32>)]
     free: Option<u32>,
-    /// End after so many seconds.
+    /// End after N seconds.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<u64>)]
     seconds: Option<u64>,
-    /// Write what was done as JSON.
+    /// Write the results as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -40,22 +40,22 @@ pub(crate) struct Arguments {
 /// The state of garbage collection. Also the answer to the control request `gc`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Garbage {
-    /// Whether there may be more to do.
-    worked: bool,
+    /// Whether there may be more work.
+    may_continue: bool,
     block_size: u32,
     zone_blocks: u32,
     free_zones: u32,
     /// The largest number of zones that can be free unless something is deleted. Nothing while deletions are pending, and
     /// in answers to requests that perform work.
     #[serde(default)]
-    free_zones_most: Option<u32>,
+    free_zones_max: Option<u32>,
     /// Data zones that could be reclaimed in addition.
-    zones_to_win: u32,
+    zones_to_reclaim: u32,
     /// Blocks that must be moved to reclaim them.
     blocks_to_move: u64,
     dead_blocks: u64,
     /// Data zones reclaimed since the mount. The next counters also start at the mount.
-    zones_emptied: u64,
+    zones_reclaimed: u64,
     blocks_moved: u64,
     /// Blocks that could not be read and so are lost.
     blocks_lost: u64,
@@ -66,7 +66,7 @@ pub(crate) struct Garbage {
 /// The result of the command.
 #[derive(Debug, Serialize)]
 struct Summary {
-    zones_emptied: u64,
+    zones_reclaimed: u64,
     blocks_moved: u64,
     blocks_lost: u64,
     pages_moved: u64,
@@ -78,26 +78,26 @@ struct Summary {
 impl Garbage {
     /// Performs some work if requested, and returns the state.
     pub(crate) fn of(fs: &Fs, work: bool) -> Result<Garbage> {
-        let mut worked = work;
+        let mut may_continue = work;
         for _ in 0..MOVES_PER_REQUEST {
-            worked = worked && fs.collect_garbage()?;
+            may_continue = may_continue && fs.collect_garbage()?;
         }
         let (outlook, done) = (fs.extents().gc_outlook(), fs.extents().gc_stats());
         let store = fs.store().stats();
         Ok(Garbage {
-            worked,
+            may_continue,
             block_size: fs.extents().block_size(),
             zone_blocks: fs.store().device().geometry().zone_blocks,
             free_zones: outlook.free_zones,
             // Computed from all zones, and only useful before the work.
-            free_zones_most: if work { None } else { fs.free_zones_most() },
-            zones_to_win: outlook.zones_to_win,
+            free_zones_max: if work { None } else { fs.free_zones_most() },
+            zones_to_reclaim: outlook.zones_to_win,
             blocks_to_move: outlook.blocks_to_move,
             dead_blocks: fs.extents().dead_blocks(),
-            zones_emptied: done.zones_evacuated,
+            zones_reclaimed: done.zones_evacuated,
             blocks_moved: done.blocks_moved,
             blocks_lost: done.blocks_lost,
-            pages_moved: store.nodes_cleaned,
+            pages_moved: store.nodes_moved,
         })
     }
 }
@@ -114,9 +114,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let (first, last) = done?;
     arguments.show(&Summary::between(&first, &last))?;
     match arguments.free {
-        _ if interrupt.has_come() => bail!("interrupted; what was done stays, and may be gone on with"),
-        Some(wanted) if last.free_zones < wanted && !last.worked => {
-            bail!("only {} zones are free, and nothing more can be won", last.free_zones)
+        _ if interrupt.has_arrived() => {
+            bail!("interrupted; completed work stays, run the command again to continue")
+        }
+        Some(wanted) if last.free_zones < wanted && !last.may_continue => {
+            bail!(
+                "only {} zones are free and no more can be reclaimed; delete something, or ask for fewer",
+                last.free_zones
+            )
         }
         _ => Ok(()),
     }
@@ -149,13 +154,13 @@ impl Arguments {
         let bar = progress::moving(first.blocks_to_move * u64::from(first.block_size));
         // Programs may create garbage as fast as it is collected. The limit ends the command nevertheless.
         let most = 2 * first.blocks_to_move + u64::from(first.zone_blocks);
-        let mut now = Garbage { worked: true, ..first.clone() };
+        let mut now = Garbage { may_continue: true, ..first.clone() };
         let enough = |now: &Garbage| {
             self.free.is_some_and(|wanted| now.free_zones >= wanted)
                 || until.is_some_and(|until| clock.monotonic_ns() >= until)
                 || now.blocks_moved - first.blocks_moved > most
         };
-        while now.worked && !interrupt.has_come() && !enough(&now) {
+        while now.may_continue && !interrupt.has_arrived() && !enough(&now) {
             now = self.ask(volume, true)?;
             // The amount of work may grow: as blocks die, more zones become worth collecting.
             let moved = (now.blocks_moved - first.blocks_moved) * u64::from(now.block_size);
@@ -169,9 +174,9 @@ impl Arguments {
 
     /// Fails if the requested number of zones cannot become free.
     fn check_free(&self, now: &Garbage) -> Result<()> {
-        match (self.free, now.free_zones_most) {
+        match (self.free, now.free_zones_max) {
             (Some(wanted), Some(most)) if wanted > most => bail!(
-                "{wanted} zones cannot be free: what the volume holds leaves at most {most} of them; delete something, or ask for fewer"
+                "{wanted} zones cannot be free: live data leaves at most {most}; delete something, or ask for fewer"
             ),
             _ => Ok(()),
         }
@@ -181,23 +186,23 @@ impl Arguments {
         if self.json {
             return output::say(serde_json::to_string_pretty(summary)? + "\n");
         }
-        let Summary { zones_emptied, blocks_moved, pages_moved, dead_blocks, .. } = summary;
-        let mut text = format!("{zones_emptied} zones emptied, {blocks_moved} blocks moved");
+        let Summary { zones_reclaimed, blocks_moved, pages_moved, dead_blocks, .. } = summary;
+        let mut text = format!("{zones_reclaimed} zones reclaimed, {blocks_moved} blocks moved");
         if *pages_moved > 0 {
             text += &format!(", {pages_moved} pages of metadata moved");
         }
         if summary.blocks_lost > 0 {
-            text += &format!(", {} blocks that cannot be read are lost", summary.blocks_lost);
+            text += &format!(", {} unreadable blocks are lost", summary.blocks_lost);
         }
         let (before, now) = (summary.free_zones_before, summary.free_zones);
-        output::say(format!("{text}\n{now} zones free, {before} before; {dead_blocks} dead blocks left\n"))
+        output::say(format!("{text}\n{now} free zones, {before} before; {dead_blocks} dead blocks remain\n"))
     }
 }
 
 impl Summary {
     fn between(first: &Garbage, last: &Garbage) -> Summary {
         Summary {
-            zones_emptied: last.zones_emptied - first.zones_emptied,
+            zones_reclaimed: last.zones_reclaimed - first.zones_reclaimed,
             blocks_moved: last.blocks_moved - first.blocks_moved,
             blocks_lost: last.blocks_lost - first.blocks_lost,
             pages_moved: last.pages_moved - first.pages_moved,

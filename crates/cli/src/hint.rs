@@ -9,12 +9,12 @@ use rustix::io::Errno;
 
 use crate::{output, volume};
 
-/// Say how long the data of a file is expected to live, or what is made in a directory; without CLASS, show it.
+/// Set the expected lifetime of the data of a file, or of all new files in a directory. Without CLASS, show it.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// A file or directory of a mounted volume.
     path: PathBuf,
-    /// How long.
+    /// The lifetime class.
     class: Option<Class>,
 }
 
@@ -26,9 +26,9 @@ enum Class {
     Medium,
     /// Days to months.
     Long,
-    /// For ever.
+    /// Forever.
     Extreme,
-    /// Nothing is known.
+    /// Not known.
     None,
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let path = &arguments.path;
     let (about, _) = volume::mount_around(path)?;
     if let Some(kind) = volume::special_type(&about) {
-        bail!("{}: is {kind}, which has no data to place; name a file or a directory", path.display());
+        bail!("{}: is {kind}, which has no data in zones; name a file or a directory", path.display());
     }
     match arguments.class {
         Some(class) => {
@@ -73,7 +73,7 @@ fn refusal(errno: Errno) -> Error {
     match errno {
         Errno::ROFS => FsError::ReadOnly.into(),
         Errno::ACCESS | Errno::PERM => {
-            anyhow!("permission denied; only who may write there may say something")
+            anyhow!("permission denied; only a user that may write to it can set its lifetime class")
         }
         errno => errno.into(),
     }

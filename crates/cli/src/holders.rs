@@ -37,7 +37,7 @@ fn in_use(path: &Path) -> String {
     };
     let advice = match mounts.first() {
         Some(entry) if entry.is_ours() || entry.is_view() => {
-            format!("`polder umount {}` unmounts it", entry.directory.display())
+            format!("unmount it with `polder umount {}`", entry.directory.display())
         }
         _ => "unmount it or end that process first".to_owned(),
     };

@@ -13,12 +13,12 @@ use crate::name::AnyPath;
 use crate::output::{Table, line};
 use crate::volume::{LastMount, Volume};
 
-/// Show what a volume is, mounted or not.
+/// Show the properties of a volume, mounted or not.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The volume's file or block device, or the directory that it is mounted on.
     path: PathBuf,
-    /// Write it as JSON.
+    /// Write the result as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Info {
     #[serde(default)]
     pub(crate) last_mount: Option<LastMount>,
     /// The error that has shut the volume down, if there was one.
-    pub(crate) latched: Option<String>,
+    pub(crate) shutdown_reason: Option<String>,
     /// The time of creation in nanoseconds since 1970.
     pub(crate) created_ns: i64,
     pub(crate) format_version: u32,
@@ -89,20 +89,25 @@ pub(crate) struct Copied {
     state: String,
     /// The reason if the copy is not whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    why: Option<String>,
+    reason: Option<String>,
     /// The damage in human-readable form.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    what: Option<String>,
+    description: Option<String>,
 }
 
 impl Copied {
     fn new(copy: &MetadataCopy) -> Copied {
-        let (state, why) = match &copy.state {
+        let (state, reason) = match &copy.state {
             CopyState::Whole => ("whole", None),
-            CopyState::Damaged(why) => ("damaged", Some(why.clone())),
-            CopyState::Absent(why) => ("absent", Some((*why).to_owned())),
+            CopyState::Damaged(reason) => ("damaged", Some(reason.clone())),
+            CopyState::Absent(reason) => ("absent", Some((*reason).to_owned())),
         };
-        Copied { record: copy.record.key().to_owned(), state: state.to_owned(), why, what: copy.damage() }
+        Copied {
+            record: copy.record.key().to_owned(),
+            state: state.to_owned(),
+            reason,
+            description: copy.damage(),
+        }
     }
 }
 
@@ -143,14 +148,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if arguments.json {
         return line!("{}", serde_json::to_string_pretty(&info)?);
     }
-    info.table().say()
+    info.table().print()
 }
 
 /// The message about a host with less space than the volume may still need.
 pub(crate) fn short_host(available: u64, needed: u64) -> String {
     let (available, needed) = (bytes::show(available), bytes::show(needed));
     format!(
-        "the file system that holds the volume has {available} left, and the volume may still take {needed}"
+        "the file system that contains the volume has only {available} available, and the volume may allocate {needed} more"
     )
 }
 
@@ -158,7 +163,7 @@ impl Info {
     pub(crate) fn of(fs: &Fs, place: &Place) -> Result<Info> {
         let volume = fs.store().info();
         let geometry = fs.store().device().geometry();
-        let space = fs.statfs().context("the space cannot be told")?;
+        let space = fs.statfs().context("the space cannot be counted")?;
         let block_bytes = u64::from(space.block_size);
         let mount = place.mount.as_ref();
         let host = fs.store().device().host_space();
@@ -174,7 +179,7 @@ impl Info {
             cache_bytes: mount.map(|mount| mount.cache_bytes),
             commit_seconds: mount.map(|mount| mount.commit_seconds),
             last_mount: Some(place.last_mount),
-            latched: fs.store().latched().map(|why| why.to_string()),
+            shutdown_reason: fs.store().latched().map(|error| error.to_string()),
             created_ns: volume.created_ns,
             format_version: fs.volume_info().format_version,
             block_size: geometry.block_size,
@@ -205,11 +210,11 @@ impl Info {
         if let Some(options) = &self.options {
             table.line("options", options);
         }
-        if let Some(unclean) = self.last_mount.and_then(|last| last.complaint(self.options.is_some())) {
+        if let Some(unclean) = self.last_mount.and_then(|last| last.warning(self.options.is_some())) {
             table.line("unclean", unclean);
         }
-        if let Some(why) = &self.latched {
-            table.line("latched", format_args!("read-only since an error: {why}"));
+        if let Some(reason) = &self.shutdown_reason {
+            table.line("shut down", format_args!("read-only until it is mounted again: {reason}"));
         }
         table.line("format", format_args!("version {}", self.format_version));
         table.line("zones", format_args!("{} of {}", self.zones, bytes::show(self.zone_bytes)));
@@ -236,15 +241,15 @@ impl Info {
     /// Adds lines about damaged copies of the header and the zone tables.
     fn add_copies(&self, table: &mut Table) {
         for copy in &self.copies {
-            match (&copy.what, &copy.why) {
-                (Some(what), _) => {
+            match (&copy.description, &copy.reason) {
+                (Some(damage), _) => {
                     table.line(
                         "damaged",
-                        format_args!("{what}; a mount for writing or `polder check --repair` repairs it"),
+                        format_args!("{damage}; a mount for writing or `polder check --repair` repairs it"),
                     );
                 }
-                (None, Some(why)) => {
-                    table.line("header", format_args!("two copies at the start, none at the end: {why}"));
+                (None, Some(reason)) => {
+                    table.line("header", format_args!("two copies at the start, none at the end: {reason}"));
                 }
                 (None, None) => {}
             }
@@ -255,9 +260,9 @@ impl Info {
         let writing = if self.read_only == Some(true) { "read-only" } else { "read-write" };
         match (&self.mounted_on, self.pid) {
             (Some(directory), Some(pid)) => format!("on {}, {writing}, by process {pid}", directory),
-            (None, Some(pid)) if self.closing => format!("no longer; process {pid} closes it"),
+            (None, Some(pid)) if self.closing => format!("no longer; process {pid} closes the volume"),
             (None, Some(pid)) => {
-                format!("lazily unmounted, {writing}, by process {pid} until no program uses it")
+                format!("lazily unmounted, {writing}, by process {pid}; in use")
             }
             (_, None) => "no".to_owned(),
         }

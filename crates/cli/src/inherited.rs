@@ -20,12 +20,12 @@ use crate::{bytes, process};
 /// Enough descriptors for a mount on a machine with many processors, and for clients of its socket.
 const FILES: u64 = 1024;
 /// The smallest number of descriptors for a mount.
-const FILES_LEAST: u64 = 64;
+const FILES_MIN: u64 = 64;
 /// The usual stack size of the main thread.
 const STACK_BYTES: u64 = 8 << 20;
 /// For a process with a limit of CPU time: the CPU time reserved for closing the volume, and the smallest limit for a mount.
 const CLOSING_SECONDS: u64 = 10;
-const SECONDS_LEAST: u64 = 60;
+const SECONDS_MIN: u64 = 60;
 /// The umask of a daemon: other users cannot write to its files.
 const NOT_FOR_OTHERS: Mode = Mode::from_raw_mode(0o022);
 
@@ -49,9 +49,9 @@ pub(crate) fn leave_caller(is_daemon: bool) -> Result<()> {
     end_before_the_limit()?;
     raise(Resource::Stack, STACK_BYTES);
     raise(Resource::Nproc, 0);
-    if raise(Resource::Nofile, FILES) < FILES_LEAST {
+    if raise(Resource::Nofile, FILES) < FILES_MIN {
         bail!(
-            "a mount takes {FILES_LEAST} descriptors, and this process may have fewer (`ulimit -n`); raise that limit"
+            "a mount needs {FILES_MIN} file descriptors, and this process may have fewer; raise the limit (`ulimit -n`)"
         );
     }
     if is_daemon && rustix::process::getpriority_process(None).is_ok_and(|nice| nice > 0) {
@@ -76,7 +76,7 @@ pub(crate) fn allow_file(path: &Path, size: u64) -> Result<(), FileError> {
     }
     let (limit, size) = (bytes::show(limit), bytes::show(size));
     let why = format!(
-        "this process may write files of {limit} at most (`ulimit -f`), and the volume has {size}; raise that limit"
+        "this process may write files of at most {limit}, and the volume has {size}; raise the limit (`ulimit -f`)"
     );
     Err(FileError::Unsuitable { path: path.to_owned(), why })
 }
@@ -138,10 +138,10 @@ fn end_before_the_limit() -> Result<()> {
     if maximum == u64::MAX {
         return Ok(());
     }
-    if maximum < SECONDS_LEAST {
+    if maximum < SECONDS_MIN {
         bail!(
-            "this process may have {maximum} s of processor time (`ulimit -t`), and then the system kills it, which loses \
-             what was not synced; raise that limit, to {SECONDS_LEAST} s at least"
+            "this process is killed after {maximum} s of processor time, which loses unsynced data; raise the limit to at least \
+             {SECONDS_MIN} s (`ulimit -t`)"
         );
     }
     let before = getrlimit(Resource::Cpu);
@@ -154,7 +154,7 @@ fn end_before_the_limit() -> Result<()> {
 pub(crate) fn warn_of_limits() {
     if let Some(maximum) = getrlimit(Resource::Cpu).maximum {
         tracing::warn!(
-            "the processor time of this process is limited (`ulimit -t {maximum}`): it unmounts before that"
+            "the processor time of this process is limited (`ulimit -t {maximum}`): it unmounts shortly before the limit"
         );
     }
 }

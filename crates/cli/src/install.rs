@@ -25,14 +25,14 @@ pub(crate) const NAMES: [&str; 6] = [
     "umount.fuse.polder",
 ];
 
-/// Put `polder`, and `mkfs.polder`, `fsck.polder`, `mount.polder`, `umount.polder` and the like, where mount, umount,
-/// fsck and systemd look for them.
+/// Install `polder`, and links like `mkfs.polder`, `fsck.polder`, `mount.polder` and `umount.polder`, where mount,
+/// umount, fsck and systemd look for them.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The directory for them.
+    /// The target directory.
     #[arg(long, value_name = "DIR", default_value = "/sbin")]
     prefix: PathBuf,
-    /// Take them away again.
+    /// Remove them.
     #[arg(long)]
     remove: bool,
 }
@@ -40,12 +40,12 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let directory = &arguments.prefix;
     if !directory.is_dir() {
-        bail!("{}: no such directory; make it first (mkdir)", directory.display());
+        bail!("{}: no such directory; create it first (mkdir)", directory.display());
     }
     if arguments.remove {
         return remove(directory);
     }
-    let running = std::env::current_exe().context("this program cannot find itself")?;
+    let running = std::env::current_exe().context("the path of this program cannot be found")?;
     let program = directory.join(PROGRAM);
     // Nothing is changed before all names are known to be free or links of Polder.
     for name in NAMES.map(|name| directory.join(name)) {
@@ -72,7 +72,7 @@ fn copy_program(running: &Path, program: &Path) -> Result<()> {
     if copied.is_err() {
         let _ = fs::remove_file(&fresh);
     }
-    copied.with_context(|| format!("{}: cannot be put there", program.display()))
+    copied.with_context(|| format!("{}: cannot be installed", program.display()))
 }
 
 fn link(path: &Path) -> Result<()> {
@@ -80,11 +80,11 @@ fn link(path: &Path) -> Result<()> {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => symlink(PROGRAM, path),
     }
-    .with_context(|| format!("{}: cannot be put there", path.display()))
+    .with_context(|| format!("{}: cannot be installed", path.display()))
 }
 
 fn remove(directory: &Path) -> Result<()> {
-    let running = std::env::current_exe().context("this program cannot find itself")?;
+    let running = std::env::current_exe().context("the path of this program cannot be found")?;
     let program = directory.join(PROGRAM);
     // The program is removed first: as long as a link exists, the program is identified as Polder's.
     if is_program_of_ours(directory, &running) {
@@ -107,7 +107,7 @@ fn remove_file(path: &Path) -> Result<()> {
 
 fn refuse_foreign(path: &Path, is_ours: bool) -> Result<()> {
     if fs::symlink_metadata(path).is_ok() && !is_ours {
-        bail!("{}: something else is there; move it away first", path.display());
+        bail!("{}: another file is there; move it away first", path.display());
     }
     Ok(())
 }
@@ -158,7 +158,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         fs::write(place.path().join("fsck.polder"), "a script").unwrap();
         let arguments = Arguments { prefix: place.path().to_owned(), remove: false };
-        assert!(run(&arguments).unwrap_err().to_string().contains("something else is there"));
+        assert!(run(&arguments).unwrap_err().to_string().contains("another file is there"));
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
         run(&Arguments { remove: true, ..arguments }).unwrap();
         assert_eq!(fs::read(place.path().join("fsck.polder")).unwrap(), b"a script");
@@ -171,7 +171,7 @@ mod tests {
         let path = place.path().join(PROGRAM);
         fs::write(&path, "a script").unwrap();
         let arguments = Arguments { prefix: place.path().to_owned(), remove: false };
-        assert!(run(&arguments).unwrap_err().to_string().contains("something else is there"));
+        assert!(run(&arguments).unwrap_err().to_string().contains("another file is there"));
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
         // Links to a program in another directory do not identify it.
         symlink("/elsewhere/polder", place.path().join(NAMES[0])).unwrap();

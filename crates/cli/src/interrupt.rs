@@ -14,7 +14,7 @@ const STATUS: i32 = 130;
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Handles signals from now on: `has_come` reports the first, and the second ends the command at once. Must be called
+    /// Handles signals from now on: `has_arrived` reports the first, and the second ends the command at once. Must be called
     /// before other threads are started.
     pub(crate) fn watch() -> Result<Interrupt> {
         let signals = inherited::block_signals()?;
@@ -30,7 +30,7 @@ impl Interrupt {
         Ok(Interrupt(come))
     }
 
-    pub(crate) fn has_come(&self) -> bool {
+    pub(crate) fn has_arrived(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
 }

@@ -41,7 +41,9 @@ pub(crate) fn start(reader: &Reader) -> Result<Option<Arc<File>>> {
         }
         Reader::File(path) => {
             let opened = OpenOptions::new().create(true).append(true).open(path);
-            let file = Arc::new(opened.with_context(|| format!("{}: cannot log there", path.display()))?);
+            let file = Arc::new(
+                opened.with_context(|| format!("{}: the log file cannot be opened", path.display()))?,
+            );
             registry.with(lines().with_writer(Arc::clone(&file)).with_filter(filter("info"))).init();
             return Ok(Some(file));
         }

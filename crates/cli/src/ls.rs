@@ -19,7 +19,7 @@ pub(crate) struct Arguments {
     /// The path inside it, from its root.
     #[arg(default_value = "/")]
     path: PathBuf,
-    /// One line for each entry: permissions, links, owner, group, size, time of change, name.
+    /// Print for each entry: permissions, links, owner, group, size, modification time, name.
     #[arg(short)]
     long: bool,
 }

@@ -166,19 +166,19 @@ fn finish(done: anyhow::Result<()>) -> ExitCode {
 
 /// An error that a child process has already reported.
 #[derive(Debug)]
-struct AlreadySaid;
+struct AlreadyReported;
 
-impl std::error::Error for AlreadySaid {}
+impl std::error::Error for AlreadyReported {}
 
-impl std::fmt::Display for AlreadySaid {
+impl std::fmt::Display for AlreadyReported {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("see the line before")
+        formatter.write_str("see the previous line")
     }
 }
 
 /// Prints an error and its causes in one line.
 fn complain(error: &anyhow::Error) {
-    if error.is::<AlreadySaid>() {
+    if error.is::<AlreadyReported>() {
         return;
     }
     error_line!("polder: {}", holders::explained(error).replace('\n', " "));
@@ -194,8 +194,8 @@ fn explain<A: CommandFactory>(error: &clap::Error) -> ExitCode {
     let words: Vec<&str> =
         text.lines().take_while(|line| !line.is_empty()).flat_map(str::split_whitespace).collect();
     let line = words.join(" ");
-    let (complaint, meant) = (line.trim_start_matches("error: "), suggestions(error));
-    error_line!("polder: {complaint}{meant} (see `{} --help`)", asked_for::<A>());
+    let (error_text, meant) = (line.trim_start_matches("error: "), suggestions(error));
+    error_line!("polder: {error_text}{meant} (see `{} --help`)", asked_for::<A>());
     ExitCode::from(MISUSED)
 }
 

@@ -22,45 +22,45 @@ use crate::{bytes, info, inherited, progress, volume, way};
 /// Make a volume in a file, on a block device or on a zoned device.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The file (made if there is none) or the device.
+    /// The file, which is created if it does not exist, or the device.
     path: PathBuf,
-    /// Bytes of the whole volume, like 1G or 512M; by default the size of what is there.
+    /// Size of the volume, like 1G or 512M. Default: the size of the file or device.
     #[arg(long, value_parser = bytes::parse)]
     size: Option<u64>,
-    /// Bytes of a block, a power of two from 512 to 64K; by default 4096, or what the device writes as a whole.
+    /// Size of a block, a power of two from 512 to 64K. Default: 4096, or the device's physical block size if that is larger.
     #[arg(long, value_parser = bytes::parse_small)]
     block_size: Option<u32>,
-    /// Bytes of a zone, any multiple of the block size; by default chosen from the size.
+    /// Size of a zone, any multiple of the block size. Default: derived from the size of the volume.
     #[arg(long, value_parser = bytes::parse)]
     zone_size: Option<u64>,
-    /// Bytes that a zone takes, for trying out devices whose zones take less than they are apart.
+    /// Capacity of a zone, to emulate devices with gaps between zones. Default: the zone size.
     #[arg(long, value_parser = bytes::parse)]
     zone_capacity: Option<u64>,
-    /// A name for people, up to 64 bytes.
+    /// A name for the volume, up to 64 bytes.
     #[arg(long, short = 'L', default_value = "", value_parser = label)]
     label: String,
-    /// The volume's identity; by default a new one.
+    /// The volume's ID. Default: a new one.
     #[arg(long, short = 'U', value_parser = fs_id)]
     uuid: Option<FsId>,
-    /// How many zones may be open at once, at least 6; by default 14, or what a zoned device says.
+    /// The largest number of open zones, at least 6. Default: 14, or the limit of a zoned device.
     #[arg(long, allow_negative_numbers = true, value_parser = whole::<u32>)]
     max_open: Option<u32>,
-    /// How many zones may be partly written at once; by default as many as may be open.
+    /// The largest number of partly written zones. Default: the largest number of open zones.
     #[arg(long, allow_negative_numbers = true, value_parser = whole::<u32>)]
     max_active: Option<u32>,
-    /// Bytes of a page of metadata: 4K to 64K, and no less than a block.
+    /// Size of a metadata page, a power of two from 4K to 64K, at least a block.
     #[arg(long, value_parser = bytes::parse_small)]
     page_size: Option<u32>,
-    /// How many shards the metadata has.
+    /// The number of metadata shards.
     #[arg(long, allow_negative_numbers = true, value_parser = numbers::some)]
     groups: Option<u16>,
-    /// Percent of the device that data never has, or `least`: as little as possible.
+    /// Percent of the device that is reserved and never available to files, or `least` for the smallest possible reserve.
     #[arg(long, value_name = "PERCENT", default_value = "least", value_parser = reserve)]
     reserve: Reserve,
-    /// Overwrite what is there.
+    /// Overwrite the present contents.
     #[arg(long, short)]
     force: bool,
-    /// Take all of the host's blocks now, so that the host can never run out of them.
+    /// Allocate all blocks of the file now, so that the host file system cannot run out of space later.
     #[arg(long)]
     preallocate: bool,
 }
@@ -121,11 +121,11 @@ fn close_to_others(path: &Path) -> io::Result<Option<String>> {
     let changed = File::open(path).and_then(|file| file.set_permissions(Permissions::from_mode(OWNER_ALONE)));
     Ok(Some(match changed {
         Ok(()) => {
-            format!("mode {OWNER_ALONE:04o} (was {mode:04o}): others could have read what the volume holds")
+            format!("mode {OWNER_ALONE:04o} (was {mode:04o}): other users could have read the volume")
         }
         // Some host file systems have no modes.
         Err(error) => {
-            format!("others may read what the volume holds: mode {mode:04o} cannot be changed: {error}")
+            format!("other users may read the volume: its mode {mode:04o} cannot be changed: {error}")
         }
     }))
 }
@@ -157,7 +157,7 @@ fn refuse_old_id(arguments: &Arguments) -> Result<()> {
     let Some(asked) = arguments.uuid else { return Ok(()) };
     match Medium::probe(&arguments.path)? {
         FileContents::Volume { fs_id, .. } if fs_id == asked => Err(anyhow!(
-            "{}: {asked} is the identity of the volume that is there: choose another, or leave --uuid away",
+            "{}: {asked} is the ID of the present volume; choose another, or omit --uuid",
             arguments.path.display()
         )),
         _ => Ok(()),
@@ -206,13 +206,13 @@ fn describe_kind(kind: MediumKind) -> Option<String> {
     match kind {
         MediumKind::File | MediumKind::ZonedDisk => None,
         MediumKind::Disk { discards, streams } => {
-            let discards = if discards { "what is emptied is discarded" } else { "it takes no discards" };
+            let discards = if discards { "reset zones are discarded" } else { "the disk cannot discard" };
             let streams = if streams > 0 { format!("; {streams} write streams") } else { String::new() };
-            Some(format!("a disk without zones: Polder keeps them; {discards}{streams}"))
+            Some(format!("a disk without zones: Polder emulates them; {discards}{streams}"))
         }
         MediumKind::Namespace { append_bytes } => {
             let most = bytes::show(append_bytes as u64);
-            Some(format!("a namespace of NVMe: appends of up to {most} go beside each other"))
+            Some(format!("an NVMe namespace: appends of up to {most} are in flight together"))
         }
     }
 }
@@ -223,11 +223,11 @@ fn describe_zoned(geometry: &Geometry, unused_zones: UnusedZones) -> Vec<String>
     let mut lines =
         vec![format!("the zones are the device's own; {open} may be open and {active} active at once")];
     if geometry.seek_bytes > Geometry::SEEK_BYTES {
-        lines.push("it rotates: what is to be moved is read and written in longer turns".to_owned());
+        lines.push("it rotates: garbage collection reads and writes in longer pieces".to_owned());
     }
     if geometry.conventional > 0 {
         lines.push(format!(
-            "{} of them are conventional, from {} on: they take data, and metadata when there is no other",
+            "{} of them are conventional, from {} on: they are used for data, and for metadata if there are no others",
             geometry.conventional,
             geometry.sequential()
         ));
@@ -251,10 +251,10 @@ fn describe_zoned(geometry: &Geometry, unused_zones: UnusedZones) -> Vec<String>
 fn label(text: &str) -> Result<String, String> {
     const LABEL_BYTES_MAX: usize = 64;
     if text.len() > LABEL_BYTES_MAX {
-        return Err(format!("it has {} bytes; a label has at most {LABEL_BYTES_MAX}", text.len()));
+        return Err(format!("the label has {} bytes; it may have at most {LABEL_BYTES_MAX}", text.len()));
     }
     if text.chars().any(char::is_control) {
-        return Err("a label has no control characters".to_owned());
+        return Err("a label must not have control characters".to_owned());
     }
     Ok(text.to_owned())
 }
@@ -296,7 +296,7 @@ pub(crate) fn fs_id(text: &str) -> Result<FsId> {
         *byte = u8::try_from(pair[0] << 4 | pair[1]).expect("two hexadecimal digits fit in a byte");
     }
     if id == [0; 16] {
-        return Err(anyhow!("all zeros is no identity"));
+        return Err(anyhow!("a UUID of zeros is not valid"));
     }
     Ok(FsId(id))
 }

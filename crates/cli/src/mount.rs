@@ -31,23 +31,23 @@ const HEAPS: &str = "2";
 pub(crate) struct Arguments {
     /// The volume's file or block device.
     path: PathBuf,
-    /// The directory to mount it on.
+    /// The mount point, an existing directory.
     #[arg(required_unless_present = "options")]
     directory: Option<PathBuf>,
     /// Mount options, separated by commas: ro, rw, remount, commit=SECONDS, cache=SIZE, strictatime,
     /// nolearn, allow_other, default_permissions, nosuid, nodev, noexec and their opposites.
     #[arg(short, value_name = "OPTIONS")]
     options: Vec<String>,
-    /// Memory for metadata, and a quarter of it, 32M at most, for writes that wait.
+    /// Memory for metadata. A quarter of this size, at most 32M, is added for queued writes.
     #[arg(long, default_value = "128M", value_parser = cache_bytes)]
     cache: u64,
-    /// Serve in this process, until the volume is unmounted or a signal ends it.
+    /// Serve the mount from this process, until the volume is unmounted or a signal ends it.
     #[arg(long)]
     foreground: bool,
-    /// Write log lines to this file; without it a daemon writes to the system's log.
+    /// Write log lines to this file. By default, a daemon writes to the system's log.
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Become a daemon, and say so on the standard output.
+    /// Become a daemon, and report that on standard output.
     #[arg(long, hide = true, requires = "foreground")]
     detach: bool,
 }
@@ -78,10 +78,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         limit_heaps();
     }
     let Some(directory) = &arguments.directory else {
-        return Err(Misuse::error(format!(
-            "{}: name the directory to mount it on, too",
-            arguments.path.display()
-        )));
+        return Err(Misuse::error(format!("{}: add the directory to mount it on", arguments.path.display())));
     };
     way::refuse_silent_log(arguments.log.as_deref())?;
     let path = volume::resolve(&arguments.path)?;
@@ -104,7 +101,7 @@ fn limit_heaps() {
     let mut arguments = std::env::args_os();
     let name = arguments.next().unwrap_or_else(|| PROGRAM.into());
     let failed = Command::new(program).arg0(name).args(arguments).env(HEAPS_MAX, HEAPS).exec();
-    tracing::debug!("there are as many heaps as threads: {failed}");
+    tracing::debug!("the number of heaps is not limited: {failed}");
 }
 
 /// The absolute path of the mount point. Detaches a mount there whose daemon has ended.
@@ -112,7 +109,7 @@ pub(crate) fn free_mount_point(named: &Path) -> Result<PathBuf> {
     let shown = named.display();
     let directory = way::to(named)?.map_err(|error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
-            anyhow::anyhow!("{shown}: no such directory; make it first (mkdir)")
+            anyhow::anyhow!("{shown}: no such directory; create it first (mkdir)")
         }
         _ => anyhow::Error::new(error).context(shown.to_string()),
     })?;
@@ -120,7 +117,7 @@ pub(crate) fn free_mount_point(named: &Path) -> Result<PathBuf> {
         match volume::reach(&entry) {
             Ok(Reached::Ended) => {}
             Ok(Reached::Silent(silent)) => return Err(silent.of_mount(named)),
-            _ => bail!("{shown}: {} is mounted there already; unmount it first", entry.source.display()),
+            _ => bail!("{shown}: {} is already mounted there; unmount it first", entry.source.display()),
         }
         unmount_lazily(&directory)
             .with_context(|| format!("{shown}: the dead mount there cannot be detached"))?;

@@ -20,15 +20,15 @@ const MISUSED: u8 = 1;
 struct Arguments {
     /// The volume's file or block device.
     path: PathBuf,
-    /// The directory to mount it on.
+    /// The mount point.
     directory: PathBuf,
     /// Mount options, as for `polder mount`.
     #[arg(short)]
     options: Vec<String>,
-    /// Pass over options that are not known.
+    /// Ignore unknown options.
     #[arg(short)]
     sloppy: bool,
-    /// Do all but mounting.
+    /// Do everything except mounting.
     #[arg(short)]
     fake: bool,
     /// Read-only, as `-o ro`.
@@ -37,16 +37,16 @@ struct Arguments {
     /// Read-write, as `-o rw`.
     #[arg(short = 'w')]
     writable: bool,
-    /// Say more; there is nothing more to say.
+    /// Accepted without effect.
     #[arg(short)]
     verbose: bool,
-    /// Write nothing to /etc/mtab, as always.
+    /// Accepted without effect: /etc/mtab is never written.
     #[arg(short)]
     no_table: bool,
-    /// The type of file system, as mount(8) was given it.
+    /// The file system type, passed by mount(8).
     #[arg(short = 't', value_name = "TYPE")]
     kind: Option<String>,
-    /// Another mount namespace, in which nothing can be mounted from here.
+    /// Another mount namespace. It is refused: enter the namespace first.
     #[arg(short = 'N', value_name = "NAMESPACE")]
     namespace: Option<PathBuf>,
 }

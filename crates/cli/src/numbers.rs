@@ -7,7 +7,7 @@ use std::str::FromStr;
 pub(crate) fn whole<N: FromStr<Err = ParseIntError>>(text: &str) -> Result<N, String> {
     text.parse().map_err(|error: ParseIntError| match error.kind() {
         IntErrorKind::PosOverflow => format!("'{text}' is too large"),
-        IntErrorKind::Zero => "there must be one at least".to_owned(),
+        IntErrorKind::Zero => "it must be at least 1".to_owned(),
         _ => format!("'{text}' is not a whole number; write one, like 3"),
     })
 }
@@ -29,6 +29,6 @@ mod tests {
             assert_eq!(whole::<u32>(text), Err(said));
         }
         assert_eq!(whole::<u32>("4294967296"), Err("'4294967296' is too large".to_owned()));
-        assert_eq!((some("1"), some("0")), (Ok(1), Err("there must be one at least".to_owned())));
+        assert_eq!((some("1"), some("0")), (Ok(1), Err("it must be at least 1".to_owned())));
     }
 }

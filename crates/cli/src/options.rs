@@ -74,26 +74,23 @@ const PLAIN: [Word; 34] = [
 /// Options of other file systems that are not supported here, and the reasons in the error messages. To ignore them would
 /// be wrong, because they request a different behaviour.
 const UNSUPPORTED: [(&str, &str); 22] = [
-    ("relatime", "reading sets times of access always (strictatime) or never (noatime)"),
-    ("atime", "reading sets times of access always (strictatime) or never (noatime)"),
-    ("diratime", "of directories as of files, reading sets times of access with strictatime"),
-    ("sync", "programs ask for it (fsync, O_SYNC)"),
-    ("dirsync", "programs ask for it (fsync of the directory); names never change halfway"),
+    ("relatime", "reading sets the access time always (strictatime) or never (noatime)"),
+    ("atime", "reading sets the access time always (strictatime) or never (noatime)"),
+    ("diratime", "strictatime and noatime apply to directories and files alike"),
+    ("sync", "programs request it (fsync, O_SYNC)"),
+    ("dirsync", "programs request it (fsync of the directory)"),
     ("nosymfollow", "symbolic links are always followed"),
-    ("mand", "the kernel has no mandatory locks any more"),
-    ("noacl", "access control lists always hold"),
+    ("mand", "the kernel has no mandatory locks"),
+    ("noacl", "access control lists are always in force"),
     ("nouser_xattr", "extended attributes of users can always be set"),
-    (
-        "nodiscard",
-        "zones that were reset are always discarded, but for volumes made with `mkfs --preallocate`",
-    ),
-    ("nobarrier", "what fsync has promised is always flushed to the device"),
+    ("nodiscard", "reset zones are always discarded, except on volumes made with `mkfs --preallocate`"),
+    ("nobarrier", "fsync always flushes the device"),
     ("quota", "there are no quotas"),
     ("usrquota", "there are no quotas"),
     ("grpquota", "there are no quotas"),
     ("prjquota", "there are no quotas"),
-    ("errors=continue", "after an error of the device nothing more is written (errors=remount-ro)"),
-    ("errors=panic", "after an error of the device nothing more is written (errors=remount-ro)"),
+    ("errors=continue", "after a device error nothing more is written (errors=remount-ro)"),
+    ("errors=panic", "after a device error nothing more is written (errors=remount-ro)"),
     ("subvol", "a volume has one tree; mount it, and bind-mount a directory of it"),
     ("context", "a mount has no security label of its own; files have theirs (security.selinux)"),
     ("fscontext", "a mount has no security label of its own; files have theirs (security.selinux)"),
@@ -190,7 +187,7 @@ pub(crate) fn without_unknown(lists: &[String]) -> Vec<String> {
 pub(crate) fn cache_bytes(text: &str) -> Result<u64> {
     let bytes = bytes::parse(text).map_err(|why| anyhow!("cache: {why}"))?;
     if bytes < CACHE_BYTES_MIN {
-        bail!("cache: {text} is too little; give at least {}", bytes::show(CACHE_BYTES_MIN));
+        bail!("cache: {text} is too small; use at least {}", bytes::show(CACHE_BYTES_MIN));
     }
     Ok(bytes)
 }
@@ -231,7 +228,7 @@ fn meant(word: &str) -> Option<String> {
 fn known() -> String {
     let names: Vec<&str> = PLAIN.iter().map(|(name, _)| *name).collect();
     format!(
-        "; known are {}, cache=SIZE, commit=SECONDS, and those of /etc/fstab that others read",
+        "; known are {}, cache=SIZE, commit=SECONDS, and those in /etc/fstab that other programs read",
         names.join(", ")
     )
 }

@@ -33,7 +33,7 @@ impl Table {
         self.0 += &format!("{name:<14}{value}\n");
     }
 
-    pub(crate) fn say(self) -> Result<()> {
+    pub(crate) fn print(self) -> Result<()> {
         say(self.0)
     }
 }

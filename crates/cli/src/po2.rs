@@ -29,22 +29,22 @@ use crate::{bytes, daemon, inherited, output, process, volume, way};
 const BRIEF_USE_NS: u64 = 2_000_000_000;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Offer a device whose zones are no power of two as a block device whose zones are.
+/// Serve a device whose zone size is not a power of two as a block device whose zone size is.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The device, an NVMe namespace by its generic device (/dev/ngXnY); with --end, the block device that was made of
-    /// it (/dev/ublkbN).
+    /// The device. An NVMe namespace is named by its generic device (/dev/ngXnY). With --end, the block device
+    /// (/dev/ublkbN).
     device: PathBuf,
-    /// Take the block device away, unless it is in use, and wait until its daemon has let go of the device.
+    /// Remove the block device unless it is in use, and wait until its daemon has closed the device.
     #[arg(long, conflicts_with_all = ["foreground", "log"])]
     end: bool,
-    /// Serve in this process, until the block device is taken away or a signal ends it.
+    /// Serve from this process, until the block device is removed or a signal ends it.
     #[arg(long)]
     foreground: bool,
-    /// Write log lines to this file; without it a daemon writes to the system's log.
+    /// Write log lines to this file. By default, a daemon writes to the system's log.
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Become a daemon, and say so on the standard output.
+    /// Become a daemon, and report that on standard output.
     #[arg(long, hide = true, requires = "foreground")]
     detach: bool,
 }
@@ -130,15 +130,15 @@ fn serve(arguments: &Arguments, path: &Path) -> Result<()> {
     tracing::info!(device = %path.display(), view = %shown.display(), "served");
     if let Err(error) = announce(arguments, &device, signals, &found(path, &shown, &shape), log.as_deref()) {
         if let Err(also) = device.stop(true).and_then(|_| device.wait()) {
-            tracing::warn!("the block device cannot be taken away: {also}");
+            tracing::warn!("the block device cannot be removed: {also}");
         }
         return Err(error);
     }
     let ended = device.wait();
     match &ended {
-        Ok(()) => tracing::info!(device = %path.display(), view = %shown.display(), "served no more"),
+        Ok(()) => tracing::info!(device = %path.display(), view = %shown.display(), "no longer served"),
         Err(error) => {
-            tracing::error!(device = %path.display(), view = %shown.display(), %error, "served no more")
+            tracing::error!(device = %path.display(), view = %shown.display(), %error, "no longer served")
         }
     }
     Ok(ended?)
@@ -164,7 +164,7 @@ fn found(path: &Path, shown: &Path, shape: &Po2Shape) -> String {
     let limit = |most: Option<u32>| most.map_or("any number".to_owned(), |most| most.to_string());
     format!(
         "{path}: {zones} zones of {device_zone}, blocks of {block}\n\
-         {shown}: the same with zones of {zone}, each takes {capacity}; {open} may be open and {active} active at once\n",
+         {shown}: the same with zones of {zone}, each with a capacity of {capacity}; {open} may be open and {active} active at once\n",
         path = path.display(),
         zones = shape.zones,
         device_zone = bytes::show(shape.device_zone_bytes),
@@ -187,7 +187,7 @@ fn end_on_signal(signals: SigSet, device: Arc<UblkDevice>) -> Result<()> {
             // The kernel sends SIGXCPU once a second, and it does not call for an immediate end.
             let is_hurried = !is_first && signal != Signal::SIGXCPU;
             if let Err(error) = device.stop(is_hurried) {
-                tracing::warn!("{error}; a further signal does not wait for that");
+                tracing::warn!("{error}; a second signal does not wait for that");
             }
             is_first = false;
         }

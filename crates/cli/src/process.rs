@@ -29,13 +29,13 @@ const SCORE_FILE: &str = "/proc/self/oom_score_adj";
 /// Must be called before the first thread is started, because threads inherit the setting.
 pub(crate) fn stand_by_writeback() {
     if let Err(error) = rustix::process::configure_io_flusher_behavior(true) {
-        tracing::debug!("the kernel does not know that it writes through this process: {error}");
+        tracing::debug!("the process is not marked as an I/O flusher: {error}");
     }
     if let Err(error) = std::fs::write(SCORE_FILE, OUT_OF_MEMORY_SCORE) {
-        tracing::debug!("this process is ended like any other when memory is short: {error}");
+        tracing::debug!("the out-of-memory score cannot be set: {error}");
     }
     if let Err(error) = lock_memory() {
-        tracing::debug!("memory of this process may be taken from it: {error}");
+        tracing::debug!("the memory of this process cannot be locked: {error}");
     }
 }
 

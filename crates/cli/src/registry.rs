@@ -118,7 +118,10 @@ impl Registry {
             match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
                 Err(Errno::WOULDBLOCK) if clock.monotonic_ns() < PATIENCE.as_nanos() as u64 => {}
                 Err(Errno::WOULDBLOCK) => {
-                    bail!("{}: another process keeps it locked (`fuser -v` names it)", shown())
+                    bail!(
+                        "{}: another process has locked it (`fuser -v` names it); end that process",
+                        shown()
+                    )
                 }
                 locked => return locked.map(|()| directory).with_context(shown),
             }
@@ -255,10 +258,10 @@ fn refuse_open_to_others(directory: &Path) -> Result<()> {
     let shown = directory.display();
     let about = std::fs::symlink_metadata(directory).with_context(|| shown.to_string())?;
     if about.uid() != rustix::process::geteuid().as_raw() {
-        bail!("{shown} belongs to another user; set {DIRECTORY} to a directory of yours");
+        bail!("{shown} belongs to another user; set {DIRECTORY} to a directory of your own");
     }
     if about.is_dir() && about.mode() & OTHERS_WRITE != 0 {
-        bail!("{shown}: other users may write there; take that from them (`chmod go-w {shown}`)");
+        bail!("{shown}: other users may write there; remove that permission (`chmod go-w {shown}`)");
     }
     Ok(())
 }

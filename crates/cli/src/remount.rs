@@ -20,7 +20,7 @@ pub(crate) fn ask(named: &Path, options: &[String]) -> Result<()> {
     Words::parse(&["remount".to_owned()])?.changed_by(options)?;
     let Some(entry) = volume::mount_at(named)? else {
         let shown = named.display();
-        bail!("{shown}: no volume of Polder is mounted there, so there is nothing to remount");
+        bail!("{shown}: no Polder volume is mounted there; name a mount point");
     };
     let mut client = volume::daemon_of(&entry)?;
     client.ask::<Value>(&Request::Remount { options: options.join(",") }).map(drop)
@@ -31,7 +31,9 @@ pub(crate) fn explain(error: io::Error, directory: &Path) -> Error {
     let shown = directory.display();
     match error.kind() {
         io::ErrorKind::ResourceBusy => {
-            anyhow!("{shown} is in use for writing; end what writes to it (see `fuser -vm {shown}`)")
+            anyhow!(
+                "{shown} is in use for writing; end the programs that write to it (see `fuser -vm {shown}`)"
+            )
         }
         io::ErrorKind::PermissionDenied => {
             anyhow!("{shown}: only root may remount; unmount it and mount it again")
@@ -87,13 +89,13 @@ mod tests {
 
     #[test]
     fn impossible_changes_are_refused() {
-        for (opened_read_only, now, options, complaint) in [
+        for (opened_read_only, now, options, expected) in [
             (true, "ro", "rw", "was mounted read-only"),
             (false, "rw", "cache=32M", "cache= cannot be changed"),
             (false, "rw", "data=journal", "unknown mount option 'data=journal'"),
         ] {
             let error = after(opened_read_only, now, options).unwrap_err().to_string();
-            assert!(error.contains(complaint), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

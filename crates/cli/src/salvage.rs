@@ -17,7 +17,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow, bail};
 use fs::{InodeNo, Kind};
 use indicatif::ProgressBar;
-use salvage::{Item, Paths, Salvage, Trouble, Unsaved};
+use salvage::{Item, Paths, Problem, Salvage, Unsaved};
 use serde::Serialize;
 use zone::{Device, FsId};
 
@@ -31,18 +31,18 @@ use crate::{progress, volume, way};
 
 /// Save names and data of a volume whose journal and checkpoints are lost into a directory.
 ///
-/// The volume is never written. The exit status is 0 when everything was saved that the last checkpoint had, 4
-/// when something was not, 8 when nothing could be.
+/// The volume is never written. The exit status is 0 if everything of the last checkpoint was saved, 4 if something
+/// was not, 8 if nothing could be saved.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The volume's file or block device; not mounted.
+    /// The volume's file or block device. It must not be mounted.
     source: PathBuf,
-    /// Where files go: a directory that is empty, or is not there yet.
+    /// The target: a directory that is empty or does not exist yet.
     target: PathBuf,
-    /// Whose files to save, where zones of several volumes are left: an identity, as a refusal names them.
+    /// The ID of the volume to save, if there are zones of several volumes. An error lists their IDs.
     #[arg(long, value_name = "ID", value_parser = crate::mkfs::fs_id)]
     volume: Option<FsId>,
-    /// Write what was saved and what was not as JSON.
+    /// Write the report as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -64,17 +64,17 @@ struct Report {
     metadata_nodes_lost: u64,
     /// Owners, permissions, times and extended attributes that the target refuses.
     attributes_refused: u64,
-    troubles: Vec<ReportedTrouble>,
+    problems: Vec<ReportedProblem>,
 }
 
 #[derive(Serialize)]
-struct ReportedTrouble {
+struct ReportedProblem {
     path: AnyPath,
     inode: u64,
     /// `older`, `entries`, `no-inode`, `attributes`, `lost-bytes`, `older-bytes`, `unknown-bytes`, `name`,
-    /// `not-made`, `refused`.
+    /// `not-created`, `refused`.
     kind: &'static str,
-    what: String,
+    description: String,
     /// The affected byte ranges, as start and end.
     ranges: Vec<(u64, u64)>,
 }
@@ -89,7 +89,7 @@ fn salvage(arguments: &Arguments) -> Result<bool> {
     let source = volume::resolve(&arguments.source)?;
     way::refuse_silent(&arguments.target)?;
     let device: Arc<dyn Device> = volume::open_for_salvage(&source, arguments.volume)?.into_device();
-    let bar = progress::parts(0, "zones of metadata read");
+    let bar = progress::parts(0, "metadata zones read");
     let opened = Salvage::open(device, &mut |done, all| {
         bar.set_length(all);
         bar.set_position(done);
@@ -100,8 +100,8 @@ fn salvage(arguments: &Arguments) -> Result<bool> {
     let mut saving = Saving::new(&salvage, &arguments.target)?;
     let walked = salvage.walk(&mut |item, names| saving.save(item, names));
     saving.bar.finish_and_clear();
-    let (troubles, names) = walked.with_context(|| arguments.target.display().to_string())?;
-    let report = saving.finish(troubles, &names)?;
+    let (problems, names) = walked.with_context(|| arguments.target.display().to_string())?;
+    let report = saving.finish(problems, &names)?;
     if arguments.json {
         line!("{}", serde_json::to_string_pretty(&report)?)?;
     } else {
@@ -114,7 +114,7 @@ fn make_target(target: &Path) -> Result<()> {
     let shown = target.display();
     match std::fs::read_dir(target).map(|mut entries| entries.next().is_none()) {
         Ok(true) => Ok(()),
-        Ok(false) => bail!("{shown}: is not empty; name a directory that is, or one that is not there yet"),
+        Ok(false) => bail!("{shown}: is not empty; name a directory that is empty or does not exist yet"),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             DirBuilder::new().mode(0o700).create(target).with_context(|| shown.to_string())
         }
@@ -158,7 +158,7 @@ impl<'a> Saving<'a> {
     /// Saves one item. A refusal of the target is reported. An error that prevents all further copies is returned.
     fn save(&mut self, item: &Item, names: &Paths) -> Result<()> {
         if item.parent.is_some_and(|parent| self.failed.contains(&parent)) {
-            self.not_saved(item, names, "the directory that it is in was not made");
+            self.not_saved(item, names, "its directory was not created");
             return Ok(());
         }
         while item.parent.is_some_and(|parent| parent.0 != self.descent.key()) {
@@ -173,17 +173,17 @@ impl<'a> Saving<'a> {
         Ok(())
     }
 
-    fn not_saved(&mut self, item: &Item, names: &Paths, why: &str) {
+    fn not_saved(&mut self, item: &Item, names: &Paths, reason: &str) {
         if !item.is_link {
             self.failed.insert(item.inode);
         }
-        self.report_trouble(item, names, "not-made", format!("was not made: {why}"));
+        self.report_problem(item, names, "not-created", format!("was not created: {reason}"));
     }
 
-    fn report_trouble(&mut self, item: &Item, names: &Paths, kind: &'static str, what: String) {
+    fn report_problem(&mut self, item: &Item, names: &Paths, kind: &'static str, description: String) {
         let path = AnyPath::from(names.path_in(item.parent, &item.name));
         let inode = item.inode.0;
-        self.report.troubles.push(ReportedTrouble { path, inode, kind, what, ranges: Vec::new() });
+        self.report.problems.push(ReportedProblem { path, inode, kind, description, ranges: Vec::new() });
     }
 
     /// Completes the current directory.
@@ -205,7 +205,7 @@ impl<'a> Saving<'a> {
         let to = self.descent.at(name);
         if item.is_link {
             if self.failed.contains(&item.inode) {
-                bail!("nor was the first of its names");
+                bail!("its first name was not created either");
             }
             return self.link(item.inode, names, &to);
         }
@@ -231,7 +231,9 @@ impl<'a> Saving<'a> {
 
     /// Creates a further name of a saved file.
     fn link(&self, inode: InodeNo, names: &Paths, to: &Path) -> Result<()> {
-        let Some((Some(directory), name)) = names.first(inode) else { bail!("it was saved nowhere") };
+        let Some((Some(directory), name)) = names.first(inode) else {
+            bail!("it was not saved under any name")
+        };
         let name = OsStr::from_bytes(name);
         if directory.0 == self.descent.key() {
             return Ok(std::fs::hard_link(self.descent.at(name), to)?);
@@ -245,25 +247,25 @@ impl<'a> Saving<'a> {
     }
 
     fn file(&mut self, item: &Item, names: &Paths, to: &Path) -> Result<()> {
-        let (troubles, bytes) = make_file(to, |file| {
+        let (problems, bytes) = make_file(to, |file| {
             if item.has_record {
                 file.set_len(item.record.size)?;
             }
             let (mut written, mut bytes) = (Ok(()), 0);
-            let troubles = self.salvage.contents(item, &mut |offset, data| {
+            let problems = self.salvage.contents(item, &mut |offset, data| {
                 if written.is_ok() {
                     written = file.write_all_at(data, offset);
                     bytes += data.len() as u64;
                 }
             })?;
             written?;
-            Ok((troubles, bytes))
+            Ok((problems, bytes))
         })?;
         self.report.bytes += bytes;
         self.bar.set_message(format!("saving: {} files", self.report.files));
-        self.report.troubles.extend(troubles.into_iter().map(|what| {
+        self.report.problems.extend(problems.into_iter().map(|what| {
             let path = names.path_in(item.parent, &item.name);
-            ReportedTrouble::new(&Trouble { path, inode: item.inode, what })
+            ReportedProblem::new(&Problem { path, inode: item.inode, what })
         }));
         Ok(())
     }
@@ -279,23 +281,23 @@ impl<'a> Saving<'a> {
         }
         self.report.attributes_refused += refused.len() as u64;
         for refused in refused {
-            self.report_trouble(
+            self.report_problem(
                 item,
                 names,
                 "refused",
-                format!("{} cannot be set there: {}", refused.what, refused.why),
+                format!("{} cannot be set there: {}", refused.attribute, refused.error),
             );
         }
     }
 
-    fn finish(mut self, troubles: Vec<Trouble>, names: &Paths) -> Result<Report> {
+    fn finish(mut self, problems: Vec<Problem>, names: &Paths) -> Result<Report> {
         while !self.directories.is_empty() {
             self.leave(names)?;
         }
         let mut report = self.report;
-        report.troubles.extend(troubles.iter().map(ReportedTrouble::new));
-        report.troubles.sort_by(|one, other| one.path.cmp(&other.path));
-        report.complete = report.newest && report.troubles.is_empty();
+        report.problems.extend(problems.iter().map(ReportedProblem::new));
+        report.problems.sort_by(|one, other| one.path.cmp(&other.path));
+        report.complete = report.newest && report.problems.is_empty();
         Ok(report)
     }
 }
@@ -303,13 +305,13 @@ impl<'a> Saving<'a> {
 impl Report {
     fn show(&self, source: &Path) -> Result<()> {
         let source = source.display();
-        for trouble in &self.troubles {
-            let root = if trouble.path.as_os_str().is_empty() { "/" } else { "" };
-            line!("{source}: {}{root}: {}", trouble.path, trouble.what)?;
+        for problem in &self.problems {
+            let root = if problem.path.as_os_str().is_empty() { "/" } else { "" };
+            line!("{source}: {}{root}: {}", problem.path, problem.description)?;
         }
         if !self.newest {
             line!(
-                "{source}: a later state may be among what is damaged: everything may be older than it was last"
+                "{source}: a later checkpoint may be among the damaged pages: everything may be older than the last state"
             )?;
         }
         line!(
@@ -326,49 +328,49 @@ impl Report {
             self.metadata_nodes_lost,
             self.attributes_refused
         )?;
-        line!("{source}: what was changed since the last checkpoint stood in the journal and is not there")?;
-        match self.troubles.len() {
-            0 if self.newest => line!("{source}: all of the last checkpoint was saved"),
-            1 => line!("{source}: 1 thing is not as it was"),
-            count => line!("{source}: {count} things are not as they were"),
+        line!("{source}: changes since the last checkpoint were in the journal and are missing")?;
+        match self.problems.len() {
+            0 if self.newest => line!("{source}: everything of the last checkpoint was saved"),
+            1 => line!("{source}: 1 problem"),
+            count => line!("{source}: {count} problems"),
         }
     }
 }
 
-impl ReportedTrouble {
-    fn new(trouble: &Trouble) -> Self {
+impl ReportedProblem {
+    fn new(problem: &Problem) -> Self {
         let none: &[Range<u64>] = &[];
-        let (kind, what, ranges) = match &trouble.what {
-            Unsaved::Older => ("older", "may be older than it was last".to_owned(), none),
+        let (kind, description, ranges) = match &problem.what {
+            Unsaved::Older => ("older", "may be older than its last state".to_owned(), none),
             Unsaved::Entries { found, stored: Some(stored) } => {
                 ("entries", format!("{found} of {stored} entries were found"), none)
             }
             Unsaved::Entries { found, stored: None } => {
-                ("entries", format!("{found} entries were found, there may have been more"), none)
+                ("entries", format!("{found} entries were found; there may have been more"), none)
             }
             Unsaved::NoInode => {
                 ("no-inode", "its size, owner, permissions and times are lost".to_owned(), none)
             }
             Unsaved::Attributes => ("attributes", "extended attributes are missing".to_owned(), none),
-            Unsaved::Name => ("name", "no file can have this name".to_owned(), none),
-            Unsaved::LostBytes(ranges) => ("lost-bytes", said("cannot be read", ranges), &ranges[..]),
+            Unsaved::Name => ("name", "is not a valid file name".to_owned(), none),
+            Unsaved::LostBytes(ranges) => ("lost-bytes", affected("cannot be read", ranges), &ranges[..]),
             Unsaved::OlderBytes(ranges) => {
-                ("older-bytes", said("may be of another version", ranges), &ranges[..])
+                ("older-bytes", affected("may be of another version", ranges), &ranges[..])
             }
-            Unsaved::UnknownBytes(ranges) => ("unknown-bytes", said("may be lost", ranges), &ranges[..]),
+            Unsaved::UnknownBytes(ranges) => ("unknown-bytes", affected("may be lost", ranges), &ranges[..]),
         };
-        ReportedTrouble {
-            path: trouble.path.clone().into(),
-            inode: trouble.inode.0,
+        ReportedProblem {
+            path: problem.path.clone().into(),
+            inode: problem.inode.0,
             kind,
-            what,
+            description,
             ranges: ranges.iter().map(|range| (range.start, range.end)).collect(),
         }
     }
 }
 
-fn said(what: &str, ranges: &[Range<u64>]) -> String {
+fn affected(condition: &str, ranges: &[Range<u64>]) -> String {
     let ranges: Vec<String> =
         ranges.iter().map(|range| format!("{} to {}", range.start, range.end)).collect();
-    format!("bytes {} {what}", ranges.join(", "))
+    format!("bytes {} {condition}", ranges.join(", "))
 }

@@ -31,25 +31,24 @@ const PIECE_MIN: u64 = 64 << 10;
 const PIECES_A_SECOND: u64 = 8;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Read everything that a volume holds and verify it, mounted or not.
+/// Read and verify all live data and metadata of a volume, mounted or not.
 ///
-/// The exit status is 0 when all of it is what was written, 4 when something is not, 8 when it could not be
-/// read.
+/// The exit status is 0 if there are no findings, 4 if there are findings, 8 if the volume could not be read.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The volume's file or block device, or the directory that it is mounted on.
     path: PathBuf,
-    /// The most bytes to read in a second.
+    /// The largest number of bytes to read per second.
     #[arg(long, value_name = "SIZE", value_parser = rate)]
     rate: Option<u64>,
-    /// Write what was found as JSON.
+    /// Write the findings as JSON.
     #[arg(long)]
     json: bool,
 }
 
 fn rate(text: &str) -> Result<u64, String> {
     bytes::parse(text).and_then(|rate| match rate {
-        0 => Err("a rate of 0 would never end; leave --rate out to read as fast as possible".to_owned()),
+        0 => Err("a rate of 0 would never end; omit --rate to read as fast as possible".to_owned()),
         rate => Ok(rate),
     })
 }

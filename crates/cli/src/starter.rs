@@ -17,7 +17,7 @@ use nix::sys::signal::SigSet;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use crate::AlreadySaid;
+use crate::AlreadyReported;
 
 /// The name under which this program has all of its commands.
 pub(crate) const PROGRAM: &str = "polder";
@@ -33,14 +33,14 @@ pub(crate) fn start_daemon(arguments: Vec<OsString>) -> Result<()> {
     }
     match waitpid(daemon, None) {
         // A process that ignores SIGCHLD cannot read the status.
-        Ok(WaitStatus::Exited(_, 1..)) | Err(nix::errno::Errno::ECHILD) => Err(AlreadySaid.into()),
-        Ok(ended) => bail!("the daemon has ended before it was ready ({ended:?})"),
-        Err(error) => Err(error).context("the daemon is lost"),
+        Ok(WaitStatus::Exited(_, 1..)) | Err(nix::errno::Errno::ECHILD) => Err(AlreadyReported.into()),
+        Ok(ended) => bail!("the daemon ended before the mount was ready ({ended:?}); see its log"),
+        Err(error) => Err(error).context("the status of the daemon cannot be read"),
     }
 }
 
 fn spawn(arguments: Vec<OsString>) -> Result<(PipeReader, Pid)> {
-    let program = std::env::current_exe().context("this program cannot find itself")?;
+    let program = std::env::current_exe().context("the path of this program cannot be found")?;
     let (output, its_output) = io::pipe()?;
     let nothing = File::open("/dev/null").context("/dev/null")?;
     let mut files = PosixSpawnFileActions::init()?;

@@ -15,12 +15,12 @@ use crate::output::{Table, line};
 use crate::volume::Volume;
 use crate::{bytes, zones};
 
-/// Show what was written since a volume was mounted, why, and what it holds.
+/// Show the writes since a volume was mounted, their causes, and the stored data.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The volume's file or block device, or the directory that it is mounted on.
     path: PathBuf,
-    /// Write it as JSON.
+    /// Write the result as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Stats {
     #[serde(default)]
     pub(crate) learning: Option<bool>,
     /// Nothing if the volume is read-only.
-    pub(crate) collection: Option<Collection>,
+    pub(crate) gc: Option<Gc>,
 }
 
 /// The writes since the mount.
@@ -67,9 +67,11 @@ pub(crate) struct Metadata {
     /// Whole nodes.
     pub(crate) nodes_written: u64,
     /// Leaves written as delta records.
-    pub(crate) deltas_written: u64,
-    pub(crate) nodes_cleaned: u64,
-    pub(crate) deltas_cleaned: u64,
+    pub(crate) delta_records_written: u64,
+    /// Nodes moved by garbage collection.
+    pub(crate) nodes_moved: u64,
+    /// Delta records moved by garbage collection.
+    pub(crate) delta_records_moved: u64,
     pub(crate) nodes_read: u64,
     pub(crate) pages_cached: u64,
     /// The capacity of the cache in pages.
@@ -78,27 +80,25 @@ pub(crate) struct Metadata {
 
 /// The state of garbage collection and throttling.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Collection {
+pub(crate) struct Gc {
     /// The headroom: bytes of user writes that are possible before a zone must be reclaimed.
-    pub(crate) room_bytes: u64,
+    pub(crate) headroom_bytes: u64,
     /// The low watermark: writers are throttled if the headroom is smaller.
-    pub(crate) begin_bytes: u64,
-    /// Bytes to be moved until one more zone is reclaimed. Nothing if no zone can be reclaimed.
+    pub(crate) low_watermark_bytes: u64,
+    /// The GC debt: bytes to be moved until one more zone is reclaimed. Nothing if no zone can be reclaimed.
     pub(crate) debt_bytes: Option<u64>,
-    /// The GC debt: bytes that are due to be moved and not moved yet.
-    pub(crate) owed_bytes: u64,
-    /// Bytes that may be written before a writer moves blocks itself. Nothing if writers are not throttled.
-    pub(crate) credit_bytes: Option<u64>,
+    /// The part of the GC debt that is charged to writers: bytes that are due to be moved and not moved yet.
+    pub(crate) charged_bytes: u64,
     /// Bytes to be moved for each written byte at the moment.
     pub(crate) moved_per_written: f64,
-    /// Bytes that are reclaimed for each moved byte, in the next victims.
-    pub(crate) won_per_moved: Option<f64>,
+    /// Bytes that are freed for each moved byte, in the next victims.
+    pub(crate) freed_per_moved: Option<f64>,
     /// The rate of user writes over the last 10 to 20 seconds.
     pub(crate) written_bytes_per_second: u64,
     /// The time until throttling starts at the current rate, 0 if it has started. Nothing if there are no writes, or if the
     /// headroom is below the watermark but the next zone is available.
     pub(crate) throttle_in_seconds: Option<f64>,
-    pub(crate) zones_emptied: u64,
+    pub(crate) zones_reclaimed: u64,
     pub(crate) blocks_moved: u64,
     pub(crate) blocks_lost: u64,
 }
@@ -116,11 +116,11 @@ pub(crate) struct Stream {
     pub(crate) amplification: Option<f64>,
     /// Bytes that died in zones of the stream after these were full.
     pub(crate) died_bytes: u64,
-    /// Bytes that were expected to die.
-    pub(crate) expected_bytes: u64,
+    /// Bytes that were predicted to die.
+    pub(crate) predicted_bytes: u64,
     /// The prediction error: the difference of the two, summed over the zones, for each byte of the larger one. Nothing
     /// without such bytes.
-    pub(crate) error: Option<f64>,
+    pub(crate) prediction_error: Option<f64>,
 }
 
 /// The stored data of the volume.
@@ -132,22 +132,22 @@ pub(crate) struct Stored {
     pub(crate) live_bytes: u64,
     /// Bytes of dead blocks, without the unwritten space in open zones.
     pub(crate) dead_bytes: u64,
-    /// Bytes reserved by writers, or written and not yet part of a file.
+    /// Bytes promised to writers, or written and not yet part of a file.
     pub(crate) pending_bytes: u64,
     /// Bytes of preallocated blocks of files.
     pub(crate) unwritten_bytes: u64,
     /// Bytes that are not available to files: for the log, metadata, garbage collection and the reserve. Nothing if the
     /// daemon is of an earlier release without this field.
     #[serde(default)]
-    pub(crate) kept_bytes: Option<u64>,
+    pub(crate) reserved_bytes: Option<u64>,
     /// Bytes that are available to files when the volume is mounted for writing.
     pub(crate) available_bytes: Option<u64>,
-    /// Free zones reserved for metadata and garbage collection at the moment. Nothing if the volume is read-only.
+    /// Free zones reserved for metadata and garbage collection now. Nothing if the volume is read-only.
     #[serde(default)]
-    pub(crate) free_zones_kept_from_data: Option<u32>,
+    pub(crate) free_zones_reserved: Option<u32>,
     /// Those of them that are reserved for metadata only.
     #[serde(default)]
-    pub(crate) free_zones_kept_from_gc: Option<u32>,
+    pub(crate) free_zones_reserved_for_metadata: Option<u32>,
     /// The number of zones of each role, see [`zones::shown_role`], and of zones without a role that cannot be written any
     /// more (`bad`).
     pub(crate) zones_by_role: BTreeMap<String, u32>,
@@ -166,7 +166,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     let mut table = Table::default();
     stats.show(&mut table);
-    table.say()
+    table.print()
 }
 
 impl Stats {
@@ -178,7 +178,7 @@ impl Stats {
             stored: Stored::of(fs, read_only),
             streams: Stream::all_of(fs),
             learning: Some(fs.extents().is_learning()),
-            collection: (!read_only).then(|| Collection::of(fs)),
+            gc: (!read_only).then(|| Gc::of(fs)),
         }
     }
 
@@ -188,67 +188,67 @@ impl Stats {
             self.metadata.show(table);
             self.streams.iter().for_each(|(name, stream)| stream.show(name, table));
             if let Some(is_learning) = self.learning {
-                table
-                    .line("lifetimes", if is_learning { "are learned" } else { "are not learned (nolearn)" });
+                let used = if is_learning { "used" } else { "not used (nolearn)" };
+                table.line("learning", format_args!("learned lifetimes are {used}"));
             }
         } else {
-            table.line("mounted", "no, so there is nothing to tell of writing");
+            table.line("mounted", "no; writes are counted only while the volume is mounted");
         }
         self.stored.show(table);
-        if let Some(collection) = &self.collection {
-            collection.show(table);
+        if let Some(gc) = &self.gc {
+            gc.show(table);
         }
     }
 }
 
-impl Collection {
-    fn of(fs: &Fs) -> Collection {
+impl Gc {
+    fn of(fs: &Fs) -> Gc {
         let (pressure, done) = (fs.extents().pressure(), fs.extents().gc_stats());
         let written_bytes_per_second = fs.data_bytes_per_second();
         let throttle_in_seconds = match (pressure.before_begin(), written_bytes_per_second) {
-            _ if pressure.credit.is_some() => Some(0.0),
+            _ if pressure.moved_per_written > 0.0 => Some(0.0),
             (0, _) | (_, 0) => None,
-            (left, rate) => Some(left as f64 / rate as f64),
+            (bytes, rate) => Some(bytes as f64 / rate as f64),
         };
-        Collection {
-            room_bytes: pressure.room,
-            begin_bytes: pressure.begin,
+        Gc {
+            headroom_bytes: pressure.room,
+            low_watermark_bytes: pressure.begin,
             debt_bytes: pressure.debt,
-            owed_bytes: pressure.owed,
-            credit_bytes: pressure.credit,
+            charged_bytes: pressure.owed,
             moved_per_written: pressure.moved_per_written,
-            won_per_moved: pressure.won_per_moved,
+            freed_per_moved: pressure.won_per_moved,
             written_bytes_per_second,
             throttle_in_seconds,
-            zones_emptied: done.zones_evacuated,
+            zones_reclaimed: done.zones_evacuated,
             blocks_moved: done.blocks_moved,
             blocks_lost: done.blocks_lost,
         }
     }
 
     fn show(&self, table: &mut Table) {
-        let (room, begin) = (bytes::show(self.room_bytes), bytes::show(self.begin_bytes));
-        table.line("room", format_args!("{room}; collection begins at {begin}"));
+        let (headroom, mark) = (bytes::show(self.headroom_bytes), bytes::show(self.low_watermark_bytes));
+        table.line("headroom", format_args!("{headroom}, low watermark {mark}"));
         let rate = bytes::show(self.written_bytes_per_second);
         let when = match self.throttle_in_seconds {
-            Some(0.0) => "has begun".to_owned(),
-            Some(seconds) => format!("in {seconds:.0} s at {rate} a second"),
-            None if self.room_bytes <= self.begin_bytes => "not before the next zone is taken".to_owned(),
-            None => "nothing is being written".to_owned(),
+            Some(0.0) => "active".to_owned(),
+            Some(seconds) => format!("active in {seconds:.0} s at {rate}/s"),
+            None if self.headroom_bytes <= self.low_watermark_bytes => {
+                "not before the next zone is opened".to_owned()
+            }
+            None => "inactive, no user writes".to_owned(),
         };
         table.line("throttle", when);
-        let won = self.won_per_moved.map_or(String::new(), |won| format!(", each byte moved wins {won:.2}"));
-        let debt = self.debt_bytes.map_or("no zone can be won".to_owned(), |debt| {
-            let (debt, owed) = (bytes::show(debt), bytes::show(self.owed_bytes));
-            format!("{debt} until a zone more is free, {owed} owed{won}")
+        let debt = self.debt_bytes.map_or("no zone can be reclaimed".to_owned(), |debt| {
+            let (debt, charged) = (bytes::show(debt), bytes::show(self.charged_bytes));
+            format!("{debt} until one more zone is free, {charged} charged")
         });
-        table.line("debt", debt);
-        if let Some(credit) = self.credit_bytes {
-            let moved = self.moved_per_written;
-            table.line("credit", format_args!("{}, each byte owes {moved:.2}", bytes::show(credit)));
-        }
-        let (emptied, moved, lost) = (self.zones_emptied, self.blocks_moved, self.blocks_lost);
-        table.line("collected", format_args!("{emptied} zones emptied, {moved} blocks moved, {lost} lost"));
+        table.line("GC debt", debt);
+        let moved = self.moved_per_written;
+        let freed =
+            self.freed_per_moved.map_or(String::new(), |freed| format!(", {freed:.2} freed per byte moved"));
+        table.line("GC rate", format_args!("{moved:.2} moved per byte written{freed}"));
+        let (reclaimed, moved, lost) = (self.zones_reclaimed, self.blocks_moved, self.blocks_lost);
+        table.line("GC", format_args!("{reclaimed} zones reclaimed, {moved} blocks moved, {lost} lost"));
     }
 }
 
@@ -265,8 +265,8 @@ impl Written {
     }
 
     fn show(&self, table: &mut Table) {
-        table.line("user wrote", bytes::show(self.user_bytes));
-        table.line("device wrote", bytes::show(self.device_bytes));
+        table.line("user writes", bytes::show(self.user_bytes));
+        table.line("device writes", bytes::show(self.device_bytes));
         if let Some(ratio) = self.amplification {
             table.line("amplification", format_args!("{ratio:.2}"));
         }
@@ -291,8 +291,8 @@ impl Stream {
             amplification: (counts.written > 0)
                 .then(|| (counts.written + counts.moved) as f64 / counts.written as f64),
             died_bytes: bytes(counts.died),
-            expected_bytes: bytes(counts.expected),
-            error: counts.error(),
+            predicted_bytes: bytes(counts.expected),
+            prediction_error: counts.error(),
         };
         let named = extent::stream_names().into_iter().zip(fs.extents().streams());
         named.map(|(name, counts)| (name.to_owned(), stream(&counts))).collect()
@@ -306,14 +306,15 @@ impl Stream {
         let ratio = self.amplification.map_or(String::new(), |ratio| format!(", {ratio:.2}"));
         let placed = match self.learned_bytes {
             0 => String::new(),
-            learned => format!(" ({} as learned)", bytes::show(learned)),
+            learned => format!(" ({} by learned lifetimes)", bytes::show(learned)),
         };
-        let (died, expected) = (bytes::show(self.died_bytes), bytes::show(self.expected_bytes));
-        let error = self.error.map_or(String::new(), |error| format!(", error {error:.2}"));
+        let (died, predicted) = (bytes::show(self.died_bytes), bytes::show(self.predicted_bytes));
+        let error =
+            self.prediction_error.map_or(String::new(), |error| format!(", prediction error {error:.2}"));
         table.line(
             &format!("  {name}"),
             format_args!(
-                "{user} written{placed}, {moved} moved{ratio}; {died} died, {expected} expected{error}"
+                "{user} written{placed}, {moved} moved{ratio}; {died} died, {predicted} predicted{error}"
             ),
         );
     }
@@ -327,9 +328,9 @@ impl Metadata {
             log_batches: stats.log_batches,
             checkpoints: stats.checkpoints,
             nodes_written: stats.nodes_written,
-            deltas_written: stats.deltas_written,
-            nodes_cleaned: stats.nodes_cleaned,
-            deltas_cleaned: stats.deltas_cleaned,
+            delta_records_written: stats.deltas_written,
+            nodes_moved: stats.nodes_moved,
+            delta_records_moved: stats.deltas_moved,
             nodes_read: stats.nodes_read,
             pages_cached: stats.pages_cached,
             pages_cached_max: stats.pages_cached_max,
@@ -337,12 +338,12 @@ impl Metadata {
     }
 
     fn show(&self, table: &mut Table) {
-        table.line("commits", format_args!("{} in {} batches of the log", self.commits, self.log_batches));
+        table.line("commits", format_args!("{} in {} log batches", self.commits, self.log_batches));
         table.line("checkpoints", self.checkpoints);
-        let (written, cleaned, read) = (self.nodes_written, self.nodes_cleaned, self.nodes_read);
-        table.line("nodes", format_args!("{written} written, {cleaned} cleaned, {read} read"));
-        let (written, cleaned) = (self.deltas_written, self.deltas_cleaned);
-        table.line("changes", format_args!("{written} of leaves written, {cleaned} cleaned"));
+        let (written, moved, read) = (self.nodes_written, self.nodes_moved, self.nodes_read);
+        table.line("nodes", format_args!("{written} written, {moved} moved, {read} read"));
+        let (written, moved) = (self.delta_records_written, self.delta_records_moved);
+        table.line("delta records", format_args!("{written} written, {moved} moved"));
         table.line("cache", format_args!("{} of {} pages", self.pages_cached, self.pages_cached_max));
     }
 }
@@ -356,10 +357,10 @@ impl Stored {
             dead_bytes: fs.extents().dead_blocks() * u64::from(space.block_size),
             pending_bytes: space.pending,
             unwritten_bytes: space.unwritten,
-            kept_bytes: Some(space.kept),
+            reserved_bytes: Some(space.kept),
             available_bytes: Some(space.available),
-            free_zones_kept_from_data: (!read_only).then(|| pool.reserved_from(Role::Data)),
-            free_zones_kept_from_gc: (!read_only).then(|| pool.reserved_from(Role::Gc)),
+            free_zones_reserved: (!read_only).then(|| pool.reserved_from(Role::Data)),
+            free_zones_reserved_for_metadata: (!read_only).then(|| pool.reserved_from(Role::Gc)),
             zones_by_role: zones_by_role(fs),
         }
     }
@@ -368,10 +369,10 @@ impl Stored {
         table.line("live", bytes::show(self.live_bytes));
         table.line("dead", bytes::show(self.dead_bytes));
         let (pending, unwritten) = (bytes::show(self.pending_bytes), bytes::show(self.unwritten_bytes));
-        table.line("reserved", format_args!("{pending} by writers, {unwritten} by files"));
-        if let Some(kept) = self.kept_bytes {
-            let why = "for the log, metadata, garbage collection and the reserve";
-            table.line("kept", format_args!("{} {why}", bytes::show(kept)));
+        table.line("promised", format_args!("{pending} to writers, {unwritten} preallocated"));
+        if let Some(reserved) = self.reserved_bytes {
+            let purpose = "for the log, metadata, garbage collection and the reserve";
+            table.line("reserved", format_args!("{} {purpose}", bytes::show(reserved)));
         }
         if let Some(available) = self.available_bytes {
             table.line("available", bytes::show(available));
@@ -380,10 +381,13 @@ impl Stored {
         let zones = self.zones_by_role.iter().filter(has_any);
         let zones: Vec<String> = zones.map(|(role, count)| format!("{count} {role}")).collect();
         table.line("zones", zones.join(", "));
-        if let (Some(data), Some(gc)) = (self.free_zones_kept_from_data, self.free_zones_kept_from_gc) {
+        if let (Some(all), Some(metadata)) = (self.free_zones_reserved, self.free_zones_reserved_for_metadata)
+        {
             table.line(
-                "kept free",
-                format_args!("{data} zones from data, {gc} of them from garbage collection"),
+                "zone reserve",
+                format_args!(
+                    "{all} for metadata and garbage collection, {metadata} of them for metadata only"
+                ),
             );
         }
     }

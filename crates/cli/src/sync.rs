@@ -11,10 +11,10 @@ use crate::progress;
 use crate::stats::Stats;
 use crate::volume::Volume;
 
-/// Make everything durable that programs have written to a mounted volume, the kernel's cache included.
+/// Make all data durable that programs have written to a mounted volume, including the kernel's dirty pages.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The directory that it is mounted on, or the volume's file or block device.
+    /// The mount point, or the volume's file or block device.
     directory: PathBuf,
 }
 

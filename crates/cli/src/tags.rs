@@ -45,8 +45,8 @@ fn link_in(links: &Path, named: &Path) -> Result<Option<PathBuf>> {
         return Ok(Some(found));
     }
     bail!(
-        "{}: no link in {} leads to such a device; the programs that make these links do not know labels and UUIDs of \
-         Polder's volumes, so name the path (`lsblk --paths` lists devices, `polder info PATH` shows label and UUID)",
+        "{}: {} has no such link; the programs that create these links do not know the labels and UUIDs of Polder volumes, \
+         so name the path (`lsblk --paths` lists devices, `polder info PATH` shows label and UUID)",
         named.display(),
         directory.display()
     )
@@ -96,7 +96,9 @@ mod tests {
         for named in ["LABEL=other", "LABEL=", "UUID=..", "UUID=../by-label"] {
             let said = found(named).unwrap_err().to_string();
             assert!(
-                said.starts_with(&format!("{named}: no link in ")) && said.contains("name the path"),
+                said.starts_with(&format!("{named}: "))
+                    && said.contains("no such link")
+                    && said.contains("name the path"),
                 "{said}"
             );
         }

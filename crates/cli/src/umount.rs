@@ -22,21 +22,21 @@ use crate::{process, progress, tags, volume, way};
 /// The time after which the command explains why it waits.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Detach a volume and wait until its daemon has let go of it.
+/// Unmount a volume and wait until its daemon has closed it.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The directory that it is mounted on, or the volume's file or block device.
+    /// The mount point, or the volume's file or block device.
     directory: PathBuf,
-    /// If it is in use, detach it at once and let it end when nobody uses it any more.
+    /// If the mount is in use, detach it now. It ends when no program uses it any more.
     #[arg(long)]
     lazy: bool,
-    /// End it though it is in use, and whatever its daemon does: what was not synced is lost.
+    /// End the mount even if it is in use or its daemon does not answer. Unsynced data is lost.
     #[arg(long, conflicts_with = "lazy")]
     force: bool,
-    /// Only ask the kernel, for another process of this command.
+    /// Only call the kernel, for another process of this command.
     #[arg(long, hide = true, value_name = "WAY", requires = "mount_number")]
     ask_kernel: Option<Way>,
-    /// Which mount is meant, as the table of mounts counts them.
+    /// The number of the mount in the mount table.
     #[arg(long, hide = true, value_name = "NUMBER")]
     mount_number: Option<u64>,
     /// Whether to ignore other places where the volume is mounted.
@@ -59,9 +59,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let entry = mount_named(&arguments.directory)?;
     let user = rustix::process::geteuid();
     if let Some(owner) = entry.owner.filter(|owner| !user.is_root() && *owner != user.as_raw()) {
-        bail!(
-            "{named}: permission denied: user {owner} has mounted it, and only that user or root unmounts it"
-        );
+        bail!("{named}: permission denied: user {owner} has mounted it; unmount it as that user or as root");
     }
     if entry.is_view() && !arguments.force {
         return detach_view(arguments, &entry);
@@ -89,7 +87,7 @@ fn mount_named(named: &Path) -> Result<MountEntry> {
     if let Err(error) = way::to(named)? {
         use io::ErrorKind::{NotADirectory, NotFound};
         if matches!(error.kind(), NotFound | NotADirectory) {
-            bail!("{shown}: no such directory; `findmnt -t fuse.polder` lists what is mounted where");
+            bail!("{shown}: no such directory; `findmnt -t fuse.polder` lists the mounts");
         }
         return Err(Error::new(error).context(shown.to_string()));
     }
@@ -99,9 +97,7 @@ fn mount_named(named: &Path) -> Result<MountEntry> {
     if std::fs::metadata(named).is_ok_and(|about| !about.is_dir()) {
         return mount_of_volume(named);
     }
-    bail!(
-        "{shown}: no volume of Polder is mounted there; `findmnt -t fuse.polder` lists what is mounted where"
-    )
+    bail!("{shown}: no Polder volume is mounted there; `findmnt -t fuse.polder` lists the mounts")
 }
 
 /// The mount of a volume that is named by its file or device.
@@ -119,11 +115,12 @@ fn mount_of_volume(named: &Path) -> Result<MountEntry> {
     match (all.as_slice(), volume::is_volume(&path)) {
         ([], Ok(true)) => bail!("{shown}: this volume is not mounted"),
         ([], _) => {
-            bail!(
-                "{shown}: is no volume of Polder; name the directory that one is mounted on, or its file or device"
-            )
+            bail!("{shown}: is not a Polder volume; name a mount point, or the file or device of a volume")
         }
-        _ => bail!("{shown}: name the directory that is to be unmounted: {}", all.join(" or ")),
+        _ => bail!(
+            "{shown}: has several mounts, or one whose daemon does not answer; name one of the directories: {}",
+            all.join(" or ")
+        ),
     }
 }
 
@@ -163,8 +160,8 @@ fn detach_served_lazily(arguments: &Arguments, entry: &MountEntry, client: &Clie
     if places(entry).is_empty() && !client.ends_within(PATIENCE)? {
         let process = client.daemon().map_or(String::new(), |daemon| format!(" (process {})", daemon.pid()));
         error_line!(
-            "polder: {named}: detached; its daemon{process} still has the volume: it ends when all is written and \
-             nobody uses it any more"
+            "polder: {named}: detached; its daemon{process} closes the volume when all data is written and no program uses \
+             the mount"
         );
     }
     Ok(())
@@ -187,7 +184,7 @@ fn detach_silent(arguments: &Arguments, entry: &MountEntry, silent: Silent) -> R
 
 fn still_held(arguments: &Arguments, silent: Silent) -> String {
     let named = arguments.directory.display();
-    format!("{named}: detached, but {silent}; until it ends it has the volume")
+    format!("{named}: detached, but {silent}; the volume stays in use until the daemon has ended")
 }
 
 /// Unmounts a mount whose daemon this user cannot ask. The daemon has ended when its lock on the volume is free. The
@@ -234,10 +231,10 @@ fn detach_view(arguments: &Arguments, entry: &MountEntry) -> Result<()> {
 fn detach_in_use(arguments: &Arguments, entry: &MountEntry) -> Result<()> {
     let named = arguments.directory.display();
     if !arguments.lazy {
-        bail!("{named} is in use; end what uses it (see `fuser -vm {named}`), or use --lazy")
+        bail!("{named} is in use; end the programs that use it (see `fuser -vm {named}`), or use --lazy")
     }
     detach(entry, Way::Lazily, None).with_context(|| named.to_string())?;
-    error_line!("{named}: detached; it ends when nobody uses it any more");
+    error_line!("polder: {named}: lazily unmounted; the mount ends when no program uses it");
     Ok(())
 }
 
@@ -250,14 +247,14 @@ fn end_by_force(arguments: &Arguments, entry: &MountEntry, reached: Reached) -> 
         Reached::Ended | Reached::Unknown => None,
     };
     // Checked before the connection is aborted, because the abort cannot be undone.
-    let places = entry.places().context("the table of mounts cannot be read")?;
+    let places = entry.places().context("the mount table cannot be read")?;
     places.iter().try_for_each(refuse_covered).with_context(|| named.to_string())?;
     if !matches!(reached, Reached::Ended)
         && abort(entry).or_else(|_| unmount_by_force(&entry.directory)).is_err()
     {
         let end =
             process.map_or("end its daemon".to_owned(), |pid| format!("end its daemon (`kill -9 {pid}`)"));
-        bail!("{named}: only root may do that here; {end} instead, and unmount it then");
+        bail!("{named}: only root may do that here; {end} instead, then unmount it");
     }
     for place in &places {
         let taken = refuse_covered(place).and_then(|()| Ok(unmount_lazily(&place.directory)?));
@@ -266,7 +263,7 @@ fn end_by_force(arguments: &Arguments, entry: &MountEntry, reached: Reached) -> 
             return taken.with_context(|| place.directory.display().to_string());
         }
     }
-    error_line!("polder: {named}: ended by force; what programs had written and not synced is lost");
+    error_line!("polder: {named}: ended by force; unsynced data is lost");
     let has_ended = match reached {
         // The daemon makes the data durable that it has received. If the device hangs, the daemon waits for it.
         Reached::Answers(client, _) => client.ends_within(PATIENCE).unwrap_or(false),
@@ -276,7 +273,7 @@ fn end_by_force(arguments: &Arguments, entry: &MountEntry, reached: Reached) -> 
     match process {
         Some(pid) if !has_ended => {
             error_line!(
-                "polder: {named}: process {pid} still has the volume; it can be mounted again when that has ended"
+                "polder: {named}: process {pid} still holds the volume; mount it again after that process has ended"
             )
         }
         _ => Registry::of_user().forget_mount(&entry.device),
@@ -288,7 +285,10 @@ fn end_by_force(arguments: &Arguments, entry: &MountEntry, reached: Reached) -> 
 fn refuse_covered(place: &MountEntry) -> Result<()> {
     let (directory, mount) = (place.directory.clone(), place.id);
     process::within(PATIENCE, move || detaching::refuse_covered(&directory, mount)).unwrap_or_else(|| {
-        bail!("{}: the way there leads through a mount that does not answer", place.directory.display())
+        bail!(
+            "{}: the path leads through a mount that does not answer; end that mount first",
+            place.directory.display()
+        )
     })
 }
 
@@ -298,13 +298,13 @@ fn refuse_covered(place: &MountEntry) -> Result<()> {
 fn wait_for_end(mut client: Client, entry: &MountEntry) -> Result<()> {
     let others = places(entry);
     if !others.is_empty() && client.is_attached()? {
-        bail!("detached there, but still mounted on {}; unmount that too", others.join(", "));
+        bail!("detached here, but still mounted on {}; unmount that too", others.join(", "));
     }
     let has_ended = client.ends_within(PATIENCE)?;
     if !has_ended && client.is_attached()? {
         error_line!(
-            "polder: {}: detached here, but processes with mounts of their own still have it mounted; waiting for \
-             them (`grep -l ' {} ' /proc/[0-9]*/mountinfo` names them)",
+            "polder: {}: detached here, but still mounted in other mount namespaces; waiting for their processes (`grep -l ' {} ' \
+             /proc/[0-9]*/mountinfo` lists them)",
             entry.directory.display(),
             entry.device
         );

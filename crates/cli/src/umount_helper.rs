@@ -19,27 +19,27 @@ use crate::{remount, umount};
 #[derive(Parser)]
 #[command(name = "umount.polder", version)]
 struct Arguments {
-    /// The directory that it is mounted on.
+    /// The mount point.
     directory: PathBuf,
-    /// If it is in use, detach it now, and close the volume when no program uses it any more.
+    /// If the mount is in use, detach it now. It ends when no program uses it any more.
     #[arg(short)]
     lazy: bool,
-    /// End it, whoever uses it, without waiting: what has not reached the volume is lost.
+    /// End the mount even if it is in use or its daemon does not answer. Unsynced data is lost.
     #[arg(short)]
     force: bool,
-    /// If it is in use, make it read-only.
+    /// If the mount is in use, make it read-only.
     #[arg(short)]
     read_only: bool,
-    /// Say more; there is nothing more to say.
+    /// Accepted without effect.
     #[arg(short)]
     verbose: bool,
-    /// Write nothing to /etc/mtab, as always.
+    /// Accepted without effect: /etc/mtab is never written.
     #[arg(short)]
     no_table: bool,
-    /// The type of file system, as umount(8) has found it.
+    /// The file system type, passed by umount(8).
     #[arg(short = 't', value_name = "TYPE")]
     kind: Option<String>,
-    /// Another mount namespace, in which nothing can be unmounted from here.
+    /// Another mount namespace. It is refused: enter the namespace first.
     #[arg(short = 'N', value_name = "NAMESPACE")]
     namespace: Option<PathBuf>,
 }

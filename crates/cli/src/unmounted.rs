@@ -35,7 +35,7 @@ impl UnmountedVolume {
             Volume::Served(mut client) => {
                 let info: crate::info::Info = client.ask(&crate::control::Request::Info)?;
                 let directory = info.mounted_on.unwrap_or_default();
-                bail!("{} is mounted on {}; look there", named.display(), directory.display())
+                bail!("{} is mounted on {}; use its files there", named.display(), directory.display())
             }
         }
     }
@@ -63,7 +63,7 @@ impl UnmountedVolume {
             }
             links += 1;
             if links > LINKS_MAX {
-                bail!("too many symbolic links");
+                bail!("too many symbolic links; name the file by a path without them");
             }
             let target = self.fs().read_link(next.inode)?;
             if target.starts_with(b"/") {

@@ -68,7 +68,7 @@ impl LastMount {
     }
 
     /// The message about a volume that was not closed.
-    pub(crate) fn complaint(&self, is_mounted: bool) -> Option<String> {
+    pub(crate) fn warning(&self, is_mounted: bool) -> Option<String> {
         let records = self.records_replayed;
         let replayed = match is_mounted {
             true => format!("{records} records were replayed when it was mounted"),
@@ -139,7 +139,10 @@ impl Volume {
         }
         let path = resolve(named)?;
         if attached_at(named)?.is_some() || path.is_dir() {
-            bail!("{}: no volume of Polder is mounted there", named.display());
+            bail!(
+                "{}: no Polder volume is mounted there; name the volume or its mount point",
+                named.display()
+            );
         }
         match holder_of(&path)? {
             Holder::Daemon(client) => return Ok(Volume::Served(client)),
@@ -148,7 +151,7 @@ impl Volume {
             Holder::Silent(_) => {}
             Holder::Namesake(client, _) if is_locked(&path)? => return Ok(Volume::Served(client)),
             Holder::Namesake(_, served) if mode == OpenMode::ReadWrite => bail!(
-                "{}: a volume with the same id is mounted from {}; unmount it first (is this one a copy of it?)",
+                "{}: a volume with the same ID is mounted from {}; unmount it first (is this one a copy?)",
                 path.display(),
                 served.display()
             ),
@@ -184,7 +187,7 @@ fn holder_of(path: &Path) -> Result<Holder> {
 }
 
 fn wait_for_close(client: &mut Client) -> Result<()> {
-    let bar = progress::waiting("the last mount of this volume is being closed");
+    let bar = progress::waiting("waiting for the last mount to close the volume");
     let ended = client.wait_for_end();
     bar.finish_and_clear();
     ended
@@ -226,7 +229,7 @@ pub(crate) fn is_volume(path: &Path) -> Result<bool, FileError> {
 /// source, but no daemon answers for them.
 pub(crate) fn mounts_of(path: &Path) -> Result<(Vec<MountEntry>, Vec<MountEntry>)> {
     let volume = FileId::of(path).with_context(|| path.display().to_string())?;
-    let mut table = fuse::mount::table().context("the table of mounts cannot be read")?;
+    let mut table = fuse::mount::table().context("the mount table cannot be read")?;
     table.retain(|entry| entry.is_ours() || entry.is_view());
     let (likely, others): (Vec<_>, Vec<_>) = table.into_iter().partition(|entry| entry.source == path);
     let is_it = |entry: &MountEntry| match reach(entry) {
@@ -255,16 +258,16 @@ pub(crate) fn daemon_of(entry: &MountEntry) -> Result<Client> {
         Reached::Answers(client, _) => Ok(client),
         Reached::Silent(silent) => Err(silent.of_mount(&entry.directory)),
         Reached::Ended => bail!(
-            "{directory}: the daemon of this mount has ended (was it killed?), so nothing is served there; `polder umount \
-             {directory}` takes the mount away, and mounting the volume again recovers it"
+            "{directory}: the daemon of this mount has ended (was it killed?); remove the mount with `polder umount {directory}`, \
+             then mount the volume again, which recovers it"
         ),
         Reached::Unknown => match entry.owner.filter(|owner| *owner != rustix::process::geteuid().as_raw()) {
-            Some(owner) => bail!(
-                "{directory}: permission denied: user {owner} has mounted it, so its daemon cannot be asked; ask as that user"
-            ),
+            Some(owner) => {
+                bail!("{directory}: permission denied: user {owner} has mounted it; run this as that user")
+            }
             None => bail!(
-                "{directory}: its daemon cannot be asked: it has no socket where this command looks for it (was \
-                 POLDER_RUN_DIR another when it was mounted?)"
+                "{directory}: its daemon has no control socket in the expected directory; set POLDER_RUN_DIR to the value that it \
+                 had when the volume was mounted, or unmount the volume and mount it again"
             ),
         },
     }
@@ -420,7 +423,7 @@ pub(crate) fn mount_fs(
 fn with_help(error: FsError) -> anyhow::Error {
     match error {
         FsError::Io(said) if !said.contains("`polder ") => {
-            anyhow!("{said}; if it stays so, `polder salvage` saves what it finds")
+            anyhow!("{said}; try again, and if the error persists, save the files with `polder salvage`")
         }
         error => error.into(),
     }
@@ -459,7 +462,7 @@ pub(crate) fn attached_at(directory: &Path) -> Result<Option<MountEntry>> {
         return Ok(None);
     }
     let Ok(directory) = way::to(directory)? else { return Ok(None) };
-    let entry = entry_at(&directory).context("the table of mounts cannot be read")?;
+    let entry = entry_at(&directory).context("the mount table cannot be read")?;
     Ok(entry.filter(|entry| entry.is_ours() || entry.is_view()))
 }
 
@@ -468,7 +471,7 @@ pub(crate) fn mount_around(path: &Path) -> Result<(Metadata, MountEntry)> {
     way::refuse_silent(path)?;
     let about = std::fs::metadata(path).map_err(|error| inaccessible(path, error))?;
     let found = fuse::mount::locate(path).map_err(|error| inaccessible(path, error))?;
-    let table = fuse::mount::table().context("the table of mounts cannot be read")?;
+    let table = fuse::mount::table().context("the mount table cannot be read")?;
     let entry = table.into_iter().find(|entry| entry.is_ours() && entry.id == found.mount);
     Ok((about, entry.with_context(|| is_outside(path))?))
 }
@@ -478,13 +481,13 @@ fn inaccessible(path: &Path, error: io::Error) -> anyhow::Error {
     let shown = path.display();
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
-            anyhow!("{shown}: no such file or directory; name one in a mounted volume of Polder")
+            anyhow!("{shown}: no such file or directory; name one in a mounted Polder volume")
         }
         io::ErrorKind::PermissionDenied => {
-            anyhow!("{shown}: permission denied; ask as the user who has mounted it, or may look there")
+            anyhow!("{shown}: permission denied; run this as a user that may access it")
         }
         _ if is_disconnected(&error) => {
-            anyhow!("{shown}: the daemon of the mount has ended; mount it again (polder mount)")
+            anyhow!("{shown}: the daemon of the mount has ended; mount the volume again (polder mount)")
         }
         _ => anyhow::Error::new(error).context(shown.to_string()),
     }
@@ -494,9 +497,9 @@ fn is_outside(path: &Path) -> String {
     let shown = path.display();
     match is_volume(path) {
         Ok(true) => {
-            format!("{shown}: is a volume; mount it, and name a file or directory where it is mounted")
+            format!("{shown}: is a volume; mount it, and name a file or directory in the mount")
         }
-        _ => format!("{shown}: is not in a mounted volume of Polder; name a file or directory that is"),
+        _ => format!("{shown}: is not in a mounted Polder volume; name a file or directory that is"),
     }
 }
 

@@ -97,7 +97,7 @@ impl Walk {
         if !self.passable.insert(self.mount) {
             return Ok(());
         }
-        let table = fuse::mount::table().context("the table of mounts cannot be read")?;
+        let table = fuse::mount::table().context("the mount table cannot be read")?;
         let entry = table.iter().find(|entry| entry.id == self.mount);
         let Some(entry) = entry.filter(|entry| entry.is_ours() || entry.is_view()) else { return Ok(()) };
         match reach(entry) {

@@ -21,28 +21,28 @@ pub(crate) const BAD: &str = "bad";
 /// Zones in a line of the map.
 const LINE: usize = 16;
 
-/// Show what each zone of a volume is, as a map, or what it holds, as a file.
+/// Show the state of each zone of a volume, or mount a view of the contents of its zones.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The volume's file or block device, or the directory that it is mounted on.
     path: PathBuf,
-    /// One line for each zone, with numbers.
+    /// Print one line for each zone, with numbers of blocks.
     #[arg(long)]
     list: bool,
-    /// Write it as JSON.
+    /// Write the result as JSON.
     #[arg(long)]
     json: bool,
-    /// Mount a view on this directory that has what is written of each zone as a file, for reading only; the
-    /// volume may not be in use. Ends with `polder umount`.
+    /// Mount a read-only view on this directory. It has a file with the written part of each zone. The volume must
+    /// not be mounted for writing. `polder umount` ends the view.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["list", "json"])]
     mount: Option<PathBuf>,
-    /// Show the files from this process, until the view is unmounted or a signal ends it.
+    /// Serve the view from this process, until the view is unmounted or a signal ends it.
     #[arg(long, requires = "mount")]
     foreground: bool,
-    /// Write log lines to this file; without it a daemon writes to the system's log.
+    /// Write log lines to this file. By default, a daemon writes to the system's log.
     #[arg(long, value_name = "FILE", requires = "mount")]
     log: Option<PathBuf>,
-    /// Become a daemon, and say so on the standard output.
+    /// Become a daemon, and report that on standard output.
     #[arg(long, hide = true, requires = "foreground")]
     detach: bool,
 }
@@ -89,7 +89,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 pub(crate) fn all(fs: &Fs) -> Result<Vec<Zone>> {
     let pool = fs.store().pool();
     let classes: BTreeMap<ZoneId, Lifetime> = fs.extents().open_zones().into_iter().collect();
-    let report = fs.store().device().report().context("the zones cannot be told")?;
+    let report = fs.store().device().report().context("the zones cannot be listed")?;
     let geometry = fs.store().device().geometry();
     let one = |(number, info): (usize, &zone::ZoneInfo)| {
         let zone = ZoneId(number as u32);
@@ -121,7 +121,7 @@ fn map(zones: &[Zone]) -> String {
         text += &format!("  from {} on: conventional zones\n", first.zone);
     }
     text + "  L log (L. unused)  M metadata  D data  G moved by garbage collection  .. free  XX cannot be written\n  \
-            0-9 tenths of its blocks that live (of a log: that are written)  * nearly all  + being written\n"
+            0-9 tenths of the blocks that are live (log: written)  * nearly all  + being written\n"
 }
 
 fn list(zones: &[Zone]) -> String {

@@ -267,7 +267,7 @@ fn paths_that_lead_nowhere_are_explained() {
     std::os::unix::fs::symlink("nowhere", place.path("dangling")).unwrap();
     let text = place.file("text", b"text");
     for (path, complaint) in [
-        (place.path("dangling"), "is a symbolic link to nowhere, and nothing is there; correct the link"),
+        (place.path("dangling"), "is a symbolic link to nowhere, which does not exist; correct the link"),
         (place.path("nodir/volume"), "there is no directory "),
         (format!("{text}/volume"), "is not a directory; correct the path"),
     ] {
@@ -350,7 +350,7 @@ fn invalid_arguments_are_refused() {
     }
     assert!(refusal(2, &["gc"]).contains("(see `polder gc --help`)"));
     assert!(refusal(2, &["mkfs", "v", "--reserve", "some"]).contains("write a percentage"));
-    assert!(refusal(2, &["mount", "v", "d", "--cache", "1K"]).contains("cache: 1K is too little"));
+    assert!(refusal(2, &["mount", "v", "d", "--cache", "1K"]).contains("cache: 1K is too small"));
     assert!(polder(&["--help"]).status.success());
     assert!(polder(&["--version"]).status.success());
 }
@@ -368,11 +368,11 @@ fn impossible_geometries_create_no_file() {
         (vec!["--size", "1G", "--zone-size", "512M"], "too few"),
         (vec!["--size", "1G", "--max-open", "5"], "open zones 5"),
         (vec!["--size", "1G", "--max-open", "14", "--max-active", "10"], "active zones 10"),
-        (vec![], "there is no such file yet; say how large the volume is to be (--size)"),
-        (vec!["--size", "64M", "--page-size", "5000"], "node of 5000 bytes"),
+        (vec![], "the file does not exist yet; give the size of the volume (--size)"),
+        (vec!["--size", "64M", "--page-size", "5000"], "5000 bytes are not a valid node size"),
         (
             vec!["--size", "64M", "--zone-size", "256K", "--page-size", "64K"],
-            "room for 3 nodes of 64 KiB, and 10 are needed",
+            "space for 3 nodes of 64 KiB, but needs space for 10",
         ),
         (
             vec!["--size", "1G", "--reserve", "2"],
@@ -415,10 +415,10 @@ fn a_refused_mkfs_leaves_the_file_unchanged() {
     let empty = place.file("empty", b"");
     let host_is_full = ["--size", "8000000000000000", "--zone-size", "64G", "--preallocate"];
     for (arguments, complaint) in [
-        (&["--page-size", "5000"][..], "node of 5000 bytes"),
-        (&["--page-size", "5000", "--preallocate"], "node of 5000 bytes"),
+        (&["--page-size", "5000"][..], "5000 bytes are not a valid node size"),
+        (&["--page-size", "5000", "--preallocate"], "5000 bytes are not a valid node size"),
         (&["--groups", "5000"], "5000 groups"),
-        (&["--block-size", "32K", "--page-size", "4K"], "node of 4096 bytes"),
+        (&["--block-size", "32K", "--page-size", "4K"], "4096 bytes are not a valid node size"),
         (&["--max-open", "5"], "open zones 5"),
         (&["--zone-size", "32M"], "too few"),
         (&host_is_full, &volume),
@@ -511,8 +511,7 @@ fn rewrite_zone_headers(path: &str, change: impl Fn(&mut [u8])) {
 }
 
 const DAMAGED: &str = "a damaged Polder volume: no copy of its header can be read";
-const REPAIR: &str =
-    "`polder check --repair` writes the header anew from what the zones say of themselves, `polder salvage`";
+const REPAIR: &str = "`polder check --repair` reconstructs the header from the zones, `polder salvage`";
 const NAME_ONE: &str = "name a volume, or make one elsewhere (polder mkfs)";
 
 #[test]
@@ -526,16 +525,13 @@ fn every_command_refuses_a_path_without_a_volume() {
         "correct the path, or make a volume there (polder mkfs)",
     );
     assert!(!Path::new(&missing).exists());
-    let unknown = "not a Polder volume: it holds data of an unknown kind";
+    let unknown = "not a Polder volume: it contains data of an unknown kind";
     refused_by_all(&place, &place.file("text", &b"no volume at all ".repeat(1000)), unknown, NAME_ONE);
-    let nothing = "not a Polder volume: it holds nothing";
+    let nothing = "not a Polder volume: it contains nothing";
     let empty = place.file("empty", b"");
-    refused_by_all(&place, &empty, "it holds nothing, the file is empty (0 bytes)", NAME_ONE);
+    refused_by_all(&place, &empty, "it contains nothing, the file is empty (0 bytes)", NAME_ONE);
     let said = refusal(1, &["mkfs", &empty]);
-    assert!(
-        said.contains("the file is empty (0 bytes); say how large the volume is to be (--size)"),
-        "{said}"
-    );
+    assert!(said.contains("the file is empty (0 bytes); give the size of the volume (--size)"), "{said}");
     refused_by_all(&place, &place.file("zeros", &[0; 100_000]), nothing, NAME_ONE);
     // A file with the zones of a volume is a volume, even if its header is overwritten.
     let volume = place.volume("wrong magic");
@@ -569,10 +565,10 @@ fn other_file_systems_are_named_and_not_overwritten() {
     made.push((place.file("ext4", &ext4), "an ext2, ext3 or ext4 file system"));
     made.push((place.file("xfs", &[b"XFSB".as_slice(), &[0; 1 << 20]].concat()), "an XFS file system"));
     for (path, what) in made {
-        refused_by_all(&place, &path, &format!("not a Polder volume: it holds {what}"), NAME_ONE);
-        not_overwritten(&path, &format!("already holds {what}"));
+        refused_by_all(&place, &path, &format!("not a Polder volume: it contains {what}"), NAME_ONE);
+        not_overwritten(&path, &format!("already contains {what}"));
     }
-    not_overwritten(&place.volume("volume"), "already holds the Polder volume ");
+    not_overwritten(&place.volume("volume"), "already contains the Polder volume ");
 }
 
 #[test]
@@ -634,7 +630,7 @@ fn impossible_geometry_in_a_header_is_refused() {
     for zones in [5, 31] {
         let volume = place.volume("volume");
         rewrite_file_header(&volume, |copy| copy[60] = zones);
-        refused_by_all(&place, &volume, "made on a device of another shape", "open it on that one");
+        refused_by_all(&place, &volume, "made on a device with other zones", "open it on that device");
         fs::remove_file(&volume).unwrap();
     }
 }
@@ -691,7 +687,7 @@ fn damage_is_named() {
     let log = bytes.chunks_exact_mut(4096).filter(|block| block.starts_with(b"PLOG"));
     log.for_each(|block| block[100] ^= 0xff);
     fs::write(&logless, &bytes).unwrap();
-    refused_by_all(&place, &logless, "the log holds no checkpoint that can be read", restore);
+    refused_by_all(&place, &logless, "the log has no readable checkpoint", restore);
 }
 
 /// Only the ID of the volume distinguishes remains of an old volume on a device from the new one.
@@ -724,7 +720,7 @@ fn pipes_directories_and_character_devices_are_refused() {
         let said = refusal(1, arguments);
         assert!(said.contains("is a directory") && said.contains(advice), "{arguments:?}: {said}");
     }
-    assert!(refusal(8, &["check", &folder]).contains("no volume of Polder is mounted there"));
+    assert!(refusal(8, &["check", &folder]).contains("no Polder volume is mounted there"));
     assert_eq!(fs::read(file).unwrap(), b"x");
 }
 
@@ -792,8 +788,8 @@ fn mount_points_must_be_directories() {
     let folder = place.folder("folder");
     assert!(refusal(1, &["mount", &volume, &missing]).contains("no such directory"));
     assert!(refusal(1, &["mount", &volume, &file]).contains("not a directory"));
-    assert!(refusal(1, &["umount", &folder]).contains("no volume of Polder is mounted there"));
-    assert!(refusal(1, &["info", &folder]).contains("no volume of Polder is mounted there"));
+    assert!(refusal(1, &["umount", &folder]).contains("no Polder volume is mounted there"));
+    assert!(refusal(1, &["info", &folder]).contains("no Polder volume is mounted there"));
     let said = refusal(2, &["mount", &volume, &folder, "-o", "ro,bogus"]);
     assert!(said.contains("unknown mount option 'bogus'"), "{said}");
 }
@@ -827,11 +823,7 @@ fn a_new_volume_is_clean_and_reports_its_properties() {
     assert_eq!(stats["written"]["user_bytes"], 0);
     assert_eq!(stats["mounted"], false);
     assert_eq!(stats["stored"]["zones_by_role"]["data"], 0, "{stats}");
-    assert!(stats["stored"]["kept_bytes"].as_u64() > Some(0), "{stats}");
-    assert_eq!(
-        stats["stored"]["free_zones_kept_from_data"],
-        serde_json::Value::Null,
-        "nothing can be written"
-    );
+    assert!(stats["stored"]["reserved_bytes"].as_u64() > Some(0), "{stats}");
+    assert_eq!(stats["stored"]["free_zones_reserved"], serde_json::Value::Null, "nothing can be written");
     assert_eq!(fs::read(&volume).unwrap(), before, "reading commands change nothing");
 }

@@ -167,7 +167,7 @@ fn a_volume_without_a_log_is_saved_completely() {
     let said = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{said}{}", String::from_utf8_lossy(&output.stderr));
     assert!(said.contains("saved 400 files, 21 directories, 21 others"), "{said}");
-    assert!(said.ends_with(": all of the last checkpoint was saved\n"), "{said}");
+    assert!(said.ends_with(": everything of the last checkpoint was saved\n"), "{said}");
     assert!(fs::read(&source).unwrap() == before, "the volume is not written");
 
     let found = tree_of(&target);
@@ -231,11 +231,11 @@ fn files_that_are_not_saved_are_reported() {
         let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
         let report: Value = serde_json::from_slice(&output.stdout).expect(&complaint);
         let found = tree_of(&target);
-        let reported: Vec<&str> = report["troubles"]
+        let reported: Vec<&str> = report["problems"]
             .as_array()
             .unwrap()
             .iter()
-            .map(|trouble| trouble["path"].as_str().unwrap())
+            .map(|problem| problem["path"].as_str().unwrap())
             .collect();
         let is_newest = report["newest"] == true;
         newest += u32::from(is_newest);
@@ -344,7 +344,7 @@ fn a_volume_without_any_header_is_repaired() {
         let said = text(&output.stdout);
         assert_eq!(output.status.code(), Some(0), "{said}{}", text(&output.stderr));
         assert!(
-            said.contains("it was made up from the headers of ") && said.ends_with(": clean\n"),
+            said.contains("it was reconstructed from the headers of ") && said.ends_with(": clean\n"),
             "{said}"
         );
         let output = polder(&["cp", "-r", &named, "/", &place.text("copied")]);
@@ -372,7 +372,7 @@ fn a_volume_without_header_and_log_is_left_to_salvage() {
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(8), "{said}");
     assert!(
-        said.contains("log's zones") && said.contains("polder salvage") && said.lines().count() == 1,
+        said.contains("log zones") && said.contains("polder salvage") && said.lines().count() == 1,
         "{said}"
     );
     assert!(fs::read(&source).unwrap() == before, "nothing was written");
@@ -401,7 +401,7 @@ fn a_damaged_copy_is_reported_and_repaired() {
             let said = text(&output.stdout);
             assert_eq!(output.status.code(), Some(4), "{said}{}", text(&output.stderr));
             assert!(
-                said.contains(&format!(": device: {name} is gone")) && said.contains(": 1 finding"),
+                said.contains(&format!(": device: {name} is lost")) && said.contains(": 1 finding"),
                 "{said}"
             );
             let output = polder(&[command, "--json", &named]);
@@ -412,7 +412,7 @@ fn a_damaged_copy_is_reported_and_repaired() {
                 (&"device".into(), &kind.into())
             );
         }
-        assert!(text(&polder(&["info", &named]).stdout).contains(&format!("{name} is gone")));
+        assert!(text(&polder(&["info", &named]).stdout).contains(&format!("{name} is lost")));
         let info: Value = serde_json::from_slice(&polder(&["info", "--json", &named]).stdout).unwrap();
         let damaged: Vec<&Value> =
             info["copies"].as_array().unwrap().iter().filter(|copy| copy["state"] != "whole").collect();
@@ -425,7 +425,7 @@ fn a_damaged_copy_is_reported_and_repaired() {
         let said = text(&output.stdout);
         assert_eq!(output.status.code(), Some(0), "{said}{}", text(&output.stderr));
         assert!(
-            said.contains(&format!("repaired: device: {name} is gone")) && said.ends_with(": clean\n"),
+            said.contains(&format!("repaired: device: {name} is lost")) && said.ends_with(": clean\n"),
             "{said}"
         );
         let output = polder(&["check", "--data", &named]);
@@ -451,7 +451,7 @@ fn fsck_repairs_a_header_unless_something_else_is_there() {
     let output = fsck();
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(8), "{said}");
-    assert!(said.contains("its start shows an XFS file system"), "{said}");
+    assert!(said.contains("its start contains an XFS file system"), "{said}");
     assert!(fs::read(&source).unwrap() == before, "a possible other file system is not changed");
     file.seek(SeekFrom::Start(0)).unwrap();
     file.write_all(b"nope").unwrap();
@@ -462,7 +462,7 @@ fn fsck_repairs_a_header_unless_something_else_is_there() {
     let before = fs::read(&source).unwrap();
     let output = fsck();
     let said = text(&output.stderr);
-    assert!(output.status.code() == Some(8) && said.contains("shows a partition table"), "{said}");
+    assert!(output.status.code() == Some(8) && said.contains("contains a partition table"), "{said}");
     assert!(fs::read(&source).unwrap() == before);
     assert!(polder(&["check", "--repair", "--force", &named]).status.success());
 }
@@ -485,7 +485,7 @@ fn a_repair_overwrites_another_file_system_only_with_force() {
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(8), "{said}");
         assert!(
-            said.contains("shows an ext2, ext3 or ext4 file system")
+            said.contains("contains an ext2, ext3 or ext4 file system")
                 && said.contains("check --repair --force"),
             "{said}"
         );
@@ -493,7 +493,7 @@ fn a_repair_overwrites_another_file_system_only_with_force() {
         let output = polder(&["check", "--repair", "--force", &named]);
         let said = text(&output.stdout);
         assert_eq!(output.status.code(), Some(0), "{said}{}", text(&output.stderr));
-        let reported = "although the device held an ext2, ext3 or ext4 file system";
+        let reported = "was written over an ext2, ext3 or ext4 file system";
         assert!(said.contains(reported) && said.ends_with(": clean\n"), "{said}");
     }
 }
@@ -533,13 +533,13 @@ fn an_incomplete_repair_is_reported_with_its_reason_and_advice() {
         assert_eq!(output.status.code(), Some(4), "{said}");
         assert!(said.contains(&format!("not repaired {why}")) && said.contains("`polder salvage`"), "{said}");
     };
-    advice("where nobody knows what is right");
+    advice("because the right value is not known");
     destroy(&source, offset_of(&source, u64::from(at.zone().0)) + u64::from(at.block()) * 4096, 4096);
-    advice("while metadata cannot be read");
+    advice("because metadata cannot be read");
     let report: Value =
         serde_json::from_slice(&polder(&["check", "--repair", "--json", &named]).stdout).unwrap();
     let reason = report["not_repaired"].as_str().unwrap();
-    assert!(reason.starts_with("while metadata cannot be read"), "{report}");
+    assert!(reason.starts_with("because metadata cannot be read"), "{report}");
     let report: Value = serde_json::from_slice(&polder(&["check", "--json", &named]).stdout).unwrap();
     assert!(report.get("not_repaired").is_none() && report["clean"] == false, "{report}");
 }

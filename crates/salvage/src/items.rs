@@ -70,7 +70,7 @@ impl Paths {
 
 /// What is missing or uncertain in a file or directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
+pub struct Problem {
     /// The path at which it was saved, or would have been.
     pub path: Vec<u8>,
     /// Its number.

@@ -34,7 +34,7 @@ mod segments;
 mod tables;
 
 pub use assemble::TableCounts;
-pub use items::{Item, Paths, Trouble, Unsaved};
+pub use items::{Item, Paths, Problem, Unsaved};
 pub use names::EachItem;
 pub use objects::{EachBlock, ObjectReport, Objects, StrayObject};
 pub use records::Salvage;

@@ -1,6 +1,6 @@
 //! The tree of names, and beside it the inodes and data to which no name leads.
 //!
-//! Whatever may be wrong is reported as a [`Trouble`]: rows that are uncertain, and rows that are missing. Where rows may
+//! Whatever may be wrong is reported as a [`Problem`]: rows that are uncertain, and rows that are missing. Where rows may
 //! be missing, the counts in an inode's record (entries of a directory, blocks, attributes) tell for each file whether it
 //! has lost any.
 //!
@@ -16,7 +16,7 @@ use fs::format::{
 use fs::{FsError, InodeNo, Kind, Result};
 use rt::Timestamp;
 
-use crate::items::{Item, Paths, Trouble, Unsaved};
+use crate::items::{Item, Paths, Problem, Unsaved};
 use crate::records::{Entries, Salvage};
 
 const LOST_AND_FOUND: &str = "lost+found";
@@ -32,12 +32,12 @@ impl Salvage {
     pub fn walk<E: From<FsError>>(
         &self,
         each: &mut EachItem<'_, E>,
-    ) -> std::result::Result<(Vec<Trouble>, Paths), E> {
-        let (seen, troubles) = (Paths::default(), Vec::new());
-        let mut walk = Walk { salvage: self, seen, troubles, each };
+    ) -> std::result::Result<(Vec<Problem>, Paths), E> {
+        let (seen, problems) = (Paths::default(), Vec::new());
+        let mut walk = Walk { salvage: self, seen, problems, each };
         walk.tree(InodeNo::ROOT, None, Vec::new(), None)?;
         walk.nameless()?;
-        Ok((walk.troubles, walk.seen))
+        Ok((walk.problems, walk.seen))
     }
 }
 
@@ -55,13 +55,13 @@ struct Walk<'a, E> {
     salvage: &'a Salvage,
     /// Every inode that was reported.
     seen: Paths,
-    troubles: Vec<Trouble>,
+    problems: Vec<Problem>,
     each: &'a mut EachItem<'a, E>,
 }
 
 impl<E: From<FsError>> Walk<'_, E> {
-    fn trouble(&mut self, parent: Option<InodeNo>, name: &[u8], inode: InodeNo, what: Unsaved) {
-        self.troubles.push(Trouble { path: self.seen.path_in(parent, name), inode, what });
+    fn problem(&mut self, parent: Option<InodeNo>, name: &[u8], inode: InodeNo, what: Unsaved) {
+        self.problems.push(Problem { path: self.seen.path_in(parent, name), inode, what });
     }
 
     /// Reports an inode and everything below it.
@@ -101,9 +101,9 @@ impl<E: From<FsError>> Walk<'_, E> {
             return Ok(None);
         }
         if !has_record {
-            self.trouble(parent, &name, inode, Unsaved::NoInode);
+            self.problem(parent, &name, inode, Unsaved::NoInode);
         } else if !(certain && name_certain) && self.salvage.tables.is_newest() {
-            self.trouble(parent, &name, inode, Unsaved::Older);
+            self.problem(parent, &name, inode, Unsaved::Older);
         }
         let mut xattrs = Vec::new();
         if !is_link {
@@ -111,9 +111,9 @@ impl<E: From<FsError>> Walk<'_, E> {
             let (found, all_certain) = self.salvage.xattrs(inode)?;
             let complete = has_record && record.xattrs as usize == found.len();
             if !complete && (has_record || self.salvage.may_miss(inode, XATTR)) {
-                self.trouble(parent, &name, inode, Unsaved::Attributes);
+                self.problem(parent, &name, inode, Unsaved::Attributes);
             } else if !all_certain && self.salvage.tables.is_newest() {
-                self.trouble(parent, &name, inode, Unsaved::Older);
+                self.problem(parent, &name, inode, Unsaved::Older);
             }
             xattrs = found;
         }
@@ -131,12 +131,12 @@ impl<E: From<FsError>> Walk<'_, E> {
             && (item.has_record || self.salvage.may_miss(item.inode, DIRENT))
         {
             let found = entries.len() as u64;
-            self.trouble(item.parent, &item.name, item.inode, Unsaved::Entries { found, stored });
+            self.problem(item.parent, &item.name, item.inode, Unsaved::Entries { found, stored });
         }
         let wrong: Vec<Vec<u8>> = entries.keys().filter(|name| !is_name(name)).cloned().collect();
         for name in wrong {
             entries.remove(&name);
-            self.trouble(Some(item.inode), &name, item.inode, Unsaved::Name);
+            self.problem(Some(item.inode), &name, item.inode, Unsaved::Name);
         }
         Ok(entries)
     }

@@ -32,9 +32,9 @@ pub enum Sign {
     /// Nodes read back from the device.
     NodesRead,
     /// Nodes moved by GC.
-    NodesCleaned,
+    NodesMoved,
     /// Leaves whose delta records were moved.
-    DeltasCleaned,
+    DeltasMoved,
     /// Live nodes in metadata zones.
     NodesLive,
     /// Blocks moved by GC.
@@ -68,8 +68,8 @@ impl Sign {
         Sign::NodesWritten,
         Sign::DeltasWritten,
         Sign::NodesRead,
-        Sign::NodesCleaned,
-        Sign::DeltasCleaned,
+        Sign::NodesMoved,
+        Sign::DeltasMoved,
         Sign::NodesLive,
         Sign::Moved,
         Sign::LogZones,
@@ -91,10 +91,10 @@ impl Sign {
             Sign::Amid => "times durable in part",
             Sign::Checkpoints => "checkpoints",
             Sign::NodesWritten => "nodes written",
-            Sign::DeltasWritten => "changes of leaves written",
+            Sign::DeltasWritten => "delta records written",
             Sign::NodesRead => "nodes read back",
-            Sign::NodesCleaned => "nodes cleaned",
-            Sign::DeltasCleaned => "changes of leaves cleaned",
+            Sign::NodesMoved => "nodes moved",
+            Sign::DeltasMoved => "delta records moved",
             Sign::NodesLive => "nodes added",
             Sign::Moved => "blocks moved by gc",
             Sign::LogZones => "log zones begun",
@@ -135,8 +135,8 @@ impl Reading {
             Sign::NodesWritten => stats.nodes_written,
             Sign::DeltasWritten => stats.deltas_written,
             Sign::NodesRead => stats.nodes_read,
-            Sign::NodesCleaned => stats.nodes_cleaned,
-            Sign::DeltasCleaned => stats.deltas_cleaned,
+            Sign::NodesMoved => stats.nodes_moved,
+            Sign::DeltasMoved => stats.deltas_moved,
             Sign::NodesLive => live,
             Sign::Moved => moved,
             Sign::Resets => commands.of(CommandKind::Reset),

@@ -118,8 +118,8 @@ pub(crate) struct Counters {
     pub(crate) commits: AtomicU64,
     pub(crate) nodes_written: AtomicU64,
     pub(crate) deltas_written: AtomicU64,
-    pub(crate) deltas_cleaned: AtomicU64,
-    pub(crate) nodes_cleaned: AtomicU64,
+    pub(crate) deltas_moved: AtomicU64,
+    pub(crate) nodes_moved: AtomicU64,
     /// Nodes that the running epoch has made dirty and that are not written.
     pub(crate) dirty: Dirty,
     /// Pages appended since the last cut.
@@ -190,7 +190,7 @@ impl Core {
     pub(crate) fn latch(&self, why: &str) {
         let mut latched = self.latched.lock();
         if latched.is_none() {
-            tracing::error!(why, "the volume is read-only from now on");
+            tracing::error!(why, "the volume is shut down: read-only until it is mounted again");
             *latched = Some(Arc::from(why));
             self.is_latched.store(true, Ordering::Release);
         }

@@ -713,7 +713,7 @@ impl Core {
         })?;
         self.move_deltas(saving, deltas.take())?;
         if unreadable > 0 {
-            tracing::warn!(zone = zone.0, "{unreadable} pages cannot be read and were not moved");
+            tracing::warn!(zone = zone.0, "{unreadable} unreadable pages were not moved");
         }
         Ok(())
     }
@@ -790,7 +790,7 @@ impl Core {
             }
         }
         let places = self.append_pages(saving, &mut whole, self.log.epoch(), Cause::MetadataGc)?;
-        self.count.nodes_cleaned.fetch_add(places.len() as u64, Ordering::Relaxed);
+        self.count.nodes_moved.fetch_add(places.len() as u64, Ordering::Relaxed);
         for ((id, from), to) in moves.into_iter().zip(places) {
             let to = if from.is_delta() { Place { base: to, ..from } } else { Place::whole(to) };
             self.note_moved(id, from, to);
@@ -824,7 +824,7 @@ impl Core {
     ) -> Result<()> {
         let places = self.append_pages(saving, &mut pages, self.log.epoch(), Cause::MetadataGc)?;
         self.count
-            .deltas_cleaned
+            .deltas_moved
             .fetch_add(moves.iter().map(Vec::len).sum::<usize>() as u64, Ordering::Relaxed);
         for (moves, to) in moves.into_iter().zip(places) {
             let mut held = self.pin_chunks(&moves.iter().map(|(id, _)| *id).collect::<Vec<_>>());

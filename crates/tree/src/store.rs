@@ -49,9 +49,9 @@ pub struct StoreStats {
     /// Leaves that they wrote as delta records.
     pub deltas_written: u64,
     /// Whole nodes moved by GC.
-    pub nodes_cleaned: u64,
+    pub nodes_moved: u64,
     /// Delta records moved by GC.
-    pub deltas_cleaned: u64,
+    pub deltas_moved: u64,
     /// Nodes read from the device.
     pub nodes_read: u64,
 }
@@ -442,8 +442,8 @@ impl Store {
             pages_cached_max: self.core.cache.limit() as u64,
             nodes_written: count.nodes_written.load(Ordering::Relaxed),
             deltas_written: count.deltas_written.load(Ordering::Relaxed),
-            deltas_cleaned: count.deltas_cleaned.load(Ordering::Relaxed),
-            nodes_cleaned: count.nodes_cleaned.load(Ordering::Relaxed),
+            deltas_moved: count.deltas_moved.load(Ordering::Relaxed),
+            nodes_moved: count.nodes_moved.load(Ordering::Relaxed),
             nodes_read: count.node_reads.load(Ordering::Relaxed),
         }
     }

@@ -31,7 +31,7 @@ pub(super) fn run(arguments: &Arguments, directory: &Path) -> Result<()> {
     way::refuse_silent_log(arguments.log.as_deref())?;
     let path = volume::resolve(&arguments.path)?;
     if path.is_dir() {
-        bail!("{}: name the volume's file or block device; what is mounted cannot be shown", path.display());
+        bail!("{}: is a directory; unmount the volume, and name its file or block device", path.display());
     }
     let directory = mount::free_mount_point(directory)?;
     volume::wait_until_closed(&path)?;
@@ -65,17 +65,17 @@ fn serve(arguments: &Arguments, path: &Path, directory: &Path) -> Result<()> {
     let fs_id = device.fs_id();
     let owner = (geteuid().as_raw(), getegid().as_raw());
     let view = ZoneView::new(device.into_device(), owner, SystemClock::new().now());
-    let view = view.with_context(|| format!("{}: the zones cannot be told", path.display()))?;
+    let view = view.with_context(|| format!("{}: the zones cannot be listed", path.display()))?;
     let shown = MountedView::new(Arc::new(view), directory, path)?;
     let place = Place { directory: directory.to_owned(), entry: shown.entry().cloned() };
-    tracing::info!(volume = %fs_id, "its zones are shown");
+    tracing::info!(volume = %fs_id, "view of the zones mounted");
     if let Err(error) = announce(&place, signals, arguments.detach, log.as_deref()) {
         place.detach();
         return Err(error);
     }
     let ended = shown.serve();
-    tracing::info!(volume = %fs_id, "its zones are no longer shown");
-    ended.context("the kernel's connection broke")
+    tracing::info!(volume = %fs_id, "view of the zones unmounted");
+    ended.context("the connection to the kernel failed")
 }
 
 /// Starts the thread that handles signals, and reports the view to the starter.
@@ -115,8 +115,8 @@ impl Place {
     }
 
     /// Ends the view even if it is in use. There are no writes to wait for.
-    fn cut_off(&self) {
-        tracing::warn!("who still uses the view is cut off");
+    fn end_in_use(&self) {
+        tracing::warn!("the view ends although it is in use");
         if self.entry.as_ref().is_none_or(|entry| abort(entry).is_err()) {
             std::process::exit(0);
         }
@@ -134,7 +134,7 @@ fn end_on_signal(signals: SigSet, place: Place) -> Result<()> {
                 (true, _) => place.detach(),
                 // The kernel sends it once a second, and it does not call for an immediate end.
                 (false, Signal::SIGXCPU) => {}
-                (false, _) => place.cut_off(),
+                (false, _) => place.end_in_use(),
             }
             is_first = false;
         }

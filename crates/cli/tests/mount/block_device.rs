@@ -105,7 +105,7 @@ fn a_disk_whose_start_was_overwritten_is_repaired() {
         write(0, 16384);
         write((128 << 20) - (192 << 10), 192 << 10);
         let said = bench.succeed(&["check", "--repair", device]);
-        assert!(said.contains("it was made up from") && said.ends_with(": clean\n"), "{said}");
+        assert!(said.contains("it was reconstructed from") && said.ends_with(": clean\n"), "{said}");
         bench.succeed(&["mount", device, directory]);
         let mounted = crate::Mounted { bench: &bench };
         assert!(fs::read(mounted.path("file")).unwrap() == [round; 100_000]);

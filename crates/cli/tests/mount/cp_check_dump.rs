@@ -98,7 +98,7 @@ fn a_copy_out_of_a_volume_equals_the_mounted_files() {
         "{long}"
     );
     assert!(bench.succeed(&["ls", "-l", volume]).contains("broken -> /nowhere"));
-    assert!(bench.fail(1, &["cat", volume, "deep"]).contains("is no file"));
+    assert!(bench.fail(1, &["cat", volume, "deep"]).contains("is not a regular file"));
     assert!(bench.fail(1, &["cat", volume, "short-cut/none"]).contains("no such file"));
     let copy = bench.volume().with_file_name("copy");
     let copied = copy.to_str().unwrap();
@@ -160,7 +160,7 @@ fn a_copy_with_another_owner_has_no_set_id_bits() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(
-        said.contains("/a\\nnull: is not made: ") && said.contains("1 thing is not in the copy"),
+        said.contains("/a\\nnull: is not copied: ") && said.contains("the copy is not complete: 1 problem"),
         "{said}"
     );
     let mode = |name| fs::metadata(copy.join(name)).unwrap().permissions().mode() & 0o7777;
@@ -178,7 +178,7 @@ fn a_mounted_volume_is_verified_as_far_as_possible() {
     let directory = mounted.root();
     let directory = directory.to_str().unwrap();
     let said = bench.succeed(&["check", directory]);
-    assert!(said.contains("not checked: names against inodes") && said.ends_with(": clean\n"), "{said}");
+    assert!(said.contains("not checked: names and inodes") && said.ends_with(": clean\n"), "{said}");
     let report: Value =
         serde_json::from_str(&bench.succeed(&["check", "--data", "--json", directory])).unwrap();
     assert_eq!(report["clean"], true);
@@ -196,7 +196,7 @@ fn a_mounted_volume_is_verified_as_far_as_possible() {
     let inode = inode_of(&bench, "large");
     let extents: Value =
         serde_json::from_str(&bench.succeed(&["dump", volume, "extent", &inode, "--json"])).unwrap();
-    let at = extents["extents"][0]["at"].as_str().unwrap();
+    let at = extents["extents"][0]["address"].as_str().unwrap();
     let place: Vec<u64> = at.split([':', '~']).map(|word| word.parse().unwrap()).collect();
     let mut file = fs::OpenOptions::new().read(true).write(true).open(volume).unwrap();
     file.seek(SeekFrom::Start(offset_of(&bench, place[0], place[1]))).unwrap();
@@ -258,7 +258,7 @@ fn a_copy_of_a_mounted_volume_is_not_mistaken_for_it() {
     let inode = fs::metadata(mounted.path("file")).unwrap().ino().to_string();
     let extents: Value =
         serde_json::from_str(&bench.succeed(&["dump", backup, "extent", &inode, "--json"])).unwrap();
-    let at = extents["extents"][0]["at"].as_str().unwrap();
+    let at = extents["extents"][0]["address"].as_str().unwrap();
     let place: Vec<u64> = at.split([':', '~']).map(|word| word.parse().unwrap()).collect();
     let mut file = fs::OpenOptions::new().read(true).write(true).open(&copy).unwrap();
     file.seek(SeekFrom::Start(offset_of(&bench, place[0], place[1]))).unwrap();
@@ -270,7 +270,7 @@ fn a_copy_of_a_mounted_volume_is_not_mistaken_for_it() {
         assert_eq!(found.status.code(), Some(4), "{command:?} {at}: {said}");
         assert_eq!(bench.polder(&[command, &[volume]].concat()).status.code(), Some(0), "{command:?}");
     }
-    assert!(bench.fail(1, &["gc", backup]).contains("a volume with the same id is mounted from"));
+    assert!(bench.fail(1, &["gc", backup]).contains("a volume with the same ID is mounted from"));
     mounted.umount();
     bench.check();
 }
@@ -327,7 +327,7 @@ fn damaged_metadata_is_found() {
     let pages: Value =
         serde_json::from_str(&bench.succeed(&["dump", volume, "zone", &zone.to_string(), "--json"])).unwrap();
     // The leaf is not in the group of the root directory, because without that group the volume cannot be opened.
-    let leaf = pages["holds"].as_array().unwrap().iter().find(|page| {
+    let leaf = pages["contents"].as_array().unwrap().iter().find(|page| {
         page["kind"] == "node" && page["current"] == true && page["level"] == 0 && page["group"] == 5
     });
     let block = leaf.unwrap()["block"].as_u64().unwrap();
@@ -361,8 +361,8 @@ fn dump_shows_every_kind_of_object() {
     drop(mounted);
     let volume = bench.volume();
     let volume = volume.to_str().unwrap();
-    let dump = |what: &[&str]| -> Value {
-        serde_json::from_str(&bench.succeed(&[&["dump", "--json", volume], what].concat())).unwrap()
+    let dump = |structure: &[&str]| -> Value {
+        serde_json::from_str(&bench.succeed(&[&["dump", "--json", volume], structure].concat())).unwrap()
     };
     let inode = dump(&["inode", "1"]);
     assert_eq!((&inode["kind"], &inode["links"]), (&"directory".into(), &3.into()));
@@ -374,14 +374,14 @@ fn dump_shows_every_kind_of_object() {
     assert_eq!((&root["node"], &root["group"]), (&1.into(), &0.into()));
 
     let zones: Value = serde_json::from_str(&bench.succeed(&["zones", "--json", volume])).unwrap();
-    for (role, complaint) in [("log", "kind"), ("metadata", "epoch"), ("data", "file_block"), ("free", "")] {
+    for (role, expected) in [("log", "kind"), ("metadata", "epoch"), ("data", "file_block"), ("free", "")] {
         let of_role = zones.as_array().unwrap().iter().filter(|zone| zone["role"] == role);
         let shown: Vec<Value> = of_role.map(|zone| dump(&["zone", &zone["zone"].to_string()])).collect();
-        let holds = shown.iter().any(|zone| zone["holds"].to_string().contains(complaint));
-        assert!(!shown.is_empty() && holds, "{role}: {shown:?}");
+        let has_contents = shown.iter().any(|zone| zone["contents"].to_string().contains(expected));
+        assert!(!shown.is_empty() && has_contents, "{role}: {shown:?}");
     }
     for (status, arguments, complaint) in [
-        (1, vec!["zone", "64"], "there are 64 zones"),
+        (1, vec!["zone", "64"], "the zones are 0 to 63"),
         (2, vec!["zone"], "add the number of the zone"),
         (1, vec!["inode", "123456"], "there is none"),
         (1, vec!["node", "0"], "the roots are 1 to 8"),

@@ -55,7 +55,7 @@ fn fill(path: &Path) -> ErrorKind {
 }
 
 fn is_shut_down(mounted: &Mounted<'_>) -> bool {
-    !mounted.report("info")["latched"].is_null()
+    !mounted.report("info")["shutdown_reason"].is_null()
 }
 
 /// When the host was full, programs got an input/output error, as from a broken disk. Now they get ENOSPC, and deletions
@@ -107,9 +107,9 @@ fn a_full_host_is_reported() {
     assert!(number("available_bytes") <= left, "{info}");
     let root = mounted.root();
     let said = bench.succeed(&["info", root.to_str().unwrap()]);
-    assert!(said.contains("the file system that holds the volume has"), "{said}");
+    assert!(said.contains("the file system that contains the volume has only"), "{said}");
     let logged = bench.logged();
-    assert_eq!(logged.matches("the file system that holds the volume is full").count(), 1, "{logged}");
+    assert_eq!(logged.matches("the file system that contains the volume is full").count(), 1, "{logged}");
     fs::remove_file(filler).unwrap();
     fs::remove_file(mounted.path("large")).unwrap();
     assert!(available() > left);

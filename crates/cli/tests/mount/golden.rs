@@ -233,7 +233,7 @@ fn has_delta_pages(bench: &Bench, volume: &str) -> bool {
         serde_json::from_str(&bench.succeed(&["zones", "--json", volume])).unwrap();
     let zones = zones.as_array().unwrap().iter().filter(|zone| zone["role"] == "metadata");
     let kinds = zones.map(|zone| bench.succeed(&["dump", volume, "zone", &zone["zone"].to_string()]));
-    kinds.into_iter().any(|zone| zone.contains("changes of leaves"))
+    kinds.into_iter().any(|zone| zone.contains("delta records"))
 }
 
 fn newest_checkpoint(bench: &Bench, volume: &str) -> serde_json::Value {

@@ -49,14 +49,14 @@ fn impossible_hints_are_refused() {
     let said = bench.fail(1, &["hint", outside.to_str().unwrap(), "long"]);
     assert!(said.contains("is a volume; mount it, and name a file or directory"), "{said}");
     let said = bench.fail(1, &["hint", "/proc/self/status"]);
-    assert!(said.contains("is not in a mounted volume of Polder; name a file or directory"), "{said}");
+    assert!(said.contains("is not in a mounted Polder volume; name a file or directory"), "{said}");
     let said = bench.fail(2, &["hint", outside.to_str().unwrap(), "eternal"]);
     assert!(said.contains("'eternal'") && said.lines().count() == 1, "{said}");
     let mounted = bench.mount(&["-o", "ro"]);
     let said = bench.fail(1, &["hint", mounted.root().to_str().unwrap(), "long"]);
     assert!(said.contains("read-only: mount it with rw"), "{said}");
     let said = bench.fail(1, &["hint", mounted.path("nothing").to_str().unwrap()]);
-    assert!(said.contains("no such file or directory; name one in a mounted volume"), "{said}");
+    assert!(said.contains("no such file or directory; name one in a mounted Polder volume"), "{said}");
     mounted.umount();
     let mounted = bench.mount(&[]);
     let pipe = mounted.path("pipe");

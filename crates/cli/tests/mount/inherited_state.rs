@@ -131,7 +131,7 @@ fn limits_that_are_too_low_are_refused_in_advance() {
         let output = run(script);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{script}: {said}");
-        assert!(said.contains("files of 4 MiB at most (`ulimit -f`)") && said.contains("64 MiB"), "{said}");
+        assert!(said.contains("files of at most 4 MiB") && said.contains("64 MiB"), "{said}");
     };
     refused("ulimit -f 4096 && exec \"$0\" mkfs volume --size 64M");
     assert!(!place.path().join("volume").exists());
@@ -141,7 +141,7 @@ fn limits_that_are_too_low_are_refused_in_advance() {
     refused("ulimit -f 4096 && exec \"$0\" mount volume mnt");
     refused("ulimit -f 4096 && exec \"$0\" gc volume");
     for (limit, words) in
-        [("-t 30", "30 s of processor time (`ulimit -t`)"), ("-n 40", "fewer (`ulimit -n`)")]
+        [("-t 30", "killed after 30 s of processor time"), ("-n 40", "raise the limit (`ulimit -n`)")]
     {
         let output = run(&format!("ulimit {limit} && exec \"$0\" mount volume mnt"));
         let said = String::from_utf8_lossy(&output.stderr).into_owned();

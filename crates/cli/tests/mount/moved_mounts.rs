@@ -241,7 +241,7 @@ fn a_mount_below_another_leaves_that_alone() {
     while !bench.logged().contains("SIGTERM: unmounting") {
         waiting.wait(Duration::from_millis(5));
     }
-    assert!(bench.fail(1, &["umount", directory.to_str().unwrap()]).contains("no volume of Polder"));
+    assert!(bench.fail(1, &["umount", directory.to_str().unwrap()]).contains("no Polder volume"));
     bench.succeed(&["sync", bench.volume().to_str().unwrap()]);
     assert!(is_covered() && !daemon.has_ended());
     rustix::mount::unmount(&directory, rustix::mount::UnmountFlags::empty()).unwrap();
@@ -265,7 +265,7 @@ fn a_volume_that_is_covered_is_not_unmounted_by_its_own_path() {
     for how in [&[][..], &["--lazy"], &["--force"]] {
         let said = bench.fail(1, &[&["umount", volume.to_str().unwrap()], how].concat());
         let advice = format!("(tmpfs on {0}); unmount that first (`umount {0}`)", directory.display());
-        assert!(said.contains("something else is mounted over it") && said.contains(&advice), "{said}");
+        assert!(said.contains("another mount covers it") && said.contains(&advice), "{said}");
         assert_eq!(fs::read(directory.join("file")).unwrap(), b"of the cover", "{how:?}");
     }
     assert_eq!(info(&bench, &volume)["mounted_on"], directory.to_str().unwrap());
@@ -296,7 +296,7 @@ fn a_mount_with_a_covered_place_is_not_ended_by_force() {
     rustix::mount::mount_bind(mounted.root(), place.path()).unwrap();
     let cover = Cover::over(place.path());
     let said = bench.fail(1, &["umount", "--force", mounted.root().to_str().unwrap()]);
-    assert!(said.contains("something else is mounted over it"), "{said}");
+    assert!(said.contains("another mount covers it"), "{said}");
     fs::write(mounted.path("file"), "served").unwrap();
     drop(cover);
     bench.succeed(&["umount", "--force", mounted.root().to_str().unwrap()]);
@@ -391,7 +391,7 @@ fn a_volume_in_use_names_its_mount_and_is_unmounted_by_its_own_path() {
     let (volume, directory) = (bench.volume(), bench.directory());
     let (named, place) = (volume.to_str().unwrap(), directory.to_str().unwrap());
     assert!(bench.fail(1, &["umount", named]).contains("this volume is not mounted"));
-    assert!(bench.fail(1, &["umount", bench.program().to_str().unwrap()]).contains("is no volume of Polder"));
+    assert!(bench.fail(1, &["umount", bench.program().to_str().unwrap()]).contains("is not a Polder volume"));
 
     let mounted = bench.mount(&[]);
     let daemon = mounted.daemon();
@@ -399,7 +399,7 @@ fn a_volume_in_use_names_its_mount_and_is_unmounted_by_its_own_path() {
     for words in [
         format!("in use by another process (process {}, polder", daemon.number()),
         format!("mounted on {place}"),
-        format!("`polder umount {place}` unmounts it"),
+        format!("unmount it with `polder umount {place}`"),
     ] {
         assert!(said.contains(&words), "{said}");
     }

@@ -217,7 +217,10 @@ fn a_lazy_unmount_does_not_wait_for_a_hanging_device() {
         let output = finish(start(&bench, &["umount", "--lazy", mounted.directory()]), "umount --lazy");
         let said = said(&output);
         let number = daemon.number();
-        assert!(output.status.success() && said.contains(&format!("(process {number}) still has")), "{said}");
+        assert!(
+            output.status.success() && said.contains(&format!("(process {number}) closes the volume")),
+            "{said}"
+        );
         assert!(!mounted.is_mounted() && !daemon.has_ended());
     }
     daemon.wait();
@@ -248,7 +251,7 @@ fn an_unmount_from_another_pid_namespace_waits_until_the_volume_is_closed() {
         bench.fail(1, &["info", bench.directory().to_str().unwrap()]);
         assert!(
             umount.try_wait().unwrap().is_none() && !daemon.has_ended(),
-            "the daemon still has the volume"
+            "the daemon still holds the volume"
         );
         umount
     };
@@ -283,8 +286,8 @@ fn force_ends_a_mount_with_a_running_or_stopped_daemon() {
             umount.stdin.take().unwrap().write_all(b"go\n").unwrap();
             let output = finish(umount, "umount --force");
             let said = said(&output);
-            assert!(output.status.success() && said.contains("not synced is lost"), "{said}");
-            let is_reported = said.contains(&format!("process {} still has the volume", daemon.number()));
+            assert!(output.status.success() && said.contains("unsynced data is lost"), "{said}");
+            let is_reported = said.contains(&format!("process {} still holds the volume", daemon.number()));
             assert!(is_reported || !is_stopped, "{said}");
             assert!(!bench.is_mounted());
             assert!(

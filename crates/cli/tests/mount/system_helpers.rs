@@ -18,7 +18,7 @@ fn mount_calls_its_helper() {
     }
     for (arguments, status, complaint) in [
         (vec!["-o", "data=journal"], 1, "unknown mount option 'data=journal'"),
-        (vec!["-o", "remount,ro"], 32, "nothing to remount"),
+        (vec!["-o", "remount,ro"], 32, "no Polder volume is mounted there"),
         (vec!["-q"], 1, "'-q'"),
     ] {
         let done = bench.run_as("mount.polder", &[&[volume, directory], arguments.as_slice()].concat());
@@ -64,14 +64,14 @@ fn umount_waits_through_its_helper() {
         (done.status.code().unwrap(), said)
     };
     let (code, said) = status(&[directory]);
-    assert!(code == 32 && said.contains("no volume of Polder is mounted there"), "{said}");
+    assert!(code == 32 && said.contains("no Polder volume is mounted there"), "{said}");
     assert_eq!(status(&[directory, "-q"]).0, 1);
     let mounted = bench.mount(&[]);
     let open = fs::File::open(mounted.path("file")).unwrap();
     let (code, said) = status(&[directory]);
     assert!(code == 32 && said.contains("in use") && said.lines().count() == 1, "{said}");
     let (code, said) = status(&[directory, "-l"]);
-    assert!(code == 0 && said.contains("it ends when nobody uses it"), "{said}");
+    assert!(code == 0 && said.contains("the mount ends when no program uses it"), "{said}");
     assert!(!bench.is_mounted());
     drop(open);
 }

@@ -75,7 +75,7 @@ setpriv --reuid=65534 --regid=65534 --clear-groups sh -ec '
 /mnt/polder umount mnt
 # A limit of processor time stays, and the volume is closed before it.
 bash -c "ulimit -t 1000; trap \"\" CHLD; exec /mnt/polder mount volume mnt" 2> complaint
-grep -q "unmounts before that" complaint
+grep -q "unmounts shortly before the limit" complaint
 pid=$(/mnt/polder info --json mnt | sed -n "s/.*\"pid\": \([0-9]*\).*/\1/p")
 grep "Max cpu time" /proc/$pid/limits | grep -q " 990 *1000 "
 bash -c "trap \"\" CHLD; exec /mnt/polder umount mnt"

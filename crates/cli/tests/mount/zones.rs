@@ -169,14 +169,14 @@ fn a_volume_cannot_be_mounted_and_viewed_at_the_same_time() {
     let other = elsewhere.to_str().unwrap();
     let mounted = bench.mount(&[]);
     assert!(bench.fail(1, &["zones", volume, "--mount", other]).contains("in use"));
-    assert!(bench.fail(1, &["zones", directory, "--mount", other]).contains("name the volume's file"));
+    assert!(bench.fail(1, &["zones", directory, "--mount", other]).contains("name its file or block device"));
     mounted.umount();
 
     let mounted = shown(&bench);
     assert!(bench.fail(1, &["mount", volume, other]).contains("in use"));
-    assert!(bench.fail(1, &["mount", volume, directory]).contains("mounted there already"));
-    assert!(bench.fail(1, &["zones", volume, "--mount", directory]).contains("mounted there already"));
-    assert!(bench.fail(1, &["info", directory]).contains("no volume of Polder is mounted there"));
+    assert!(bench.fail(1, &["mount", volume, directory]).contains("already mounted there"));
+    assert!(bench.fail(1, &["zones", volume, "--mount", directory]).contains("already mounted there"));
+    assert!(bench.fail(1, &["info", directory]).contains("no Polder volume is mounted there"));
     assert!(bench.fail(2, &["zones", volume, "--mount", other, "--json"]).contains("cannot be used with"));
     // A view does not exclude other readers.
     assert!(bench.succeed(&["check", volume]).ends_with(": clean\n"));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use emulated::{Emulated, Spec};
 use fs::{Caller, FallocateMode, FsError, InodeNo, Kind};
 use rt::random::Rng;
-use salvage::{Salvage, Trouble, Unsaved};
+use salvage::{Problem, Salvage, Unsaved};
 use zone::format::decode_header;
 use zone::{Blocks, Device, Role, ZoneId, ZoneState};
 
@@ -118,10 +118,10 @@ fn tree_of(volume: &Volume) -> Tree {
 }
 
 /// What salvage saves and reports, and whether it found the newest checkpoint.
-fn salvaged(device: &Arc<Emulated>) -> (Tree, Vec<Trouble>, bool) {
+fn salvaged(device: &Arc<Emulated>) -> (Tree, Vec<Problem>, bool) {
     let salvage = Salvage::open(device.clone(), &mut |_, _| ()).unwrap();
     let (mut tree, mut reports) = (Tree::new(), Vec::new());
-    let (troubles, _) = salvage
+    let (problems, _) = salvage
         .walk::<FsError>(&mut |item, names| {
             let path = names.path_in(item.parent, &item.name);
             let path = match path.as_slice() {
@@ -142,8 +142,8 @@ fn salvaged(device: &Arc<Emulated>) -> (Tree, Vec<Trouble>, bool) {
                     contents[from..to].copy_from_slice(bytes);
                 })?;
                 let place = names.path_in(item.parent, &item.name);
-                let trouble = |what| Trouble { path: place.clone(), inode: item.inode, what };
-                reports.extend(what.into_iter().map(trouble));
+                let problem = |what| Problem { path: place.clone(), inode: item.inode, what };
+                reports.extend(what.into_iter().map(problem));
             }
             let saved = Saved {
                 inode: item.inode,
@@ -163,7 +163,7 @@ fn salvaged(device: &Arc<Emulated>) -> (Tree, Vec<Trouble>, bool) {
             Ok(())
         })
         .unwrap();
-    reports.extend(troubles);
+    reports.extend(problems);
     (tree, reports, salvage.tables().is_newest())
 }
 
@@ -269,7 +269,7 @@ fn blocks_that_gc_moved_after_the_checkpoint_are_found() {
     let (found, reports, is_newest) = salvaged(&device);
     assert!(is_newest);
     let other: BTreeSet<String> =
-        reports.iter().map(|trouble| format!("/{}", String::from_utf8_lossy(&trouble.path))).collect();
+        reports.iter().map(|problem| format!("/{}", String::from_utf8_lossy(&problem.path))).collect();
     assert!(other.contains("/large") && other.is_subset(&changed), "{reports:?}");
     for (path, saved) in expected.iter().filter(|(path, _)| !changed.contains(*path)) {
         assert!(found.get(path) == Some(saved), "{path}");
@@ -297,16 +297,16 @@ fn paths_in(volume: &Volume, tree: &Tree, zones: BTreeSet<ZoneId>) -> BTreeSet<S
 }
 
 /// Whether the reports about a name allow what was saved under it.
-fn is_reported(reports: &[Trouble], path: &str, saved: &Saved, found: Option<&Saved>) -> bool {
-    let of_path = || reports.iter().filter(|trouble| trouble.path == path.trim_start_matches('/').as_bytes());
+fn is_reported(reports: &[Problem], path: &str, saved: &Saved, found: Option<&Saved>) -> bool {
+    let of_path = || reports.iter().filter(|problem| problem.path == path.trim_start_matches('/').as_bytes());
     let Some(found) = found else {
         // One of the directories above it must be reported as incomplete.
         let mut above = path;
         while let Some((parent, _)) = above.rsplit_once('/') {
             let named = parent.trim_start_matches('/').as_bytes();
-            let says = |trouble: &Trouble| {
-                trouble.path == named
-                    && matches!(trouble.what, Unsaved::Entries { .. } | Unsaved::NoInode | Unsaved::Older)
+            let says = |problem: &Problem| {
+                problem.path == named
+                    && matches!(problem.what, Unsaved::Entries { .. } | Unsaved::NoInode | Unsaved::Older)
             };
             if reports.iter().any(says) {
                 return true;
@@ -315,17 +315,17 @@ fn is_reported(reports: &[Trouble], path: &str, saved: &Saved, found: Option<&Sa
         }
         return false;
     };
-    if of_path().any(|trouble| matches!(trouble.what, Unsaved::Older | Unsaved::NoInode)) {
+    if of_path().any(|problem| matches!(problem.what, Unsaved::Older | Unsaved::NoInode)) {
         return true;
     }
-    let attributes = of_path().any(|trouble| trouble.what == Unsaved::Attributes);
+    let attributes = of_path().any(|problem| problem.what == Unsaved::Attributes);
     let same_but_bytes = Saved { contents: saved.contents.clone(), ..found.clone() };
     let same_but_both = Saved { xattrs: saved.xattrs.clone(), ..same_but_bytes.clone() };
     if *saved != same_but_bytes && !(attributes && *saved == same_but_both) {
         return false;
     }
     let ranges: Vec<_> = of_path()
-        .flat_map(|trouble| match &trouble.what {
+        .flat_map(|problem| match &problem.what {
             Unsaved::LostBytes(ranges) | Unsaved::OlderBytes(ranges) | Unsaved::UnknownBytes(ranges) => {
                 ranges.clone()
             }
@@ -404,7 +404,7 @@ fn files_of_a_damaged_volume_are_right_or_reported() {
         for path in found.keys().filter(|path| !expected.contains_key(*path)) {
             let bare = path.trim_start_matches('/');
             let is_doubtful = bare.starts_with("lost+found")
-                || reports.iter().any(|trouble| bare.as_bytes().starts_with(&trouble.path));
+                || reports.iter().any(|problem| bare.as_bytes().starts_with(&problem.path));
             assert!(!is_newest || is_doubtful, "seed {seed}: {path} was never there");
         }
     }

@@ -76,7 +76,7 @@ pub fn all() -> Vec<Scenario> {
         showing(&[Sign::Batches, Sign::Checkpoints], usual("small-fsync", small_fsync)),
         showing(&[Sign::Moved, Sign::Resets], Scenario { steps_between: 2, ..usual("gc", gc) }),
         showing(&[Sign::Checkpoints, Sign::NodesWritten], usual("checkpoint", checkpoint)),
-        showing(&[Sign::NodesCleaned, Sign::Resets], cleaning),
+        showing(&[Sign::NodesMoved, Sign::Resets], cleaning),
         showing(&[Sign::LogZones], usual("log-switch", log_switch)),
         showing(&[Sign::Failures, Sign::LogZones], usual("log-failure", log_failure)),
         showing(&[Sign::Failures, Sign::ReadOnly, Sign::DataZones], usual("data-failure", data_failure)),

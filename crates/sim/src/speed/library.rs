@@ -148,9 +148,9 @@ impl Place for Library {
             stats.checkpoints,
             stats.nodes_read,
             stats.nodes_written,
-            stats.nodes_cleaned,
+            stats.nodes_moved,
             stats.deltas_written,
-            stats.deltas_cleaned,
+            stats.deltas_moved,
             stats.pages_cached,
             stats.pages_cached_max,
         ))

@@ -123,7 +123,7 @@ fn nodes() -> Vec<Profile> {
         },
         Profile {
             name: "store-cleaning",
-            shows: &[Sign::NodesCleaned, Sign::Resets],
+            shows: &[Sign::NodesMoved, Sign::Resets],
             prepare: 400,
             steps: 60,
             keys: 160,

@@ -127,7 +127,7 @@ fn gc_moves_base_pages_and_delta_records_separately() {
         }
         if round % 8 == 7 {
             let stats = store.stats();
-            moved = (moved.0 + stats.nodes_cleaned, moved.1 + stats.deltas_cleaned);
+            moved = (moved.0 + stats.nodes_moved, moved.1 + stats.deltas_moved);
             store.sync(store.last_lsn()).unwrap();
             drop(store);
             store = open(&device).unwrap().0;

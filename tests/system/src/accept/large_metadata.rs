@@ -164,8 +164,8 @@ fn judge_cache(stats: &Value, files: u64, scale: &Scale) -> Result<u64> {
     println!("metadata write amplification: {:.2}", device as f64 / user as f64);
     let read = number(stats, "/metadata/nodes_read")?;
     let written = number(stats, "/metadata/nodes_written")?;
-    let cleaned = number(stats, "/metadata/nodes_cleaned")?;
-    println!("nodes: {written} written, {cleaned} cleaned, {read} read");
+    let moved = number(stats, "/metadata/nodes_moved")?;
+    println!("nodes: {written} written, {moved} moved, {read} read");
     let least = files * FILE_BYTES as u64;
     ensure!(user >= least, "{user} bytes were written, not {least}");
     ensure!(least > 2 * scale.cache_bytes, "{least} bytes of metadata say nothing about this cache");

@@ -12,8 +12,8 @@ same() { (cd /mnt && md5sum -c -s /tmp/sums); }
 for device in "$zns" "$flash" "$smr" "$generic"; do
     echo "== $device"
     polder mkfs --force "$device"
-    refused "already holds the Polder volume" polder mkfs "$device"
-    refused "leave --zone-size away" polder mkfs --force --zone-size 64M "$device"
+    refused "already contains the Polder volume" polder mkfs "$device"
+    refused "omit --zone-size" polder mkfs --force --zone-size 64M "$device"
     polder mount "$device" /mnt --log /tmp/log
     refused "in use" polder mkfs --force "$device"
     cp -r /suites /mnt/suites

@@ -26,7 +26,7 @@ polder umount /mnt
 # File, zone, first block in the file, number of blocks.
 while read -r file inode; do
     polder dump "$device" extent "$inode" |
-        sed -n "s/.*at=\([0-9]*\):.* blocks=\([0-9]*\) .* file_block=\([0-9]*\) .*/$file \1 \3 \2/p"
+        sed -n "s/.*address=\([0-9]*\):.* blocks=\([0-9]*\) .* file_block=\([0-9]*\) .*/$file \1 \3 \2/p"
 done < /tmp/inodes > /tmp/extents
 blocks=$(awk '{ sum += $4 } END { print sum }' /tmp/extents)
 echo "$blocks blocks in $(wc -l < /tmp/extents) extents"
@@ -91,9 +91,9 @@ polder umount /mnt
 polder check --data "$device" > /tmp/said 2>&1 && { echo "the checker finds nothing"; exit 1; }
 cat /tmp/said
 polder check --data --json "$device" > /tmp/findings || [ $? = 4 ]
-sed -n 's/^ *"\(from\|to\|path\)": "*\([^",]*\)"*,*$/\1 \2/p' /tmp/findings | awk '
-    $1 == "from" { from = $2 } $1 == "path" { path = $2 } $1 == "to" { to = $2 }
-    from != "" && path != "" && to != "" { sub("^/", "", path); print path, from, to; from = path = to = "" }' |
+sed -n 's/^ *"\(start\|end\|path\)": "*\([^",]*\)"*,*$/\1 \2/p' /tmp/findings | awk '
+    $1 == "start" { start = $2 } $1 == "path" { path = $2 } $1 == "end" { end = $2 }
+    start != "" && path != "" && end != "" { sub("^/", "", path); print path, start, end; start = path = end = "" }' |
     sort -k1n -k2n > /tmp/named
 while read -r file _ block count; do
     end=$(((block + count) * 4096))

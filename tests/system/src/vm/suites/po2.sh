@@ -10,11 +10,11 @@ view=/dev/ublkb0
 
 refused "load its module" polder po2 "$generic"
 modprobe ublk_drv
-refused "the view is not needed" polder po2 "$zns"
-refused "the view is not needed" polder po2 "/dev/ng${zns#/dev/nvme}"
+refused "use the device itself" polder po2 "$zns"
+refused "use the device itself" polder po2 "/dev/ng${zns#/dev/nvme}"
 refused "it has conventional zones" polder po2 "$smr"
-refused "is no device of ublk" polder po2 --end "$zns"
-refused "is no device of ublk" polder po2 --end /dev/ublkb7
+refused "is not a ublk device" polder po2 --end "$zns"
+refused "is not a ublk device" polder po2 --end /dev/ublkb7
 
 polder po2 "$generic" --log /tmp/log
 [ "$(queue zoned)" = host-managed ] && [ "$(queue nr_zones)" = 16 ] && [ "$(queue chunk_sectors)" = 262144 ]
@@ -30,7 +30,7 @@ exec 9<&-
 sleep 1 9< $view & looker=$!
 until [ -e /proc/$looker/fd/9 ]; do :; done
 polder po2 --end "$view"
-refused "is no device of ublk" polder po2 --end "$view"
+refused "is not a ublk device" polder po2 --end "$view"
 
 echo "whose device it is"
 POLDER_TEST_BLOCK_DEVICE=$flash po2-unit-tests --test-threads=1 --nocapture ublk::removal > /tmp/said 2>&1 || { cat /tmp/said; exit 1; }
@@ -40,8 +40,8 @@ for round in 1 2 3 4 5; do
     polder po2 "$generic" --log /tmp/log
     # Each call ends it, or finds that it has ended. The caller that has ended it can have the device below.
     polder po2 --end "$view" > /tmp/other 2>&1 & other=$!
-    polder po2 --end "$view" > /tmp/said 2>&1 || grep "is no device of ublk" /tmp/said
-    wait $other || grep "is no device of ublk" /tmp/other
+    polder po2 --end "$view" > /tmp/said 2>&1 || grep "is not a ublk device" /tmp/said
+    wait $other || grep "is not a ublk device" /tmp/other
     [ ! -b "$view" ]
 done
 polder po2 "$generic" --log /tmp/log

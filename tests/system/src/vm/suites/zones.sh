@@ -20,7 +20,7 @@ null_blk() {
 }
 null_blk few zone_max_open=4
 null_blk conventional zone_nr_conv=32
-refused "only 4 zones be open at once" polder mkfs /dev/few
+refused "permits only 4 open zones" polder mkfs /dev/few
 # One zone is always written sequentially there.
 refused "has 1 zones of 8192 KiB" polder mkfs /dev/conventional
 absent=/dev/nvme${generic#/dev/ng}
@@ -31,9 +31,9 @@ refused "name $generic" polder zones "$absent" --mount /mnt
 refused "there is no such device" polder mkfs --size 64M /dev/nvme9n9
 refused "there is no such device" polder mount /dev/nvme9n9 /mnt
 refused "a character device" polder mkfs /dev/null
-refused "leave --block-size away" polder mkfs --block-size 512 "$zns"
-refused "leave --max-open away" polder mkfs --max-open 8 "$zns"
-refused "it holds nothing" polder mount "$zns" /mnt
+refused "omit --block-size" polder mkfs --block-size 512 "$zns"
+refused "omit --max-open" polder mkfs --max-open 8 "$zns"
+refused "it contains nothing" polder mount "$zns" /mnt
 polder mkfs "$smr" > /tmp/said
 cat /tmp/said
 grep -q '^3 of them are conventional, from 31 on' /tmp/said
