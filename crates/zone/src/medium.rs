@@ -300,7 +300,7 @@ mod tests {
             (VolumeOptions { max_active: Some(1), ..VolumeOptions::default() }, "--max-active"),
             (VolumeOptions { preallocate: true, ..VolumeOptions::default() }, "--preallocate"),
         ] {
-            let expected = format!("/dev/zoned has zones of its own; leave {option} away");
+            let expected = format!("/dev/zoned has zones of its own; omit {option}");
             assert_eq!(refusal(options), Some(expected));
         }
     }

@@ -163,7 +163,7 @@ fn one_zone_is_enough_for_reading_only() {
 fn no_header_is_restored_without_a_log_zone() {
     let home = Home::new(&options(), &USUAL[2..]);
     home.lose_headers();
-    assert!(home.refusal().contains("log's zones"));
+    assert!(home.refusal().contains("log zones"));
 }
 
 /// A disk with a volume created over another one: its zones have the contents of the old volume until they are used.

@@ -75,8 +75,8 @@ fn inconsistent_reports_are_refused() {
         (raw(64, 64, 129, 2, 2, 64), "pointer outside"),
         // It has data, or it is not empty: a write at its beginning would fail.
         (raw(64, 64, 65, 2, 1, 64), "pointer outside"),
-        (raw(64, 64, 64, 2, 7, 64), "not known (0x7)"),
-        (raw(64, 64, 64, 2, 0, 64), "not known (0x0)"),
+        (raw(64, 64, 64, 2, 7, 64), "unknown condition (0x7)"),
+        (raw(64, 64, 64, 2, 0, 64), "unknown condition (0x0)"),
     ] {
         let error = reported(zone).unwrap_err();
         assert!(error.contains(complaint), "{error}");

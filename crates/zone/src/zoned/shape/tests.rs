@@ -125,11 +125,11 @@ fn unsupported_devices_are_refused_with_a_reason() {
         ),
         (
             refusal(&Limits { block_size: 520, ..limits() }, &fine),
-            "its blocks have 520 bytes; Polder uses powers of two from 512 to 65536",
+            "its blocks have 520 bytes; Polder supports powers of two from 512 to 65536",
         ),
         (
             refusal(&limits(), &zones(&[(1 << 21, EMPTY)])),
-            "its zones of 2199023255552 bytes are too large; Polder uses at most 2^28 blocks of one",
+            "its zones of 2199023255552 bytes are too large; Polder supports at most 2^28 blocks in a zone",
         ),
     ] {
         assert_eq!(found, expected);

@@ -78,14 +78,14 @@ fn inconsistent_reports_are_refused() {
     let (common, zoned) = identified();
     let namespace = namespace(&common, &zoned).unwrap();
     for (report, complaint) in [
-        (report(1, 7, 100, 0, 0), "not known (0x7)"),
+        (report(1, 7, 100, 0, 0), "unknown state (0x7)"),
         (report(1, 2, 24577, 0, 0), "impossible capacity"),
         (report(1, 2, 100, u64::MAX - 3, 0), "impossible capacity"),
         (report(1, 2, 100, 24576, 24575), "pointer outside"),
         (report(1, 2, 100, 24576, 24576 + 101), "pointer outside"),
         (report(1, 1, 100, 24576, 24576 + 1), "pointer outside"),
         // The second zone of this one is all zeros.
-        (report(u64::MAX, 2, 100, 0, 0), "not known (0x0)"),
+        (report(u64::MAX, 2, 100, 0, 0), "unknown state (0x0)"),
     ] {
         let error = zones(&report, &namespace).unwrap_err();
         assert!(error.contains(complaint), "{error}");
