@@ -205,18 +205,18 @@ impl Gc {
     fn of(fs: &Fs) -> Gc {
         let (pressure, done) = (fs.extents().pressure(), fs.extents().gc_stats());
         let written_bytes_per_second = fs.data_bytes_per_second();
-        let throttle_in_seconds = match (pressure.before_begin(), written_bytes_per_second) {
+        let throttle_in_seconds = match (pressure.before_gc(), written_bytes_per_second) {
             _ if pressure.moved_per_written > 0.0 => Some(0.0),
             (0, _) | (_, 0) => None,
             (bytes, rate) => Some(bytes as f64 / rate as f64),
         };
         Gc {
-            headroom_bytes: pressure.room,
-            low_watermark_bytes: pressure.begin,
+            headroom_bytes: pressure.headroom,
+            low_watermark_bytes: pressure.low_watermark,
             debt_bytes: pressure.debt,
-            charged_bytes: pressure.owed,
+            charged_bytes: pressure.charged,
             moved_per_written: pressure.moved_per_written,
-            freed_per_moved: pressure.won_per_moved,
+            freed_per_moved: pressure.freed_per_moved,
             written_bytes_per_second,
             throttle_in_seconds,
             zones_reclaimed: done.zones_evacuated,

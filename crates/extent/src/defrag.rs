@@ -146,6 +146,7 @@ impl Extents {
     /// Appends a run of what was read and has the object follow it, where it is still the same.
     fn rewrite_run(&self, chunk: &Chunk, range: Range<usize>, lifetime: Lifetime) -> Result<u64> {
         let (run, blocks) = (chunk.run(range.clone()), range.len() as u64);
+        self.throttle(blocks * u64::from(self.block_size()));
         let reservation = self.reserve_over(run.object, run.start, blocks)?;
         for piece in self.append_data(lifetime, run, Cause::Gc)? {
             let mut tx = Tx::new();

@@ -140,8 +140,13 @@ impl GcState {
     }
 
     /// Blocks moved since the volume was opened.
+    #[cfg(test)]
     pub(crate) fn blocks_moved(&self) -> u64 {
         self.stats.blocks_moved
+    }
+
+    pub(crate) fn has_victims(&self) -> bool {
+        !self.victims.is_empty()
     }
 
     /// The zones that are being emptied.
@@ -157,11 +162,6 @@ impl GcState {
     /// Whether there is nothing left to move of the victims.
     pub(crate) fn is_moved(&self) -> bool {
         self.queue.is_empty() && !self.victims.is_empty()
-    }
-
-    /// Whether what is moved next has been read.
-    pub(crate) fn is_read(&self) -> bool {
-        self.queue.front().is_some_and(|next| self.contents.has(next))
     }
 
     /// Takes away the zone that is written, if it is such a one.
@@ -237,27 +237,6 @@ pub(crate) struct Source {
     found: Found,
 }
 
-/// Fresh data that is appended in the same batch as what is moved, by a writer who does both.
-pub(crate) struct Along<'w, 'r, 'd> {
-    fresh: &'w mut Appending<'r, 'd>,
-    appended: Option<Result<Vec<Piece>>>,
-}
-
-impl<'w, 'r, 'd> Along<'w, 'r, 'd> {
-    pub(crate) fn new(fresh: &'w mut Appending<'r, 'd>) -> Self {
-        Along { fresh, appended: None }
-    }
-
-    pub(crate) fn is_appended(&self) -> bool {
-        self.appended.is_some()
-    }
-
-    /// What has become of it; itself if nothing has.
-    pub(crate) fn end(self) -> std::result::Result<Result<Vec<Piece>>, &'w mut Appending<'r, 'd>> {
-        self.appended.ok_or(self.fresh)
-    }
-}
-
 /// What was read of one chunk: blocks in the order of the queue, and their bytes.
 pub(crate) struct Chunk {
     pub(crate) sources: Vec<Source>,
@@ -307,22 +286,16 @@ impl Extents {
 
     /// One piece of work.
     pub(crate) fn collect(&self, gc: &mut GcState, aim: Aim) -> Result<Progress> {
-        self.collect_some(gc, aim, self.chunk_blocks(), None)
+        self.collect_some(gc, aim, self.piece_blocks())
     }
 
-    /// The same, where so many blocks are moved at most, and others appended with them if any are.
-    pub(crate) fn collect_some(
-        &self,
-        gc: &mut GcState,
-        aim: Aim,
-        blocks: usize,
-        along: Option<&mut Along<'_, '_, '_>>,
-    ) -> Result<Progress> {
+    /// The same, where so many blocks are moved at most.
+    pub(crate) fn collect_some(&self, gc: &mut GcState, aim: Aim, blocks: usize) -> Result<Progress> {
         if gc.is_wide && aim != Aim::All && !gc.queue.is_empty() {
             gc.put_back_victims();
         }
         let worked = match gc.queue.is_empty() {
-            false => self.move_chunk(gc, aim, blocks, along),
+            false => self.move_chunk(gc, aim, blocks),
             true => self.go_on(gc, aim),
         };
         match worked {
@@ -408,7 +381,7 @@ impl Extents {
         let mut chosen = Vec::new();
         let most = if aim == Aim::All { VICTIMS_OF_ALL } else { VICTIMS_MAX };
         for (zone, live) in candidates.into_iter().take(most) {
-            if aim != Aim::All && gain.zones() >= self.zones_to_win() {
+            if aim != Aim::All && gain.zones() >= self.zones_to_free() {
                 break;
             }
             gain.add(live);
@@ -627,7 +600,7 @@ impl Extents {
     }
 
     /// Blocks that are moved in one piece of work, if nothing else is said.
-    pub(crate) fn chunk_blocks(&self) -> usize {
+    pub(crate) fn piece_blocks(&self) -> usize {
         let bytes = CHUNK_BYTES.max(CHUNK_SEEKS * self.seek_bytes() as usize);
         (bytes / self.block_size() as usize).min(self.payload_min as usize / CHUNK_SHARE).max(1)
     }
@@ -644,13 +617,7 @@ impl Extents {
 
     /// What comes next is read while this is appended. What somebody wants to come together is appended piece after
     /// piece, so that it lies in its order.
-    fn move_chunk(
-        &self,
-        gc: &mut GcState,
-        aim: Aim,
-        blocks: usize,
-        mut along: Option<&mut Along<'_, '_, '_>>,
-    ) -> Result<Progress> {
+    fn move_chunk(&self, gc: &mut GcState, aim: Aim, blocks: usize) -> Result<Progress> {
         if !self.has_target(gc)? {
             return Ok(Progress::Nothing);
         }
@@ -667,14 +634,7 @@ impl Extents {
             let target = gc.target.as_ref().expect("it was just opened");
             let reads = next.iter_mut().flat_map(|(contents, _)| contents.reads()).collect();
             let mut moving = Appending { open: target, runs: &mut runs, cause: Cause::Gc, at_once };
-            let pieces = match along.take().filter(|along| !along.is_appended()) {
-                Some(along) => {
-                    let [appended, moved] = self.append_both(along.fresh, &mut moving, reads);
-                    along.appended = Some(appended);
-                    moved?
-                }
-                None => self.append_some(&mut moving, reads)?,
-            };
+            let pieces = self.append_some(&mut moving, reads)?;
             // Where nothing of this was appended it may not have been read.
             if !pieces.is_empty()
                 && let Some((contents, _)) = next.take()
@@ -683,7 +643,7 @@ impl Extents {
             }
             let moved = pieces.iter().map(|piece| u64::from(piece.extent.blocks)).sum::<u64>();
             gc.stats.blocks_moved += moved;
-            self.pace.paid(moved, chunk.sources.len() as i64);
+            self.throttle.moved(moved);
             for piece in pieces {
                 self.count_moved(&chunk, &piece);
                 self.commit_move(&chunk, piece, Tx::reclaiming())?;

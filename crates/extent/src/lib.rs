@@ -34,8 +34,10 @@
 mod amortized;
 mod check;
 mod compact;
+mod debt;
 mod defrag;
 mod finding;
+mod forecast;
 pub mod format;
 mod gc;
 pub mod hostile;
@@ -43,10 +45,8 @@ mod inspect;
 mod learn;
 mod lifetime;
 mod map;
-mod pace;
 mod patience;
 mod place;
-mod pressure;
 mod read;
 mod recover;
 mod refcount;
@@ -57,6 +57,7 @@ mod scrub;
 mod space;
 mod steps;
 mod submit;
+mod throttle;
 mod write;
 
 use std::sync::Arc;
@@ -68,15 +69,16 @@ use tree::{Client, Step, Store, StoreError};
 use zone::{Blocks, Device, ZoneId, ZoneState};
 
 use crate::amortized::Amortized;
+use crate::forecast::EpochWrites;
 use crate::format::Packing;
 use crate::gc::{Aim, GcState, Progress};
 use crate::learn::Learned;
-use crate::pace::Pace;
 use crate::place::Placement;
 use crate::resident::Residents;
 use crate::reverse::ReverseMaps;
 use crate::space::Promises;
 use crate::submit::Deferred;
+use crate::throttle::Throttle;
 
 pub use compact::Outlook;
 pub use defrag::{Defragmented, Layout};
@@ -85,14 +87,13 @@ pub use gc::GcStats;
 pub use inspect::Piece;
 pub use learn::{Kind, LEARNED, StreamTold, Switches, stream_names};
 pub use map::blocks_in;
-pub use pace::Writing;
-pub use pressure::Pressure;
 pub use recover::Recovering;
 pub use refcount::SharedBlocks;
 pub use reserve::{check_reserve, least_reserve};
 pub use reverse::read_summary;
 pub use scrub::{DataScrub, Scrubbed};
 pub use space::Space;
+pub use throttle::Pressure;
 pub use write::{MapLock, WriteCall, Written};
 
 /// Shards of the map locks.
@@ -184,7 +185,8 @@ pub struct Extents {
     reverse: Arc<ReverseMaps>,
     promises: Arc<Promises>,
     residents: Residents,
-    pace: Pace,
+    throttle: Throttle,
+    epoch_writes: EpochWrites,
     learned: Learned,
     /// Counts of space, which zones that are opened pay for.
     openings: Amortized,
@@ -212,7 +214,8 @@ impl Extents {
             reverse,
             promises: Arc::default(),
             residents: Residents::default(),
-            pace: Pace::default(),
+            throttle: Throttle::default(),
+            epoch_writes: EpochWrites::default(),
             learned: Learned::new(device.geometry().zones, device.geometry().zone_blocks),
             openings: Amortized::new(device.geometry().zones),
             gc: Ordered::mutex(LockOrder::Gc, GcState::default()),
@@ -262,24 +265,17 @@ impl Extents {
         self.emptied.load(Ordering::Relaxed) && self.emptied.swap(false, Ordering::Relaxed)
     }
 
-    /// Somebody writes, or waits until what he has written is durable, until what this returns is dropped. Afterwards see
-    /// [`Extents::take_call`]. Meanwhile nothing is moved that nobody owes.
-    pub fn writing(&self) -> Writing<'_> {
-        self.pace.writing()
-    }
-
-    /// Whether the background is to take a step, since this was asked last: something is owed, or it waits for an end
-    /// of all writes, and nobody writes.
+    /// Whether the background task has to be woken because it has work now. It is reported once.
     pub fn take_call(&self) -> bool {
-        self.pace.take_call()
+        self.throttle.take_call()
     }
 
-    /// One piece of all other background work: garbage collection as far as it is owed, writeback of resident blocks,
-    /// and, while nobody writes, garbage collection ahead of what is owed.
+    /// One piece of all other background work: garbage collection in step with user writes, and writeback of resident
+    /// blocks.
     pub fn step_space(&self) -> Result<Step> {
         self.load_learned();
         self.reverse.prune(&self.store);
-        if self.pay_in_background()? {
+        if self.collect_in_background()? {
             return Ok(Step::Worked);
         }
         let lives_in = |&zone: &ZoneId| {
@@ -292,7 +288,7 @@ impl Extents {
         {
             return Ok(Step::Worked);
         }
-        let worked = self.write_back()? || self.save_learned(false)? || self.move_ahead()?;
+        let worked = self.write_back()? || self.save_learned(false)?;
         Ok(if worked { Step::Worked } else { Step::Idle })
     }
 

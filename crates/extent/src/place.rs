@@ -18,12 +18,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use rt::order::{LockOrder, Ordered};
-use rt::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use rt::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use rt::sync::{Condvar, Mutex};
 use tree::{StoreError, Tx};
 use zone::{Blocks, Cause, DeviceError, Lease, Role, ZoneId};
 
-use crate::format::{Unfinished, ZoneName, ZoneUser};
+use crate::format::{Entry, Unfinished, ZoneName, ZoneUser};
 use crate::patience::Patience;
 use crate::reverse::{Closed, Summary, ZoneMap};
 use crate::{ExtentError, Extents, Lifetime, Object, Result};
@@ -38,6 +38,10 @@ const LARGE_SHARE: u64 = 4;
 const OWNED_FOR: u64 = 64;
 /// A class is written when it has such a share of what is.
 const WRITTEN_SHARE: u64 = 16;
+/// Spare zones for each open zone: space in an open zone is not available elsewhere.
+const SPARE_PER_OPEN: i64 = 8;
+/// The share of a log zone that entries of open zones take at most.
+const ENTRIES_SHARE: i64 = 8;
 /// Open zones for classes that are kept apart, at most.
 const CLASSES_MAX: usize = 2;
 
@@ -146,6 +150,8 @@ pub(crate) struct Placement {
     alive: Arc<Alive>,
     /// Held while a zone is opened, so that two writers in need open one. Before all map locks.
     opening: Ordered<Mutex<()>>,
+    /// A zone is being opened.
+    is_opening: AtomicBool,
     /// Blocks of data of the smallest zone.
     zone_blocks: AtomicU64,
 }
@@ -240,6 +246,7 @@ impl Placement {
             state: Mutex::default(),
             alive: Arc::default(),
             opening: Ordered::mutex(LockOrder::OpenZone, ()),
+            is_opening: AtomicBool::new(false),
             zone_blocks: AtomicU64::new(zone_blocks.into()),
         };
         placement.set_by_file(true);
@@ -371,6 +378,11 @@ impl Placement {
     pub(crate) fn count(&self) -> usize {
         self.state.lock().slots.len()
     }
+
+    /// Zones that are being opened.
+    pub(crate) fn opening_count(&self) -> i64 {
+        self.is_opening.load(Ordering::Relaxed).into()
+    }
 }
 
 impl Extents {
@@ -394,7 +406,13 @@ impl Extents {
             if let Some(open) = self.placement.choose(wanted, plenty) {
                 return Ok(open);
             }
-            let opened = match self.open_zone(Role::Data) {
+            self.placement.is_opening.store(true, Ordering::Relaxed);
+            let opened = self.open_zone(Role::Data);
+            if let Ok(Opened::Zone(open)) = &opened {
+                self.placement.add_for(wanted, Arc::clone(open));
+            }
+            self.placement.is_opening.store(false, Ordering::Relaxed);
+            let opened = match opened {
                 // The device has no room for one: what is open has to do.
                 Err(ExtentError::NoSpace) => {
                     drop(opening);
@@ -405,10 +423,9 @@ impl Extents {
             if self.openings.is_due() {
                 self.placement.set_open_max(self.count_open_wanted());
             }
-            self.pace.rest();
-            if let Opened::Zone(open) = &opened {
-                self.placement.add_for(wanted, Arc::clone(open));
-                return Ok(Arc::clone(open));
+            self.throttle.forgive();
+            if let Opened::Zone(open) = opened {
+                return Ok(open);
             }
             drop(opening);
             if let Some(open) = self.placement.choose(wanted, false) {
@@ -422,6 +439,23 @@ impl Extents {
                 _ => return self.placement.choose(wanted, false).ok_or(ExtentError::NoSpace),
             }
         }
+    }
+
+    /// How many zones of user data should be open at once: many while many blocks are free or dead, one when there are few.
+    pub(crate) fn open_zones_wanted(&self, spare_blocks: i64) -> usize {
+        let most = i64::from(self.store.leases_for_data()).min(self.open_zones_of_log());
+        let wanted = spare_blocks / (SPARE_PER_OPEN * i64::from(self.payload_min.max(1)));
+        wanted.clamp(1, most.max(1)) as usize
+    }
+
+    /// How many zones may be open so that their entries leave the log headroom. A checkpoint carries the entries that no
+    /// summary has, about a block for each zone. Beside that, the log reserves twice the size of the last checkpoint.
+    fn open_zones_of_log(&self) -> i64 {
+        let geometry = self.device.geometry();
+        let log_bytes = i64::from(geometry.zone_blocks) * i64::from(geometry.block_size);
+        let of_all_blocks = i64::from(self.payload_min) * Entry::bytes_for(1) as i64;
+        let of_a_zone = of_all_blocks.clamp(1, i64::from(geometry.block_size));
+        log_bytes / ENTRIES_SHARE / of_a_zone
     }
 
     fn no_lease(&self) -> ExtentError {

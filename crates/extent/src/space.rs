@@ -359,6 +359,11 @@ impl Extents {
         self.open_zones_wanted(census.payload - census.live - census.reserved)
     }
 
+    /// Whether user writes will soon wait for zones that need only be reset.
+    pub(crate) fn are_resets_urgent(&self) -> bool {
+        self.store.pool().dead_count() > 0 && (self.is_out_of_zones() || self.is_headroom_low())
+    }
+
     fn census_now(&self) -> Census {
         self.at_one_moment(|moment, asked| self.census(moment, asked))
     }
@@ -479,7 +484,7 @@ impl Extents {
             // Though what was emptied may still be read, or hold a block that cannot be.
             *patience = Patience::default();
         }
-        self.pace.rest();
+        self.throttle.forgive();
         drop(gc);
         let won = self.store.reclaim_one(over)? || worked || self.clean_metadata()?;
         // What a checkpoint needed has been given back when it was waited for; and somebody else may have won a zone.

@@ -17,12 +17,11 @@ use crate::place::OpenZone;
 pub(crate) struct Deferred(Mutex<Vec<(Arc<OpenZone>, Vec<u8>)>>);
 
 impl Extents {
-    /// Appends to these zones, and reads what is to be read beside, and returns when all of it is complete at the
-    /// device.
-    pub(crate) fn submit(&self, opens: &[&Arc<OpenZone>], commands: &mut [Command<'_>]) -> Vec<Output> {
+    /// Carries out appends to a zone, and reads beside them. Returns when all of it is complete at the device.
+    pub(crate) fn submit(&self, open: &Arc<OpenZone>, commands: &mut [Command<'_>]) -> Vec<Output> {
         match rt::is_planted("break-data-before-record") {
             false => self.device.run(commands),
-            true => commands.iter_mut().map(|command| self.put_off(opens, command)).collect(),
+            true => commands.iter_mut().map(|command| self.put_off(open, command)).collect(),
         }
     }
 
@@ -39,7 +38,7 @@ impl Extents {
     }
 
     /// Puts an append off, and says where it will land.
-    fn put_off(&self, opens: &[&Arc<OpenZone>], command: &mut Command<'_>) -> Output {
+    fn put_off(&self, open: &Arc<OpenZone>, command: &mut Command<'_>) -> Output {
         let Command::Append { zone, from } = *command else {
             return self.device.run(std::slice::from_mut(command)).remove(0);
         };
@@ -47,8 +46,7 @@ impl Extents {
             Ok(info) if info.state.has_pointer() => info,
             _ => return self.device.append(zone, from),
         };
-        let open =
-            opens.iter().find(|open| open.lease.zone() == zone).expect("it is appended to an open zone");
+        assert_eq!(zone, open.lease.zone(), "appends go to the open zone");
         let mut deferred = self.deferred.0.lock();
         let before = deferred.iter().filter(|(open, _)| open.lease.zone() == zone);
         let bytes: usize = before.map(|(_, data)| data.len()).sum();

@@ -245,13 +245,14 @@ impl<'a> MapLock<'a> {
 }
 
 impl Extents {
-    /// Admits a write, which may wait for GC of metadata, and then appends its data if `early` has them: without the lock of
+    /// Admits a write of this number of bytes, which may wait for GC, and then appends its data if `early` has them: without the lock of
     /// the file, so that writers of one file append concurrently. The caller knows that what precedes and follows the data in
     /// their blocks is nothing, or zeros.
     ///
     /// Appends nothing if space is so scarce that others could miss the reservation until the data are inserted, or if one
     /// transaction might not replace everything that the object has there. Call with no lock.
-    pub fn begin_write(&self, early: Option<&WriteCall<'_>>) -> Result<Option<Written>> {
+    pub fn begin_write(&self, bytes: u64, early: Option<&WriteCall<'_>>) -> Result<Option<Written>> {
+        self.throttle(bytes);
         self.admit()?;
         let Some(call) = early else { return Ok(None) };
         let (first, end) = call.blocks(u64::from(self.block_size()));
@@ -544,22 +545,18 @@ impl Extents {
         blocks.chunks(self.block_size() as usize).all(fits)
     }
 
-    /// Appends a run to zones of fresh data, and with it what is owed to garbage collection. By `Cause::Gc` it is moved,
-    /// and stays together with what was written of its object last.
+    /// Appends a run to zones of user data. By `Cause::Gc` it is moved, and stays together with what was written of its
+    /// object last.
     pub(crate) fn append_data(&self, lifetime: Lifetime, run: Run<'_>, cause: Cause) -> Result<Vec<Piece>> {
-        let _writing = self.pace.writing();
         let (mut pieces, mut runs, mut failures) = (Vec::new(), VecDeque::from([run]), 0);
         let blocks = u64::from(run.blocks(self.block_size() as usize));
-        let mut owes = self.owes(blocks);
+        self.charge(blocks);
         let mut wanted = Wanted { object: run.object, lifetime, blocks, stays: cause == Cause::Gc };
         while !runs.is_empty() {
             let open = self.place(wanted)?;
             wanted.blocks = 0;
             let mut fresh = Appending { open: &open, runs: &mut runs, cause, at_once: BATCH_APPENDS };
-            let appended = match owes.take() {
-                Some(most) => self.pay(most, &mut fresh)?,
-                None => self.append_some(&mut fresh, Vec::new())?,
-            };
+            let appended = self.append_some(&mut fresh, Vec::new())?;
             failures += u32::from(open.lease.has_failed());
             if failures > FAILURES_MAX {
                 let why = "too many zones fail".to_owned();
@@ -578,37 +575,18 @@ impl Extents {
         beside: Vec<Command<'_>>,
     ) -> Result<Vec<Piece>> {
         let batch = self.prepare(to);
-        let outputs = self.submit_batches(&[(to.open, &batch)], beside);
+        let outputs = self.submit_batch(to.open, &batch, beside);
         self.complete(to, batch, &mut outputs.into_iter())
     }
 
-    /// The same for two zones at once.
-    pub(crate) fn append_both(
-        &self,
-        first: &mut Appending<'_, '_>,
-        second: &mut Appending<'_, '_>,
-        beside: Vec<Command<'_>>,
-    ) -> [Result<Vec<Piece>>; 2] {
-        let (before, behind) = (self.prepare(first), self.prepare(second));
-        let submitted = self.submit_batches(&[(first.open, &before), (second.open, &behind)], beside);
-        let mut outputs = submitted.into_iter();
-        [self.complete(first, before, &mut outputs), self.complete(second, behind, &mut outputs)]
-    }
-
-    fn submit_batches(
-        &self,
-        batches: &[(&Arc<OpenZone>, &Batch<'_>)],
-        beside: Vec<Command<'_>>,
-    ) -> Vec<Output> {
+    fn submit_batch(&self, open: &Arc<OpenZone>, batch: &Batch<'_>, beside: Vec<Command<'_>>) -> Vec<Output> {
         self.catch_up();
-        let appends = batches.iter().flat_map(|(open, batch)| batch.commands(open.lease.zone()));
-        let mut commands: Vec<Command<'_>> = appends.collect();
+        let mut commands: Vec<Command<'_>> = batch.commands(open.lease.zone()).collect();
         if commands.is_empty() {
             return Vec::new();
         }
         commands.extend(beside);
-        let opens: Vec<&Arc<OpenZone>> = batches.iter().map(|&(open, _)| open).collect();
-        self.submit(&opens, &mut commands)
+        self.submit(open, &mut commands)
     }
 
     /// Takes from the runs what is to be appended next.

@@ -25,7 +25,8 @@ use crate::volume::Fs;
 impl Fs {
     /// Admits a write, and appends all its data if the state of the file allows it before the lock.
     pub(crate) fn begin_write(&self, handle: &Handle, offset: u64, data: &[u8]) -> Result<Option<Written>> {
-        Ok(self.extents.begin_write(self.early_call(handle, offset, data).as_ref())?)
+        let early = self.early_call(handle, offset, data);
+        Ok(self.extents.begin_write(data.len() as u64, early.as_ref())?)
     }
 
     fn early_call<'d>(&self, handle: &Handle, offset: u64, data: &'d [u8]) -> Option<WriteCall<'d>> {

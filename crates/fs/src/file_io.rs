@@ -75,7 +75,7 @@ impl Fs {
         let (written, lsn) = self.with_space(|| self.write_once(writer, handle, offset, data))?;
         self.user_bytes.fetch_add(written as u64, Ordering::Relaxed);
         if handle.flags().sync {
-            self.as_writer(|| self.store.sync(lsn))?;
+            self.store.sync(lsn)?;
         }
         Ok(written)
     }

@@ -160,7 +160,7 @@ impl Fs {
     /// fdatasync, also of directories). An error of the volume is reported once through each handle that was open
     /// when it happened.
     pub fn fsync(&self, handle: &Handle, _data_only: bool) -> Result<()> {
-        let synced = self.as_writer(|| self.sync());
+        let synced = self.sync();
         if let Err(error) = &synced {
             self.runtime.failed(error);
         }

@@ -114,7 +114,7 @@ impl Fs {
     /// Makes changes durable if the handle is synchronous.
     pub(crate) fn sync_if_asked(&self, handle: &Handle) -> Result<()> {
         if handle.flags().sync {
-            self.as_writer(|| self.store.sync(self.store.last_lsn()))?;
+            self.store.sync(self.store.last_lsn())?;
         }
         Ok(())
     }

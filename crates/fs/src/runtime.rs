@@ -29,8 +29,6 @@ const IDLE: Duration = Duration::from_millis(250);
 const POLLS_MAX: u32 = 120;
 /// How long a thread sleeps at most. No known work becomes due by time alone so late.
 const SLEEP: Duration = Duration::from_secs(3600);
-/// How long a pause of all writers lasts before GC does work that is not urgent.
-const QUIET: Duration = Duration::from_micros(500);
 /// How long a thread waits after an error.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 /// Every change is durable.
@@ -343,11 +341,6 @@ impl Fs {
         }
     }
 
-    /// Whether an idle task will have work in a moment if there is no write until then.
-    fn polls_soon(&self, task: BackgroundTask) -> bool {
-        task == BackgroundTask::Space && !self.is_read_only() && self.extents.waits_for_quiet()
-    }
-
     /// Wakes the thread that resets zones, if zones have become empty.
     fn wake_resets(&self) {
         if self.extents.take_emptied() {
@@ -386,7 +379,6 @@ fn run(fs: &Weak<Fs>, signal: &Signal, watch: &ChangeWatch, task: BackgroundTask
         let changes = watch.changes.load(Ordering::SeqCst);
         let wait = match volume.step_task(task) {
             Ok(Step::Worked) => Duration::ZERO,
-            Ok(Step::Idle) if volume.polls_soon(task) => QUIET,
             Ok(Step::Idle) if polls.add(changes) && volume.runtime.is_all_durable() => SLEEP,
             Ok(Step::Idle) => idle,
             Err(error) => {

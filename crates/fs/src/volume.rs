@@ -170,16 +170,6 @@ impl Fs {
         Ok(self.store.sync(self.store.last_lsn())?)
     }
 
-    /// Makes something durable for a program that waits for it. Until this returns, the program counts as a writer,
-    /// so that background work does not take the wait for a pause.
-    pub(crate) fn as_writer<T>(&self, make_durable: impl FnOnce() -> T) -> T {
-        let writing = self.extents.writing();
-        let done = make_durable();
-        drop(writing);
-        self.wake_for_space();
-        done
-    }
-
     /// The sizes that `statfs` reports.
     pub fn statfs(&self) -> Result<StatFs> {
         let space = self.extents.space();

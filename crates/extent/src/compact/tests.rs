@@ -58,7 +58,7 @@ fn what_is_collected_by_hand_comes_together() {
 fn what_is_collected_by_hand_lies_in_its_order() {
     for seed in 0..3 {
         let extents = scattered_on(Spec::new(4096, 32, 4096).seed(seed), 8, 2200);
-        assert!(extents.chunk_blocks() > 2 * extents.piece_blocks_max as usize, "several appends at once");
+        assert!(extents.piece_blocks() > 2 * extents.piece_blocks_max as usize, "several appends at once");
         while extents.compact().unwrap() {}
         // The first file is in victims that are worth it, whole; zones end, and summaries come in between.
         let fragments = fragments(&extents, 1);
@@ -77,7 +77,7 @@ fn who_needs_a_zone_puts_back_what_was_begun_by_hand() {
     let begun = extents.gc.lock().victims().count();
     assert!(begun > 2);
     let blocks = extents.space().available as usize / 4096;
-    assert!(blocks as i64 > extents.room(), "some of it has to be won");
+    assert!(blocks as i64 > extents.headroom(), "some of it has to be won");
     for block in 0..blocks {
         write(&extents, OBJECTS + 1, block as u64, 1, block as u64 * 4096);
     }
@@ -105,7 +105,7 @@ fn what_was_begun_by_hand_is_put_back_when_its_zones_are_gone() {
         let Opened::Zone(open) = extents.open_zone(Role::Data).unwrap() else { panic!("zones are free") };
         taken.push(open);
     }
-    assert!(!extents.move_ahead().unwrap() && !extents.move_ahead().unwrap(), "it is in hand");
+    assert!(!extents.collect_in_background().unwrap(), "manual GC goes on");
     assert!(extents.gc.lock().is_wide());
     let mut steps = 0;
     while extents.gc.lock().is_wide() {

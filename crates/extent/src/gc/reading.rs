@@ -162,7 +162,7 @@ impl Extents {
     /// How many of the first extents are read at once: so many blocks, and small ones for several pieces of work,
     /// because what is read with one piece has others in between; of extents that lie far apart, fewer.
     pub(super) fn read_together<'m>(&self, moves: impl Iterator<Item = &'m Move>) -> usize {
-        let (most, size) = (self.chunk_in_background(), self.block_size() as usize);
+        let (most, size) = (self.piece_blocks(), self.block_size() as usize);
         let Reach { near, at_once, is_far } = Reach::of(self.device.geometry());
         let (mut count, mut blocks, mut spans) = (0, 0, Spans::default());
         for moved in moves {

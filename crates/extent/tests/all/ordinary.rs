@@ -30,7 +30,7 @@ fn an_early_append_is_used_only_for_the_same_blocks_of_the_same_object() {
     let appended = || volume.store.traffic().bytes_written(Cause::Data) / size;
     let write = |early: WriteCall<'_>, call: WriteCall<'_>| {
         let before = appended();
-        let early = volume.extents.begin_write(Some(&early)).unwrap();
+        let early = volume.extents.begin_write(0, Some(&early)).unwrap();
         assert!(early.is_some(), "there is space for an early append");
         let mut tx = Tx::new();
         let (lock, length) = volume.extents.write(&mut tx, &call, early).unwrap();

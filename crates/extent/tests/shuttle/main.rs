@@ -19,8 +19,8 @@ mod full;
 mod group_commit;
 mod leases;
 mod objects;
-mod quiet;
 mod tables;
+mod throttle;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};

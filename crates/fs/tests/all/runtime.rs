@@ -121,38 +121,6 @@ fn a_synchronous_handle_returns_when_it_is_durable() {
     assert!(is_durable());
 }
 
-/// A program that syncs each of its writes seemed to pause. In these pauses GC reclaimed zones early, although many
-/// of their blocks would have died before the zones were needed.
-#[test]
-fn a_program_that_waits_for_durability_is_no_pause() {
-    let (watched, volume) = watched_volume(Spec::new(4096, 64, 256), 16 << 20);
-    let churned = volume.file(ROOT, "churned");
-    let blocks = volume.fs.space().available / 4096 * 9 / 10;
-    (0..blocks).for_each(|block| volume.write(&churned, block * 4096, &[1; 4096]));
-    let flags = fs::OpenFlags { sync: true, ..crate::support::READ_WRITE };
-    let synchronous = volume.fs.open(&Caller::root(), churned.inode(), flags).unwrap();
-    let (extents, mut rng) = (volume.fs.extents().clone(), rt::random::Rng::with_seed(1));
-    let mut churn = |handle| volume.write(handle, rng.u64(0..blocks) * 4096, &[2; 4096]);
-    while !extents.waits_for_quiet() {
-        churn(&churned);
-        volume.fs.step().unwrap();
-    }
-    let waited = |wait: &mut dyn FnMut()| {
-        let (sender, seen) = std::sync::mpsc::channel();
-        let looked_at = extents.clone();
-        let look = move || sender.send(looked_at.waits_for_quiet()).unwrap();
-        *watched.at_next_flush.lock() = Some(Box::new(look));
-        wait();
-        assert_eq!(seen.try_recv(), Ok(false), "a program waits for that flush");
-        assert!(extents.waits_for_quiet(), "no program waits any more");
-    };
-    waited(&mut || {
-        churn(&churned);
-        volume.fs.fsync(&churned, false).unwrap();
-    });
-    waited(&mut || churn(&synchronous));
-}
-
 /// Four threads create, open, write, look up and remove the same three names.
 #[test]
 fn threads_that_compete_for_names_see_only_possible_states() {

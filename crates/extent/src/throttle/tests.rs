@@ -1,0 +1,170 @@
+use super::*;
+use crate::debt::tests::{BLOCKS, leave_spare, with_zones_of};
+use crate::gc::tests::{write, write_as};
+use crate::place::Opened;
+
+const SIZE: u64 = 4096;
+
+#[test]
+fn the_ratio_pays_the_debt_before_the_headroom_ends() {
+    let limits = Limits { zone: 4096, ahead: 512 };
+    for debt in [100, 1000, 4000, 12_000] {
+        let (mut left, mut headroom) = (f64::from(debt), 2048 + 1024);
+        while headroom > limits.ahead {
+            left -= limits.ratio(headroom, left.ceil() as i64);
+            headroom -= 1;
+        }
+        assert!(left <= f64::from(debt) / 8.0, "{left} of {debt} blocks are left");
+    }
+    assert_eq!(limits.ratio(0, 1_000_000), RATIO_MAX);
+    assert_eq!(limits.ratio(4096, 0), 0.0);
+}
+
+#[test]
+fn a_charge_is_no_more_than_the_debt_and_the_credit_no_more_than_a_piece() {
+    let throttle = Throttle::default();
+    throttle.charge(10.0, 4);
+    assert_eq!(throttle.charged(), 0, "there is no debt");
+    throttle.debts[1].store(100, Ordering::Relaxed);
+    throttle.charge(60.0, 4);
+    throttle.charge(60.0, 4);
+    assert_eq!(throttle.charged(), 100);
+    throttle.moved(30);
+    assert_eq!(throttle.charged(), 70);
+    throttle.moved(1000);
+    throttle.charge(0.0, 4);
+    assert_eq!(throttle.charged(), -4);
+    throttle.charge(14.5, 4);
+    assert_eq!(throttle.charged(), 10);
+    throttle.forgive();
+    assert!(throttle.charged() <= 0);
+}
+
+/// A background task that is woken for nothing wakes for each write.
+#[test]
+fn the_background_task_is_woken_once_and_only_for_work() {
+    let throttle = Throttle::default();
+    throttle.sleeps.store(true, Ordering::SeqCst);
+    assert!(!throttle.take_call());
+    throttle.is_wanted.store(true, Ordering::SeqCst);
+    assert!(throttle.take_call());
+    assert!(!throttle.take_call(), "it has been woken");
+}
+
+/// Without a background task, writers do all moves themselves, and before the headroom ends: with one lifetime class, and
+/// with two of which one uses the other's zone now and then.
+#[test]
+fn writers_alone_keep_headroom() {
+    for lifetimes in [[Lifetime::Unknown; 2], [Lifetime::Short, Lifetime::Long]] {
+        let extents = with_zones_of(&[100; 12]);
+        leave_spare(&extents, 1);
+        let (mut most, mut random) = (0, rt::random::Rng::with_seed(1));
+        for _ in 0..6 * extents.payload_min {
+            let object = random.u64(100..110);
+            let lifetime = lifetimes[object as usize % 2];
+            extents.throttle(SIZE);
+            let (needs, moved) = (extents.needs(), extents.gc_stats().blocks_moved);
+            assert!(needs.iter().any(|need| need.headroom > 0), "a write would have to make room now");
+            write_as(lifetime, &extents, object, random.u64(..BLOCKS), 1, BLOCKS * SIZE);
+            most = most.max(extents.gc_stats().blocks_moved - moved);
+            extents.store.sync(extents.store.last_lsn()).unwrap();
+            extents.store.reclaim(true).unwrap();
+        }
+        assert!(extents.gc_stats().zones_evacuated > 3);
+        assert_eq!(most, 0, "GC ran under the locks of a write");
+    }
+}
+
+/// A short write beside long ones waited for the moves that those were charged.
+#[test]
+fn a_short_write_does_not_wait_while_there_is_headroom() {
+    let extents = with_zones_of(&[100; 8]);
+    leave_spare(&extents, 0);
+    write(&extents, 90, 0, 1, 0);
+    let piece = extents.piece_blocks() as u64;
+    extents.throttle.debts[0].store(1000, Ordering::Relaxed);
+    extents.throttle.charge(2.0 * piece as f64, piece as i64);
+    let charged = extents.throttle.charged();
+    assert!(charged >= piece as i64 && charged < extents.headroom() / 2);
+    let moved = || extents.gc_stats().blocks_moved;
+    let before = moved();
+    extents.throttle(SIZE);
+    assert_eq!(moved(), before);
+    extents.throttle(piece * SIZE);
+    assert!(moved() > before && extents.throttle.charged() < piece as i64);
+}
+
+/// Metadata lacks a zone because GC has taken it from the reserve. Moves that happen anyway return it, so a writer does not
+/// empty another zone for it. But an operation that found no space without it waits until it is there.
+#[test]
+fn a_zone_that_gc_returns_is_not_collected_for_once_more() {
+    let extents = with_zones_of(&[100; 8]);
+    let pool = extents.store.pool();
+    for object in 50.. {
+        // The open metadata zone is nearly full.
+        if extents.store.zones_needed_to_grow() > 1 {
+            break;
+        }
+        write(&extents, object, 0, 1, 0);
+        extents.store.checkpoint().unwrap();
+    }
+    leave_spare(&extents, 0);
+    let mut taken = Vec::new();
+    while pool.free() >= extents.store.zones_needed_to_grow() {
+        let Opened::Zone(open) = extents.open_zone(zone::Role::Gc).unwrap() else { panic!("GC has a zone") };
+        taken.push(open);
+    }
+    *extents.gc.lock() = GcState::with_target(taken.pop());
+    let moved = || extents.gc_stats().blocks_moved;
+    extents.admit().unwrap();
+    assert_eq!(moved(), 0);
+    assert!(extents.win_back().unwrap());
+    assert!(moved() > 0 && pool.free() >= extents.store.zones_needed_to_grow());
+    assert!(!extents.win_back().unwrap(), "nothing is lacking any more");
+}
+
+/// The background task starts when a zone is lacking, frees it, and stops.
+#[test]
+fn the_background_task_frees_a_zone_and_stops() {
+    let extents = with_zones_of(&[20; 10]);
+    let moved = || extents.gc_stats().blocks_moved;
+    assert!(!extents.collect_in_background().unwrap(), "zones are free");
+    leave_spare(&extents, 0);
+    write(&extents, 1000, 0, 1, 0);
+    extents.charge(1);
+    assert!(extents.take_call());
+    while extents.collect_in_background().unwrap() {}
+    assert!(moved() > 0);
+    extents.store.sync(extents.store.last_lsn()).unwrap();
+    extents.store.reclaim(true).unwrap();
+    assert!(extents.spare_zones() >= 1);
+    let before = moved();
+    extents.charge(1);
+    assert!(!extents.take_call() && !extents.collect_in_background().unwrap());
+    assert_eq!((moved(), extents.check().unwrap()), (before, Vec::new()));
+    assert_eq!(extents.pressure().charged, 0);
+}
+
+/// If GC can move nothing, the background task looks once, and not again before headroom has changed.
+#[test]
+fn the_background_task_does_not_repeat_what_was_futile() {
+    let extents = with_zones_of(&[100, 110, 120]);
+    leave_spare(&extents, 0);
+    // GC finds no zone to move blocks to.
+    let mut taken = Vec::new();
+    while let Opened::Zone(open) = extents.open_zone(zone::Role::Gc).unwrap() {
+        taken.push(open);
+    }
+    extents.charge(1);
+    while extents.collect_in_background().unwrap() {}
+    assert_eq!(extents.gc_stats().blocks_moved, 0);
+    extents.charge(1);
+    assert!(!extents.take_call(), "it was tried");
+    let share = i64::from(extents.payload_min) / HEADROOM_SHARE;
+    extents.throttle.headroom.store(extents.headroom() + share, Ordering::Relaxed);
+    extents.charge(1);
+    assert!(extents.take_call(), "blocks that were live may be dead now");
+}
+
+#[cfg(feature = "shuttle")]
+mod shuttled;
