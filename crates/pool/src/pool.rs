@@ -221,7 +221,7 @@ impl Pool {
     pub fn close(&self, zone: ZoneId) {
         let mut state = self.state.lock();
         if state.usage(zone) == Usage::Open {
-            state.set_usage(zone, Usage::Closed);
+            state.close(zone);
         }
     }
 
@@ -293,10 +293,27 @@ impl OwnedPool {
     }
 
     // ---- usage -------------------------------------------------------------------------------
+    // Each change of usage is a method of its own, which asserts the usage that it ends. See also `take`, `take_zone`,
+    // `close`, `begin_reset` and `freed`.
 
-    /// Gives a zone its usage after recovery, or when the previous one ends.
-    pub fn set_usage(&self, zone: ZoneId, usage: Usage) {
-        self.state.lock().set_usage(zone, usage);
+    /// Recovery, or mkfs, has found out the usage of a zone.
+    pub fn recovered(&self, zone: ZoneId, usage: Usage) {
+        self.state.lock().recovered(zone, usage);
+    }
+
+    /// A zone that was taken is free again: it could not be opened, or it holds nothing of use.
+    pub fn give_back(&self, zone: ZoneId, is_empty: bool) {
+        self.state.lock().give_back(zone, is_empty);
+    }
+
+    /// A zone that recovery found partly written is continued.
+    pub fn resume(&self, zone: ZoneId) {
+        self.state.lock().resume(zone);
+    }
+
+    /// A zone cannot be written any more. It is not free again in this mount.
+    pub fn retire(&self, zone: ZoneId) {
+        self.state.lock().retire(zone);
     }
 
     /// The device reports a zone anew. Its usage stays the same.

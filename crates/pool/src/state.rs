@@ -444,6 +444,7 @@ impl State {
 
     /// The reset of a zone has succeeded, and the device reports it anew.
     pub(crate) fn freed(&mut self, zone: ZoneId, info: ZoneInfo) {
+        assert!(!self.holds.of(zone).prevents_reset(), "zone {} is entered and was reset", zone.0);
         self.forget_role(zone);
         self.metadata.forget_delta_pages(zone);
         self.set_info(zone, info, Usage::Free { empty: true });
@@ -470,9 +471,38 @@ impl State {
         self.are_alike &= capacity == self.largest;
     }
 
-    /// Gives a zone its usage after recovery, or when the previous one ends.
-    pub(crate) fn set_usage(&mut self, zone: ZoneId, usage: Usage) {
-        self.with_part(zone, |state| state.change_usage(zone, usage));
+    /// Recovery has found out the usage of a zone. Until then all zones are closed.
+    pub(crate) fn recovered(&mut self, zone: ZoneId, usage: Usage) {
+        self.leave(zone, Usage::Closed, usage);
+    }
+
+    /// A zone that was taken is free again.
+    pub(crate) fn give_back(&mut self, zone: ZoneId, is_empty: bool) {
+        let (row, hold) = (self.rows.get(zone), self.holds.of(zone));
+        assert!(row.live == 0 && hold.pending == 0, "zone {} holds data and is given back", zone.0);
+        self.leave(zone, Usage::Open, Usage::Free { empty: is_empty });
+    }
+
+    /// A partly written zone is continued.
+    pub(crate) fn resume(&mut self, zone: ZoneId) {
+        assert_ne!(self.rows.get(zone).role, Role::Free, "zone {} has no role to continue in", zone.0);
+        self.leave(zone, Usage::Closed, Usage::Open);
+    }
+
+    /// Nothing writes an open zone any more.
+    pub(crate) fn close(&mut self, zone: ZoneId) {
+        self.leave(zone, Usage::Open, Usage::Closed);
+    }
+
+    /// A zone cannot be written any more, whatever it is doing.
+    pub(crate) fn retire(&mut self, zone: ZoneId) {
+        assert_eq!(self.holds.of(zone).pending, 0, "zone {} has pending blocks and is retired", zone.0);
+        self.with_part(zone, |state| state.change_usage(zone, Usage::Retired));
+    }
+
+    fn leave(&mut self, zone: ZoneId, before: Usage, after: Usage) {
+        assert_eq!(self.usage(zone), before, "zone {} becomes {after:?}", zone.0);
+        self.with_part(zone, |state| state.change_usage(zone, after));
     }
 
     fn change_usage(&mut self, zone: ZoneId, usage: Usage) {

@@ -428,7 +428,7 @@ impl Core {
         {
             tracing::warn!(zone = zone.0, %error, "a metadata zone cannot be finished");
         }
-        self.pool.set_usage(zone, Usage::Closed);
+        self.pool.close(zone);
         Ok(())
     }
 
@@ -441,10 +441,10 @@ impl Core {
                 }
                 Err(error) if error.ends_zone() => {
                     tracing::warn!(zone = zone.0, %error, "a zone cannot be opened");
-                    self.pool.set_usage(zone, Usage::Retired);
+                    self.pool.retire(zone);
                 }
                 Err(error) => {
-                    self.pool.set_usage(zone, Usage::Free { empty: false });
+                    self.pool.give_back(zone, false);
                     return Err(error.into());
                 }
             }

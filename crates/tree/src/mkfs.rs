@@ -150,7 +150,7 @@ pub(crate) fn format(device: &Arc<dyn Device>, options: &FormatOptions) -> Resul
     let core = assemble(Arc::clone(device), info, &config, entries, &report, next_node)?;
     for (index, info) in report.iter().enumerate() {
         let usage = if info.state == ZoneState::Empty { Usage::Free { empty: true } } else { Usage::Retired };
-        core.pool.set_usage(ZoneId(index as u32), usage);
+        core.pool.recovered(ZoneId(index as u32), usage);
     }
     core.pool.save_all();
     let roots = core.promise(usize::from(options.groups))?;

@@ -129,23 +129,23 @@ impl Core {
                     return self.journal_opening(lease).map(Some);
                 }
                 Err(error @ DeviceError::TooManyOpen { .. }) => {
-                    self.pool.set_usage(zone, Usage::Free { empty });
+                    self.pool.give_back(zone, empty);
                     return Err(error.into());
                 }
                 Err(error) if error.ends_zone() => {
                     tracing::warn!(zone = zone.0, %error, "a zone cannot be opened");
-                    self.pool.set_usage(zone, Usage::Retired);
+                    self.pool.retire(zone);
                 }
                 // A full host makes the device full. Other zones may hold the space that the host lacks.
                 Err(DeviceError::HostFull { .. }) => {
-                    self.pool.set_usage(zone, Usage::Free { empty: false });
+                    self.pool.give_back(zone, false);
                     if std::mem::replace(&mut has_returned_space, true) {
                         return Err(StoreError::NoSpace);
                     }
                     self.return_host_space()?;
                 }
                 Err(error) => {
-                    self.pool.set_usage(zone, Usage::Free { empty: false });
+                    self.pool.give_back(zone, false);
                     return Err(error.into());
                 }
             }
@@ -178,7 +178,7 @@ impl Core {
             if let Err(error) = lease.finish() {
                 tracing::warn!(zone = zone.0, %error, "a zone cannot be finished");
             }
-            self.pool.set_usage(zone, Usage::Free { empty: false });
+            self.pool.give_back(zone, false);
             return Err(error);
         }
         Ok(lease)
@@ -189,7 +189,7 @@ impl Core {
         let entry = self.pool.entry(zone);
         assert!(entry.role.holds_data(), "zone {} holds no data", zone.0);
         let lease = self.leases.resume(zone, entry.life, entry.role)?;
-        self.pool.set_usage(zone, Usage::Open);
+        self.pool.resume(zone);
         Ok(lease)
     }
 
@@ -264,7 +264,7 @@ impl Core {
             Err(DeviceError::PowerLost) => Err(DeviceError::PowerLost.into()),
             Err(error) => {
                 tracing::warn!(zone = zone.0, %error, "a zone cannot be reset");
-                self.pool.set_usage(zone, Usage::Retired);
+                self.pool.retire(zone);
                 Ok(false)
             }
         }

@@ -645,7 +645,7 @@ impl Core {
         let waits = has_last_resort && given_up.iter().all(|&zone| contents.is_marked(zone));
         if !waits {
             previous.retain(|left| !given_up.contains(&left.zone));
-            given_up.iter().for_each(|&zone| self.pool.set_usage(zone, Usage::Free { empty: false }));
+            given_up.iter().for_each(|&zone| self.pool.give_back(zone, false));
         }
         let is_marked = contents.are_marked(&previous);
         let is_silent = !is_marked && previous.iter().any(|left| !left.is_marked);
@@ -735,7 +735,7 @@ impl Core {
             if matches!(usage, Usage::Free { .. }) && entry.role != Role::Free {
                 self.pool.forget_role(zone);
             }
-            self.pool.set_usage(zone, usage);
+            self.pool.recovered(zone, usage);
         }
         Ok(())
     }
@@ -835,7 +835,7 @@ impl Core {
                 let lease = self.leases.resume(zone, life, Role::Metadata)?;
                 self.pool.set_open_headroom(lease.free_blocks());
                 saving.lease = Some(lease);
-                self.pool.set_usage(zone, Usage::Open);
+                self.pool.resume(zone);
                 self.new_pages_begin(&saving);
             } else if let Err(error) = self.device.finish(zone) {
                 tracing::warn!(zone = zone.0, %error, "a metadata zone cannot be finished");

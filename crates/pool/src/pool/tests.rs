@@ -24,7 +24,7 @@ fn a_zone_that_a_replay_turns_into_a_data_zone_is_not_reset_as_metadata() {
     let zones = OwnedPool::new(vec![ZoneEntry::default()], &[info], SHAPE, reserve);
     zones.load(zone, in_checkpoint);
     zones.apply([Change::Opened { zone, life, role: Role::Data }].into_iter(), Lsn(7), &[]);
-    zones.set_usage(zone, Usage::Closed);
+    zones.close(zone);
     assert_eq!(zones.closed_metadata(), []);
     assert_eq!(zones.begin_resets_of_metadata(), []);
 }
@@ -39,7 +39,7 @@ fn a_zone_too_small_for_a_page_is_never_free() {
         let report = capacities.map(info);
         let zones =
             OwnedPool::new(vec![ZoneEntry::default(); 6], &report, Shape { page_blocks, ..SHAPE }, reserve);
-        (0..6).for_each(|zone| zones.set_usage(ZoneId(zone), Usage::Free { empty: true }));
+        (0..6).for_each(|zone| zones.recovered(ZoneId(zone), Usage::Free { empty: true }));
         assert!(zones.is_free(ZoneId(4)) && !zones.is_free(ZoneId(5)), "{least} blocks, and one less");
         let free: Vec<bool> = zones.at_one_moment(|moment| moment.zones().map(|zone| zone.is_free).collect());
         assert_eq!(free, [false, false, false, true, true, false]);
@@ -61,13 +61,13 @@ fn the_reserve_is_counted_in_blocks_of_the_free_zones() {
     let report: Vec<ZoneInfo> = (0..20).map(|zone| info(if zone < 12 { 33 } else { 65 })).collect();
     let reserve = MetadataReserve { blocks: 128, of_zone: 64 };
     let zones = OwnedPool::new(vec![ZoneEntry::default(); 20], &report, SHAPE, reserve);
-    (0..12).for_each(|zone| zones.set_usage(ZoneId(zone), Usage::Free { empty: true }));
+    (0..12).for_each(|zone| zones.recovered(ZoneId(zone), Usage::Free { empty: true }));
     assert_eq!(
         (zones.free(), zones.metadata_reserve()),
         (9, 6),
         "six small zones instead of three large ones"
     );
-    (12..15).for_each(|zone| zones.set_usage(ZoneId(zone), Usage::Free { empty: true }));
+    (12..15).for_each(|zone| zones.recovered(ZoneId(zone), Usage::Free { empty: true }));
     assert_eq!((zones.free(), zones.metadata_reserve()), (12, 3), "three large zones are enough");
     assert_eq!(zones.free_headroom(), 9 * 32 + 3 * 64);
     // Data leaves three large zones for metadata, and one zone for garbage collection.
@@ -97,7 +97,7 @@ fn data_does_not_take_a_large_zone_that_the_reserve_needs() {
         OwnedPool::new(vec![ZoneEntry::default(); 13], &report, Shape { sequential: 12, ..SHAPE }, reserve);
     // Zone 3, the standby of the log, may be free too. It is taken last.
     for zone in [3, 4, 5, 6, 7, 8, 9, 10, 12] {
-        zones.set_usage(ZoneId(zone), Usage::Free { empty: true });
+        zones.recovered(ZoneId(zone), Usage::Free { empty: true });
     }
     assert_eq!((zones.free(), zones.metadata_reserve()), (9, 7), "a large zone and six small ones");
     let (taken, _) = zones.take(Role::Data).unwrap();
@@ -115,7 +115,7 @@ fn a_free_zone_is_counted_with_its_capacity_after_a_reset() {
     for other in [65, 49] {
         let report = [info(65), info(65), info(65), info(other), info(65)];
         let zones = OwnedPool::new(vec![ZoneEntry::default(); 5], &report, SHAPE, reserve);
-        (3..5).for_each(|zone| zones.set_usage(ZoneId(zone), Usage::Free { empty: false }));
+        (3..5).for_each(|zone| zones.recovered(ZoneId(zone), Usage::Free { empty: false }));
         for (capacity, blocks) in [(49, 48), (33, 32), (1, 0)] {
             zones.freed(ZoneId(4), info(capacity));
             assert_eq!(zones.free_headroom(), u64::from(other - 1) + blocks, "{capacity} beside {other}");
@@ -154,7 +154,7 @@ fn zones_that_shrink_are_counted_with_their_new_capacity() {
     let info = |capacity| ZoneInfo { state: ZoneState::Empty, capacity, pointer: 0 };
     let reserve = MetadataReserve { blocks: 192, of_zone: 64 };
     let zones = OwnedPool::new(vec![ZoneEntry::default(); 13], &[info(65); 13], SHAPE, reserve);
-    (4..13).for_each(|zone| zones.set_usage(ZoneId(zone), Usage::Free { empty: true }));
+    (4..13).for_each(|zone| zones.recovered(ZoneId(zone), Usage::Free { empty: true }));
     let before = zones.metadata_reserve();
     assert!(zones.announce(9 * 64) && before < 9);
     (4..13).for_each(|zone| zones.freed(ZoneId(zone), info(33)));
@@ -173,7 +173,7 @@ fn only_the_requested_number_of_dead_zones_is_listed() {
         let life = Life(1);
         zones.apply([Change::Opened { zone, life, role: Role::Data }].into_iter(), Lsn(1), &[]);
         zones.apply([Change::Live { zone, life, change: 5 }].into_iter(), Lsn(2), &[]);
-        zones.set_usage(zone, Usage::Closed);
+        zones.close(zone);
         let change = if zone.0 == 8 { -4 } else { -5 };
         zones.apply([Change::Live { zone, life, change }].into_iter(), Lsn(3 + u64::from(zone.0)), &[]);
     }
@@ -193,7 +193,7 @@ fn only_the_requested_number_of_dead_zones_is_listed() {
 #[test]
 fn the_metadata_target_is_soft() {
     let zones = twelve_empty(MetadataReserve { blocks: 0, of_zone: 1 });
-    (0..12).map(ZoneId).for_each(|zone| zones.set_usage(zone, Usage::Free { empty: true }));
+    (0..12).map(ZoneId).for_each(|zone| zones.recovered(zone, Usage::Free { empty: true }));
     let (of_data, of_gc) = (zones.reserved_from(Role::Data), zones.reserved_from(Role::Gc));
     assert_eq!(zones.raise_metadata_target(3, 0), 0, "not above the limit of the call");
     assert_eq!((zones.raise_metadata_target(3, 1), zones.raise_metadata_target(3, 1)), (1, 1));
@@ -235,15 +235,15 @@ fn live_blocks_in_data_zones_are_counted_incrementally() {
 #[test]
 fn free_zones_are_taken_in_the_order_in_which_they_became_free() {
     let zones = twelve_empty(MetadataReserve { blocks: 0, of_zone: 1 });
-    let set_free = |zone: u32, empty: bool| zones.set_usage(ZoneId(zone), Usage::Free { empty });
-    // Zones of the log are not in the free list, and a zone that is freed twice is in it once.
-    [8, 2, 3, 6, 11, 6, 9, 10].into_iter().for_each(|zone| set_free(zone, zone != 8));
+    let set_free = |zone: u32, empty: bool| zones.recovered(ZoneId(zone), Usage::Free { empty });
+    // Zones of the log are not in the free list.
+    [8, 2, 3, 6, 11, 9, 10].into_iter().for_each(|zone| set_free(zone, zone != 8));
     assert_eq!(zones.free(), 6);
     assert!(zones.take_zone(ZoneId(9)) && !zones.take_zone(ZoneId(9)));
     assert!(zones.take_zone(ZoneId(2)), "the log takes its zones by number");
     let taken = || std::iter::from_fn(|| zones.take(Role::Metadata)).map(|(zone, _)| zone.0);
     // Empty zones come first, and the first four zones last.
-    assert_eq!(taken().collect::<Vec<_>>(), [11, 6, 10, 8, 3]);
+    assert_eq!(taken().collect::<Vec<_>>(), [6, 11, 10, 8, 3]);
     assert_eq!(zones.free(), 0);
     [7, 5].into_iter().for_each(|zone| set_free(zone, true));
     assert_eq!(taken().collect::<Vec<_>>(), [7, 5]);
@@ -264,7 +264,7 @@ fn metadata_takes_conventional_zones_last_and_data_takes_them_when_others_are_sc
         );
         // The zones that are free for the longest time are conventional, and one of the others waits for its reset.
         let order = [9, 10, 11, 3, 4, 5, 6, 7, 8].map(ZoneId);
-        order.iter().for_each(|&zone| zones.set_usage(zone, Usage::Free { empty: zone.0 != 8 }));
+        order.iter().for_each(|&zone| zones.recovered(zone, Usage::Free { empty: zone.0 != 8 }));
         zones
     };
     let taken = |zones: &OwnedPool, role| zones.take(role).map(|(zone, _)| zone.0);
@@ -285,7 +285,7 @@ fn closed_with(count: usize, live: i32) -> OwnedPool {
         let life = Life(1);
         zones.apply([Change::Opened { zone, life, role: Role::Data }].into_iter(), Lsn(1), &[]);
         zones.apply([Change::Live { zone, life, change: live }].into_iter(), Lsn(2), &[]);
-        zones.set_usage(zone, Usage::Closed);
+        zones.close(zone);
     }
     zones
 }
@@ -321,7 +321,7 @@ fn a_zone_with_live_blocks_does_not_begin_another_life() {
 #[test]
 fn announced_blocks_reserve_zones_until_they_are_withdrawn() {
     let zones = twelve_empty(MetadataReserve { blocks: 0, of_zone: 64 });
-    (0..12).map(ZoneId).for_each(|zone| zones.set_usage(zone, Usage::Free { empty: true }));
+    (0..12).map(ZoneId).for_each(|zone| zones.recovered(zone, Usage::Free { empty: true }));
     assert!(!zones.is_announced());
     assert!(zones.announce(65) && zones.is_announced());
     assert_eq!(zones.reserved_from(Role::Gc), 2);
@@ -334,18 +334,18 @@ fn announced_blocks_reserve_zones_until_they_are_withdrawn() {
 #[test]
 fn a_zone_taken_from_the_reserve_is_outstanding_until_one_is_freed() {
     let zones = twelve_empty(MetadataReserve { blocks: 126, of_zone: 63 });
-    let free = |zone: u32| zones.set_usage(ZoneId(zone), Usage::Free { empty: true });
+    let free = |zone: u32| zones.recovered(ZoneId(zone), Usage::Free { empty: true });
     (4..7).for_each(free);
     assert_eq!((zones.metadata_reserve(), zones.free(), zones.free_or_outstanding()), (3, 3, 3));
     let (first, _) = zones.take(Role::Gc).expect("garbage collection may take a zone from the reserve");
     assert_eq!((zones.free(), zones.free_or_outstanding()), (2, 3));
     free(9);
     assert_eq!((zones.free(), zones.free_or_outstanding()), (3, 3), "one zone was freed");
-    zones.set_usage(first, Usage::Closed);
+    zones.close(first);
     let (second, _) =
         zones.take(Role::Gc).expect("garbage collection may take another zone from the reserve");
     assert_eq!((zones.free(), zones.free_or_outstanding()), (2, 3));
-    zones.set_usage(second, Usage::Closed);
+    zones.close(second);
     assert_eq!((zones.free(), zones.free_or_outstanding()), (2, 2), "the zone is full");
 }
 
@@ -358,7 +358,7 @@ fn smaller_zones_are_for_data_and_victims_have_most_dead_blocks() {
     let reserve = MetadataReserve { blocks: 0, of_zone: 60 };
     let zones = OwnedPool::new(vec![ZoneEntry::default(); 12], &infos, SHAPE, reserve);
     for zone in [11, 8, 9, 10].map(ZoneId) {
-        zones.set_usage(zone, Usage::Free { empty: true });
+        zones.recovered(zone, Usage::Free { empty: true });
     }
     assert_eq!(zones.take(Role::Gc), Some((ZoneId(8), true)));
     assert_eq!(zones.take(Role::Data), Some((ZoneId(11), true)));
@@ -366,9 +366,37 @@ fn smaller_zones_are_for_data_and_victims_have_most_dead_blocks() {
         let life = Life(1);
         zones.apply([Change::Opened { zone, life, role: Role::Data }].into_iter(), Lsn(1), &[]);
         zones.apply([Change::Live { zone, life, change: live }].into_iter(), Lsn(2), &[]);
-        zones.set_usage(zone, Usage::Closed);
+        zones.close(zone);
     }
     assert_eq!(zones.victims(usize::MAX), [(ZoneId(8), 20), (ZoneId(11), 9)]);
     zones.apply([Change::Live { zone: ZoneId(11), life: Life(1), change: -9 }].into_iter(), Lsn(3), &[]);
     assert_eq!(zones.victims(usize::MAX), [(ZoneId(8), 20)]);
+}
+
+/// A zone that changed its usage from another one than its holder thought was in two hands.
+#[test]
+fn a_usage_ends_only_as_it_began() {
+    let zones = || {
+        let zones = twelve_empty(MetadataReserve { blocks: 0, of_zone: 1 });
+        (4..8).for_each(|zone| zones.recovered(ZoneId(zone), Usage::Free { empty: true }));
+        zones
+    };
+    let is_refused = |change: fn(&OwnedPool, ZoneId), zone: u32| {
+        let zones = zones();
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| change(&zones, ZoneId(zone)))).is_err()
+    };
+    let (free, closed) = (4, 9);
+    assert!(is_refused(|zones, zone| zones.give_back(zone, true), free), "it is free already");
+    assert!(is_refused(|zones, zone| zones.give_back(zone, true), closed));
+    assert!(is_refused(|zones, zone| zones.resume(zone), free));
+    assert!(is_refused(|zones, zone| zones.resume(zone), closed), "it has no role");
+    assert!(
+        is_refused(|zones, zone| zones.recovered(zone, Usage::Closed), free),
+        "that was recovered before"
+    );
+    assert!(!is_refused(|zones, zone| zones.retire(zone), free));
+    let zones = zones();
+    let (taken, _) = zones.take(Role::Data).expect("four are free");
+    zones.give_back(taken, true);
+    assert_eq!((zones.free(), zones.usage(taken)), (4, Usage::Free { empty: true }));
 }

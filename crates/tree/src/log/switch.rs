@@ -157,7 +157,7 @@ impl Log {
             tracing::warn!(zone = zone.0, %error, "a log zone cannot be finished");
         }
         if lease.has_failed() {
-            self.pool.set_usage(zone, Usage::Retired);
+            self.pool.retire(zone);
         }
         zone
     }
@@ -206,7 +206,7 @@ impl Log {
                 return Ok(());
             }
             // It has no batch, so recovery skips it.
-            self.pool.set_usage(zone, Usage::Retired);
+            self.pool.retire(zone);
         }
     }
 
@@ -252,7 +252,7 @@ impl Log {
             let witness = io.witness.take().ok_or_else(|| {
                 StoreError::Latched(Arc::from("none of the first four zones can be used for the log"))
             })?;
-            self.pool.set_usage(witness, Usage::Free { empty: false });
+            self.pool.give_back(witness, false);
         }
     }
 
@@ -265,10 +265,10 @@ impl Log {
                 Ok(lease) => return Ok(Some(lease)),
                 Err(StoreError::Device(error)) if error.ends_zone() => {
                     tracing::warn!(zone = zone.0, %error, "a zone cannot be used for the log");
-                    self.pool.set_usage(zone, Usage::Retired);
+                    self.pool.retire(zone);
                 }
                 Err(error) => {
-                    self.pool.set_usage(zone, Usage::Free { empty: false });
+                    self.pool.give_back(zone, false);
                     return Err(error);
                 }
             }
@@ -330,7 +330,7 @@ impl Log {
             }
             Err(error) => {
                 tracing::warn!(zone = zone.0, %error, "a log zone could not be reset");
-                self.pool.set_usage(zone, Usage::Retired);
+                self.pool.retire(zone);
                 false
             }
         }

@@ -178,8 +178,7 @@ fn a_replay_skips_changes_of_an_earlier_life() {
         ));
         store.checkpoint().unwrap();
         assert!(device.before_append.lock().is_none(), "a page was written");
-        let free = pool::Usage::Free { empty: true };
-        claimed.lock().drain(..).for_each(|zone| store.core.pool.set_usage(zone, free));
+        claimed.lock().drain(..).for_each(|zone| store.core.pool.give_back(zone, true));
         (store.pool().entry(zone).role == Role::Metadata).then_some(zone)
     });
     let zone = zone.expect("a checkpoint needed a zone, and took the one that was free");

@@ -184,7 +184,7 @@ const REASONS: [Reason; 19] = [
         at_most: 6.5,
         text: "RocksDB deletes whole tables at once, so cheap victims come and go. Where a written block causes four to \
             be moved, a backlog builds up in which the device has no pause \
-            ([0043](decisions/0043-run-gc-for-the-next-zone-while-no-writes-are-in-progress.md)). Two to four zones \
+            ([0043](decisions/archive/0043-run-gc-for-the-next-zone-while-no-writes-are-in-progress.md)). Two to four zones \
             are reclaimed in advance now, if they are cheap, which does not last through every such phase \
             ([0044](decisions/0044-reclaim-cheap-zones-in-advance-and-metadatas-zone-at-the-end-of-an-epoch.md)). \
             The mix waits longer in some cells since the urgent part of the debt is separated from the end of the \
@@ -201,7 +201,7 @@ const REASONS: [Reason; 19] = [
         title: "small and large files, half rate",
         at_most: 3.5,
         text: "At 90 and 95 % two zones are due where one was predicted, data's and metadata's, and in that backlog \
-            there is no pause ([0043](decisions/0043-run-gc-for-the-next-zone-while-no-writes-are-in-progress.md)). \
+            there is no pause ([0043](decisions/archive/0043-run-gc-for-the-next-zone-while-no-writes-are-in-progress.md)). \
             Metadata's zone is predicted earlier now, in the last quarter of an epoch, which is not always early \
             enough \
             ([0044](decisions/0044-reclaim-cheap-zones-in-advance-and-metadatas-zone-at-the-end-of-an-epoch.md)). \
