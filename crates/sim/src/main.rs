@@ -1,6 +1,7 @@
 //! `polder-sim`: cuts the power of emulated volumes at every device command, and runs them for a long time.
 #![forbid(unsafe_code)]
 
+mod run_calls;
 mod run_faults;
 mod run_flips;
 mod run_fuzz;
@@ -67,6 +68,8 @@ enum Command {
     Names(run_speed::Names),
     /// Measure reads, writes and names in several places, in turns.
     Turns(run_speed::Turns),
+    /// Perform one kind of operation in a directory, and print its rate and latencies.
+    Calls(run_calls::Calls),
     /// Measure reads or writes of one place: a raw zoned device, or a directory.
     Transfer(run_speed::Transfer),
     /// Count the metadata written for each operation on a tree much larger than the cache.
@@ -139,6 +142,7 @@ fn main() -> ExitCode {
         Command::Churn(options) => run_long::churn(&options),
         Command::Names(options) => run_speed::names(&options),
         Command::Turns(options) => run_speed::turns(&options),
+        Command::Calls(options) => run_calls::calls(&options),
         Command::Transfer(options) => run_speed::transfer(&options),
         Command::Amplification(options) => run_speed::amplification(&options),
         Command::Extents(options) => run_speed::extents(&options),

@@ -4,11 +4,13 @@
 //! measured in turns of a fraction of a second each, in one process. The reader of the figures must take medians and
 //! ratios. A [`Place`] performs the operations: the library on a file device, or a directory through system calls.
 //! [`names`] measures names at two sizes, [`data`] bytes and single operations, [`extents`] one file with very many
-//! extents.
+//! extents. [`calls`] is different: one kind of operation in one directory, with latencies.
 
+pub mod calls;
 pub mod data;
 mod directory;
 pub mod extents;
+pub mod latencies;
 mod library;
 pub mod names;
 mod raw;

@@ -157,10 +157,10 @@ fn a_block_of_many_extents_that_changed_is_noticed() {
 }
 
 /// A temporary folder.
-struct Scratch(std::path::PathBuf);
+pub(super) struct Scratch(pub(super) std::path::PathBuf);
 
 impl Scratch {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let path = std::env::temp_dir().join(format!("polder-speed-{:x}", rt::random::Rng::new().u64(..)));
         std::fs::create_dir(&path).unwrap();
         Scratch(path)
