@@ -82,14 +82,17 @@ pub const LOOP: Need = kernel(
 const CLANG: Need =
     package("clang", |machine| machine.compiles("clang"), "building pjdfstest and a part of `accept 6`");
 
+/// A database without a server.
+pub const SQLITE: Need = package(
+    "sqlite3",
+    |machine| machine.says("sqlite3 :memory: .databases", &["main"]),
+    "a database in a file, in `accept 10` and `bench`",
+);
+
 /// The programs that point 10 runs.
 pub const PROGRAMS: [Need; 5] = [
     package("rsync", |machine| machine.copies("rsync -aHAXS"), "copies of everything, in `accept 10`"),
-    package(
-        "sqlite3",
-        |machine| machine.says("sqlite3 :memory: .databases", &["main"]),
-        "a database in a file, in `accept 10`",
-    ),
+    SQLITE,
     package("postgresql", postgres_server, "a database with a server, in `accept 10`"),
     package("rocksdb-tools", rocksdb_tools, "a database of sorted files, in `accept 10`"),
     package(

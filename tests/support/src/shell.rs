@@ -68,6 +68,13 @@ impl Line {
         self
     }
 
+    /// Lets another program start this command, as `nice` does.
+    pub fn started_by(mut self, starter: Line) -> Self {
+        let program = std::mem::replace(&mut self.program, starter.program);
+        self.args = starter.args.into_iter().chain([program]).chain(self.args).collect();
+        self
+    }
+
     /// Runs the command with this process's output; an error if it fails.
     pub fn run(&self) -> Result<()> {
         let status = self.command().status().with_context(|| format!("cannot start `{self}`"))?;

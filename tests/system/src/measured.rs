@@ -47,15 +47,21 @@ impl Measured {
             ones.len() == others.len() && others.iter().all(|&rate| rate > 0.0),
             "{one} and {other} were not measured in turns"
         );
-        let ratios: Vec<f64> = ones.iter().zip(others).map(|(one, other)| one / other).collect();
-        let ratios = sorted(&ratios);
-        let quartiles = (quantile(&ratios, 0.25), quantile(&ratios, 0.75));
-        Ok(Ratio { median: quantile(&ratios, 0.5), quartiles })
+        Ok(Ratio::of(ones.iter().zip(others).map(|(one, other)| one / other)).expect("it was measured"))
     }
 
     fn rates(&self, what: &str) -> Result<&[f64]> {
         let rates = self.0.get(what).with_context(|| format!("nothing measured {what}"))?;
         Ok(rates)
+    }
+}
+
+impl Ratio {
+    /// The ratios of all turns in one. Nothing without turns.
+    pub(crate) fn of(ratios: impl IntoIterator<Item = f64>) -> Option<Ratio> {
+        let ratios = sorted(&ratios.into_iter().collect::<Vec<_>>());
+        let quartiles = || (quantile(&ratios, 0.25), quantile(&ratios, 0.75));
+        (!ratios.is_empty()).then(|| Ratio { median: quantile(&ratios, 0.5), quartiles: quartiles() })
     }
 }
 

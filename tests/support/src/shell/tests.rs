@@ -7,6 +7,13 @@ fn a_line_prints_as_a_shell_would_take_it() {
 }
 
 #[test]
+fn a_line_may_be_started_by_another_program() {
+    let line = Line::new("printf").arg("%s").arg("a b").env("KEY", "1").started_by(Line::new("nice -n 5"));
+    assert_eq!(line.to_string(), "KEY=1 nice -n 5 printf %s 'a b'");
+    assert_eq!(line.output().unwrap(), "a b");
+}
+
+#[test]
 fn a_failing_command_is_an_error_that_names_it() {
     let error = Line::new("false").run().expect_err("`false` fails");
     assert!(error.to_string().starts_with("`false` failed"), "{error}");
