@@ -1,150 +1,164 @@
-//! `cargo system bench`: the speed of Polder compared with the file below it and with other file systems.
+//! `cargo system bench`: the speed of Polder compared with a plain file and with other file systems.
 //!
-//! The library and a mount, a plain file with direct I/O in the same directory, and ext4 and XFS on loop devices over
-//! files there do the same operations in turns. The long form writes the medians of their ratios into
-//! `docs/performance.md`. It fails if an operation is below half of its peer and the page gives no reason. This
-//! depends only on the page, so it is a test as well. The short form measures for a moment and does not change the
-//! page.
+//! # Design
+//!
+//! A shared machine is fast now and slow a second later. So a figure is the ratio of two measurements of the same
+//! round, which take place right after one another: in each round, each step runs in every *place* before the next
+//! step begins. Places are a mount for each *transport* (`place.rs`), an ext4 and an XFS on loop devices, all over
+//! files in one directory of the host. The first place of each round is another one.
+//!
+//! A *row* (`rows.rs`) is an operation with the peer and the target of its ratio. Rows that use each other's files
+//! form a *group* (`groups.rs`). Programs of others are started as a user would start them. Single operations come
+//! from a client that is a process of its own (`polder-sim calls`), so that its latencies, its processor time and its
+//! requests are those of one operation. Groups of single operations run twice in a round: alone, and next to a large
+//! sequential writer in the same place. After the rounds, each group runs once more to count requests and
+//! instructions, because counting costs time. The library runs in the process that measures it (`library.rs`).
+//!
+//! All figures are kept one by one (`figures.rs`). The tables (`page.rs`), the CSV file and the comparison with an
+//! earlier run (`baseline.rs`) are made from these alone. `--page` writes the tables into `docs/performance.md`, and
+//! fails if an operation is below half of a peer and the page gives no reason. This depends only on the page, so it
+//! is a test as well.
+//!
+//! It does not measure YCSB (`cargo system ycsb`), write amplification (`cargo system space`) or the processor time
+//! of a fresh clone (`cargo system accept fresh-clone`).
 
+mod baseline;
+mod churn;
+mod cost;
+mod facts;
+mod figures;
+mod groups;
+mod library;
+mod material;
 mod page;
+mod place;
+mod requests;
+mod rows;
+mod runner;
+mod scale;
+mod step;
+
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use support::shell::Line;
-use support::workspace;
-use tempfile::TempDir;
+use support::{needs, workspace};
 
-use self::page::{Page, Row};
-use crate::accept::simulator::simulator;
-use crate::accept::volume::Volume;
+use self::figures::Figures;
+use self::groups::Group;
+use self::material::Material;
+use self::page::Page;
+use self::place::Set;
+use self::rows::Selection;
+use self::runner::{Counters, Runner};
+use self::scale::Scale;
+use self::step::Client;
 use crate::marked;
-use crate::measured::Measured;
-use crate::peer::{Kind, Peer};
 
-/// The operations, with the names of `polder-sim turns`, and whether a plain file supports them.
-const OPERATIONS: [(&str, bool); 9] = [
-    ("sequential write", true),
-    ("sequential read", true),
-    ("random read", true),
-    ("random write", true),
-    ("write and fsync", true),
-    ("write and fsync, 16 threads", true),
-    ("create", false),
-    ("stat", false),
-    ("unlink", false),
-];
-const OURS: [&str; 2] = ["library", "mount"];
-const PEERS: [&str; 3] = ["raw", "ext4", "xfs"];
-/// The operations of `polder-sim amplification`.
-const AMPLIFIED: [&str; 3] = ["create", "overwrite", "unlink"];
-
-/// `cargo system bench [--quick]`.
+/// `cargo system bench [--quick] [--only ROWS]`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Measure for a moment, and do not change the page.
-    #[arg(long)]
+    /// Measure for a moment.
+    #[arg(long, conflicts_with = "page")]
     quick: bool,
+    /// Only these rows or groups of rows. A row runs with its whole group.
+    #[arg(long, value_name = "ROWS", value_delimiter = ',', conflicts_with = "page")]
+    only: Vec<String>,
+    /// How many rounds.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    rounds: Option<u64>,
+    /// Write every figure to this file.
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Compare with the figures of an earlier run.
+    #[arg(long, value_name = "FILE")]
+    baseline: Option<PathBuf>,
+    /// Write the tables into the page.
+    #[arg(long)]
+    page: bool,
 }
 
-/// The duration, as arguments of the drivers.
-struct Scale {
-    turns: &'static [&'static str],
-    amplification: &'static [&'static str],
-    bytes: u64,
-    volume: &'static str,
-}
-
-const QUICK: Scale = Scale {
-    turns: &["--rounds", "2", "--file", "8", "--small", "512", "--synced", "16", "--names", "200"],
-    amplification: &["--files", "16384", "--operations", "2000", "--times", "4"],
-    bytes: 512 << 20,
-    volume: "512M",
-};
-const FULL: Scale = Scale { turns: &["--rounds", "7"], amplification: &[], bytes: 1 << 30, volume: "2G" };
-
-/// Measures, prints, and writes the page.
+/// Measures, prints, and writes what was asked for.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let scale = if args.quick { QUICK } else { FULL };
+    let scale = if args.quick { scale::QUICK } else { scale::FULL };
+    let selection = Selection::of(&args.only)?;
+    let before = args.baseline.as_deref().map(Figures::read).transpose()?;
     marked::check(page::PATH, "bench")?;
-    let measured = measure(&scale)?;
-    let (rows, metadata) = (rows(&measured)?, metadata(&measured)?);
-    let table = page::table(&rows, &metadata, &machine()?);
-    println!("\n{table}");
-    let page = Page::read()?;
-    if args.quick {
-        return page.check_reasons();
+    needs::require_root("mount an ext4 and an XFS to compare with")?;
+    let rounds = args.rounds.unwrap_or(scale.rounds);
+    let figures = measure(&scale, &selection, rounds)?;
+    if let Some(file) = &args.csv {
+        std::fs::write(file, figures.csv()).with_context(|| file.display().to_string())?;
     }
-    let page = page.with_table(&table)?;
+    let tables = page::tables(&figures, rounds, &machine()?);
+    println!("\n{tables}");
+    if let Some(before) = before {
+        println!("{}", baseline::table(&before, &figures));
+    }
+    if !args.page {
+        return Page::read()?.check_reasons();
+    }
+    let page = Page::read()?.with_tables(&tables)?;
     page.write()?;
     println!("written to {}", page::PATH);
     page.check_reasons()
 }
 
-fn measure(scale: &Scale) -> Result<Measured> {
-    let folder = tempfile::Builder::new().prefix("bench-").tempdir_in(workspace::target_dir()?)?;
-    let library = Volume::make(&["--size", scale.volume], &[])?;
-    let mounted = Volume::make(&["--size", scale.volume], &[])?;
-    let peers = [Kind::Ext4, Kind::Xfs].map(|kind| Peer::make(kind, kind.name(), folder.path(), scale.bytes));
-    let peers: Vec<Peer> = peers.into_iter().collect::<Result<_>>()?;
-    let mut measured = Measured::default();
-    mounted.mount()?;
-    println!("geometry: {}", mounted.geometry()?);
-    take_turns(scale, &folder, &library, &mounted, &peers, &mut measured)?;
-    mounted.unmount()?;
-    [&library, &mounted].into_iter().try_for_each(Volume::check)?;
-    let volume = Volume::make(&["--size", "1G"], &[])?;
-    let line = simulator("amplification").arg(volume.file()).args(scale.amplification);
-    line.run_watched(|line| measured.read(line))?;
-    volume.check()?;
-    Ok(measured)
-}
-
-fn take_turns(
-    scale: &Scale,
-    folder: &TempDir,
-    library: &Volume,
-    mounted: &Volume,
-    peers: &[Peer],
-    measured: &mut Measured,
-) -> Result<()> {
-    let raw = folder.path().join("raw");
-    std::fs::create_dir(&raw)?;
-    let plan = |line: Line, kind: &str, name: &str, path: &std::path::Path| {
-        line.arg(kind).arg(format!("{name}={}", path.display()))
-    };
-    let mut line = simulator("turns").args(scale.turns);
-    line = plan(line, "--raw", "raw", &raw);
-    line = plan(line, "--library", "library", &library.file());
-    line = plan(line, "--directory", "mount", &mounted.dir());
-    for peer in peers {
-        line = plan(line, "--directory", peer.kind.name(), peer.dir());
+fn measure(scale: &Scale, selection: &Selection, rounds: u64) -> Result<Figures> {
+    let host = workspace::target_dir()?;
+    let scratch = tempfile::Builder::new().prefix("bench-scratch-").tempdir_in(&host)?;
+    let (client, counters) = (Client::build()?, Counters::open());
+    let mut runner = Runner { client, counters, rounds, figures: Figures::default(), scratch };
+    in_common_places(&mut runner, scale, selection, &host)?;
+    if selection.has_group(rows::CHURN) {
+        churn::run(&mut runner, scale, &host)?;
     }
-    println!("{line}");
-    line.run_watched(|line| measured.read(line))
-}
-
-fn rows(measured: &Measured) -> Result<Vec<Row>> {
-    let mut rows = Vec::new();
-    for ours in OURS {
-        for (operation, has_raw) in OPERATIONS {
-            let beside = PEERS.iter().filter(|&&peer| has_raw || peer != "raw");
-            let ratio = |&peer: &&'static str| {
-                let ratio = measured.ratio(&format!("{ours} {operation}"), &format!("{peer} {operation}"))?;
-                Ok((peer, ratio))
-            };
-            rows.push(Row { ours, operation, ratios: beside.map(ratio).collect::<Result<_>>()? });
-        }
+    if selection.has_group(rows::METADATA) {
+        facts::metadata(&mut runner, scale)?;
     }
-    Ok(rows)
+    if selection.has_group(rows::BINARY) {
+        facts::binary(&mut runner)?;
+    }
+    ensure!(!runner.figures.is_empty(), "nothing was measured");
+    Ok(runner.figures)
 }
 
-/// Bytes of metadata for each operation.
-fn metadata(measured: &Measured) -> Result<Vec<(&'static str, f64)>> {
-    let bytes = |&operation: &&'static str| {
-        let bytes = measured.median(&format!("metadata {operation}"))?;
-        ensure!(bytes > 0.0, "{operation} wrote no metadata");
-        Ok((operation, bytes))
-    };
-    AMPLIFIED.iter().map(bytes).collect()
+/// Everything that needs no places of its own.
+fn in_common_places(runner: &mut Runner, scale: &Scale, selection: &Selection, host: &Path) -> Result<()> {
+    let material = material(scale, selection, host)?;
+    let mut groups = material.as_ref().map(groups::of_trees).unwrap_or_default();
+    groups.extend(groups::of_calls(scale));
+    groups.retain(|group| selection.has_group(group.name));
+    let others = [rows::LIBRARY, rows::IDLE, rows::LOG];
+    if groups.is_empty() && !others.iter().any(|other| selection.has_group(other)) {
+        return Ok(());
+    }
+    let set = Set::make(scale.bytes, host)?;
+    let ours = set.ours().next().context("there is a transport")?;
+    if selection.has_group(rows::IDLE) {
+        facts::idle(&mut runner.figures, scale, ours)?;
+    }
+    groups.iter().try_for_each(|group: &Group| runner.run(group, &set))?;
+    facts::requests(&mut runner.figures);
+    if selection.has_group(rows::LOG) {
+        facts::log(runner, scale, ours)?;
+    }
+    if selection.has_group(rows::LIBRARY) {
+        library::run(runner, scale, &set, host)?;
+    }
+    set.end()
+}
+
+/// The files for programs of others, if some row needs them.
+fn material(scale: &Scale, selection: &Selection, host: &Path) -> Result<Option<Material>> {
+    let users = [rows::TREES, rows::SOURCES, rows::GIT, rows::SQLITE];
+    if !users.iter().any(|group| selection.has_group(group)) {
+        return Ok(None);
+    }
+    if selection.has_group(rows::SQLITE) {
+        needs::require([&needs::SQLITE])?;
+    }
+    Material::make(host, scale.tree_files, scale.transactions).map(Some)
 }
 
 /// The class of machine of the table.

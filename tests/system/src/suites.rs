@@ -107,7 +107,7 @@ const FIXED: [(&str, &str, &str); 15] = [
     (FUZZ, "cargo system fuzz --seconds 60 --seed {seed}", "cargo system fuzz --quick"),
     ("mutants", "cargo system mutants --count 50 --minutes 30 --seed {seed}", ""),
     ("coverage", "cargo system coverage", ""),
-    ("bench", "cargo system bench", "cargo system bench --quick"),
+    ("bench", "cargo system bench --page", "cargo system bench --quick"),
     ("ycsb", "cargo system ycsb --seed {seed}", "cargo system ycsb --quick --seed {seed}"),
     ("setup-test", "cargo xtask setup-test", ""),
     ("sim/flips", "cargo run --release --locked --package polder-sim -- flips --unmounted --seed {seed}", ""),
