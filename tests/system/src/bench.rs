@@ -58,7 +58,7 @@ use crate::marked;
 /// `cargo system bench [--quick] [--only ROWS]`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Measure for a moment.
+    /// Measure for a moment, and only some groups unless rows are named.
     #[arg(long, conflicts_with = "page")]
     quick: bool,
     /// Only these rows or groups of rows. A row runs with its whole group.
@@ -81,10 +81,12 @@ pub(crate) struct Args {
 /// Measures, prints, and writes what was asked for.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let scale = if args.quick { scale::QUICK } else { scale::FULL };
-    let selection = Selection::of(&args.only)?;
+    let selection = Selection::of(&args.only, scale.groups)?;
     let before = args.baseline.as_deref().map(Figures::read).transpose()?;
     marked::check(page::PATH, "bench")?;
     needs::require_root("mount an ext4 and an XFS to compare with")?;
+    // The tracepoint exists once the kernel's part of FUSE is loaded.
+    needs::require(&needs::MOUNT)?;
     let rounds = args.rounds.unwrap_or(scale.rounds);
     let figures = measure(&scale, &selection, rounds)?;
     if let Some(file) = &args.csv {
@@ -151,14 +153,13 @@ fn in_common_places(runner: &mut Runner, scale: &Scale, selection: &Selection, h
 
 /// The files for programs of others, if some row needs them.
 fn material(scale: &Scale, selection: &Selection, host: &Path) -> Result<Option<Material>> {
-    let users = [rows::TREES, rows::SOURCES, rows::GIT, rows::SQLITE];
-    if !users.iter().any(|group| selection.has_group(group)) {
-        return Ok(None);
-    }
-    if selection.has_group(rows::SQLITE) {
+    let with_trees = [rows::TREES, rows::SOURCES, rows::GIT].iter().any(|group| selection.has_group(group));
+    let with_databases = selection.has_group(rows::SQLITE);
+    if with_databases {
         needs::require([&needs::SQLITE])?;
     }
-    Material::make(host, scale.tree_files, scale.transactions).map(Some)
+    let is_needed = with_trees || with_databases;
+    is_needed.then(|| Material::make(host, scale, with_trees)).transpose()
 }
 
 /// The class of machine of the table.

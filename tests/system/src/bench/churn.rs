@@ -20,31 +20,32 @@ pub(super) fn run(runner: &mut Runner, scale: &Scale, host: &std::path::Path) ->
     let set = Set::make(churn.bytes, host)?;
     let fill = client("churn", "fill", churn.files).unmeasured();
     set.in_turn(0).try_for_each(|place| runner.measure(&fill, place, 0, false))?;
+    let rewrite = client("churn", "churn", churn.rewrites);
+    let read = client("read-all", "read-all", churn.files).before(Before::Cold);
     for round in 0..runner.rounds {
-        let rewrite = client("churn", "churn", churn.rewrites);
         set.in_turn(round).try_for_each(|place| runner.measure(&rewrite, place, round, false))?;
-        let read = client("read-all", "read-all", churn.files).before(Before::Cold);
         set.in_turn(round).try_for_each(|place| runner.measure(&read, place, round, false))?;
+    }
+    for step in [&rewrite, &read] {
+        set.ours().try_for_each(|place| runner.count(step, place))?;
     }
     compare(runner, churn, &set)?;
     set.end()
 }
 
-/// Reads what was rewritten and fresh copies of it, in turn.
+/// Reads what was rewritten and fresh copies of it, in turn. Where blocks lie does not depend on the transport, so the
+/// first one is enough.
 fn compare(runner: &mut Runner, churn: &Churn, set: &Set) -> Result<()> {
     let read = client("read-churned", "read-all", churn.files).before(Before::Cold);
-    let &[name] = Against::Fresh.places() else { unreachable!("it is one place") };
-    for place in set.ours() {
-        let fresh = Place::polder(name, &[], churn.bytes)?;
-        Line::new("cp -r").arg(place.dir().join(FOLDER)).arg(fresh.dir()).run().context("copying")?;
-        for round in 0..runner.rounds {
-            for place in [place, &fresh] {
-                runner.measure(&read, place, round, false)?;
-            }
+    let churned = set.ours().next().context("there is a transport")?;
+    let fresh = Place::polder(Against::Fresh.places()[0], &[], churn.bytes)?;
+    Line::new("cp -r").arg(churned.dir().join(FOLDER)).arg(fresh.dir()).run().context("copying")?;
+    for round in 0..runner.rounds {
+        for place in [churned, &fresh] {
+            runner.measure(&read, place, round, false)?;
         }
-        fresh.end()?;
     }
-    Ok(())
+    fresh.end()
 }
 
 fn client(row: &'static str, kind: &'static str, operations: u64) -> Step {

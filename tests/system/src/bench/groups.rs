@@ -139,7 +139,7 @@ fn names(scale: &Scale) -> Group {
         call("open-read", "open-read").before(Before::Warm),
         call("unlink", "unlink"),
     ];
-    Group { is_beside: true, ..Group::of(rows::NAMES, steps) }
+    Group { is_beside: scale.is_beside, ..Group::of(rows::NAMES, steps) }
 }
 
 fn data(scale: &Scale) -> Group {
@@ -161,7 +161,7 @@ fn data(scale: &Scale) -> Group {
         small("random-write-1", "random-write", 1),
         small("random-write-16", "random-write", 16),
     ];
-    Group { is_beside: true, ..Group::of(rows::DATA, steps) }
+    Group { is_beside: scale.is_beside, ..Group::of(rows::DATA, steps) }
 }
 
 fn buffered(scale: &Scale) -> Group {
@@ -179,7 +179,8 @@ fn buffered(scale: &Scale) -> Group {
 
 fn synced(scale: &Scale) -> Group {
     let call = |row, threads| {
-        let operations = scale.synced * threads / 4 * 4;
+        // Each of many threads appends a quarter as often as one alone.
+        let operations = if threads == 1 { scale.synced } else { scale.synced / 4 * threads };
         let calls =
             Calls { kind: "append", folder: "synced", operations: Some(operations), threads, bytes: 0 };
         Step::client(row, operations, calls)

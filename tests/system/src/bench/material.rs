@@ -12,6 +12,8 @@ use fastrand::Rng;
 use support::shell::Line;
 use tempfile::TempDir;
 
+use super::scale::Scale;
+
 const SEED: u64 = 1;
 /// The folders of a tree, for each file.
 const FOLDERS_PER_FILE: f64 = 7845.0 / 12_000.0;
@@ -33,23 +35,31 @@ pub(super) struct Material {
 }
 
 impl Material {
-    /// Makes everything below a folder of the host.
-    pub(super) fn make(host: &Path, files: u64, transactions: u64) -> Result<Material> {
+    /// Makes the scripts below a folder of the host, and the trees if they are needed.
+    pub(super) fn make(host: &Path, scale: &Scale, with_trees: bool) -> Result<Material> {
+        let (files, transactions) = (scale.tree_files, scale.transactions);
         let folder = tempfile::Builder::new().prefix("bench-material-").tempdir_in(host)?;
         let folders = (files as f64 * FOLDERS_PER_FILE) as u64;
         let mut material = Material { folder, files, folders, sources: 0, transactions };
-        let tree = material.path("tree");
-        make_tree(&tree, files, folders)?;
-        Line::new("tar -cf").arg(material.archive()).arg("-C").arg(&tree).arg(".").run()?;
-        material.make_repository(&tree)?;
-        Line::new("git archive --format=tar -o").arg(material.sources_archive()).arg("HEAD").run()?;
-        material.sources =
-            Line::new("tar -tf").arg(material.sources_archive()).output()?.lines().count() as u64;
         for journal in [Journal::Rollback, Journal::Wal] {
             std::fs::write(material.script(journal), journal.script(transactions))?;
         }
-        println!("the tree has {files} files in {folders} folders, the sources {}", material.sources);
+        if with_trees {
+            material.make_trees(scale.sources)?;
+            println!("the tree has {files} files in {folders} folders, the sources {}", material.sources);
+        }
         Ok(material)
+    }
+
+    fn make_trees(&mut self, sources: &str) -> Result<()> {
+        let tree = self.path("tree");
+        make_tree(&tree, self.files, self.folders)?;
+        Line::new("tar -cf").arg(self.archive()).arg("-C").arg(&tree).arg(".").run()?;
+        self.make_repository(&tree)?;
+        let archive = self.sources_archive();
+        Line::new("git archive --format=tar -o").arg(&archive).args(["HEAD", sources]).run()?;
+        self.sources = Line::new("tar -tf").arg(&archive).output()?.lines().count() as u64;
+        Ok(())
     }
 
     /// The tree as a tar archive.

@@ -27,11 +27,11 @@ const OURS: [&str; 2] = ["library", "mount"];
 /// The text that the command writes.
 pub(super) fn tables(figures: &Figures, rounds: u64, machine: &str) -> String {
     let mut text = format!(
-        "Measured on {machine}, {rounds} rounds. Each figure is the median of the rounds, with the quartiles.\n\n"
+        "Measured on {machine}, rounds: {rounds}. Each figure is the median of the rounds, with the quartiles.\n\n"
     );
     text.push_str(&section("operation | a plain file | ext4 | XFS | target | ", each(figures, rates)));
     text.push_str(&section("figure | value | target | ", facts(figures)));
-    let columns = "latency | beside | 50 % | 99 % | 99.9 % | rate next to a writer | 50 % | 99 % | 99.9 % ";
+    let columns = "latency | peer | 50 % | 99 % | 99.9 % | rate next to a writer | 50 % | 99 % | 99.9 % ";
     text.push_str(&section(columns, each(figures, latencies)));
     let columns = "cost of one operation | client, µs | daemon, µs | client, instructions | daemon, instructions | \
                    peer's client, µs | requests ";

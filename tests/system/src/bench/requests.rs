@@ -37,6 +37,8 @@ impl Requests {
 
     fn set_up(&self) -> Result<()> {
         std::fs::create_dir(&self.instance).with_context(|| self.instance.display().to_string())?;
+        let event = self.instance.join(EVENT);
+        ensure!(event.is_dir(), "the kernel has no {}", event.display());
         let kib = (BUFFER_KIB / rt::thread::processors()).max(BUFFER_KIB_MIN);
         self.write("buffer_size_kb", &kib.to_string())
     }

@@ -217,12 +217,12 @@ pub(super) const FACTS: [Fact; 12] = [
     fact("metadata-unlink", "metadata written by an unlink, KiB, file of 1 KiB", METADATA, None),
 ];
 
-/// The rows and figures that a command line asks for: names of rows or of groups. All, if it names none.
+/// The rows and figures that a command line asks for: names of rows or of groups. All, if there are none.
 pub(super) struct Selection(Vec<String>);
 
 impl Selection {
-    /// Refuses a name that nothing has.
-    pub(super) fn of(names: &[String]) -> anyhow::Result<Self> {
+    /// Refuses a name that nothing has. Without names, these groups are asked for.
+    pub(super) fn of(names: &[String], groups: &[&str]) -> anyhow::Result<Self> {
         let known = || {
             let rows = ROWS.iter().flat_map(|row| [row.id, row.group]);
             rows.chain(FACTS.iter().flat_map(|fact| [fact.id, fact.group]))
@@ -232,7 +232,8 @@ impl Selection {
                 ROWS.iter().map(|row| row.id).chain(FACTS.iter().map(|fact| fact.id)).collect();
             anyhow::bail!("there is no row or group `{name}`; the rows are {}", ids.join(", "));
         }
-        Ok(Selection(names.to_vec()))
+        let groups = || groups.iter().map(|&group| group.to_owned()).collect();
+        Ok(Selection(if names.is_empty() { groups() } else { names.to_vec() }))
     }
 
     pub(super) fn has(&self, id: &str, group: &str) -> bool {

@@ -111,7 +111,7 @@ fn a_baseline_shows_ratios_and_costs_that_changed() {
 fn every_row_is_measured_by_its_group() {
     let host = tempfile::tempdir().unwrap();
     let scale = &scale::QUICK;
-    let material = Material::make(host.path(), 30, 3).unwrap();
+    let material = Material::make(host.path(), scale, false).unwrap();
     let mut groups = groups::of_trees(&material);
     groups.extend(groups::of_calls(scale));
     let steps =
@@ -128,8 +128,10 @@ fn names_of_rows_and_groups_are_known() {
     let mut ids: Vec<&str> = ROWS.iter().map(|row| row.id).chain(FACTS.iter().map(|fact| fact.id)).collect();
     ids.sort_unstable();
     assert!(ids.windows(2).all(|pair| pair[0] != pair[1]), "{ids:?}");
-    let selection = Selection::of(&["untar".to_owned(), "names".to_owned()]).unwrap();
+    let selection = Selection::of(&["untar".to_owned(), "names".to_owned()], &["git"]).unwrap();
     assert!(selection.has_group("trees") && selection.has_group("names") && !selection.has_group("git"));
-    assert!(Selection::of(&["mkdir".to_owned()]).is_err());
-    assert!(Selection::of(&[]).unwrap().has_group("binary"));
+    assert!(Selection::of(&["mkdir".to_owned()], &[]).is_err());
+    assert!(Selection::of(&[], &[]).unwrap().has_group("binary"));
+    let quick = Selection::of(&[], scale::QUICK.groups).unwrap();
+    assert!(quick.has_group("names") && !quick.has_group("churn"));
 }
