@@ -141,7 +141,7 @@ impl Extents {
         let in_hand: Vec<ZoneId> = gc.victims_as_chosen().filter(is_there).map(|(zone, _)| zone).collect();
         let mut others = self.ranked_victims(Aim::Pace, CANDIDATES_MAX + in_hand.len());
         others.retain(|&(zone, live)| {
-            (1..self.payload_min).contains(&live)
+            (1..self.payload_of(zone)).contains(&live)
                 && !in_hand.contains(&zone)
                 // It is not written again when it is empty.
                 && !self.worn.contains(&zone)

@@ -275,7 +275,8 @@ impl Extents {
     pub fn step_space(&self) -> Result<Step> {
         self.load_learned();
         self.reverse.prune(&self.store);
-        if self.collect_in_background()? {
+        let has_collected = self.collect_in_background()?;
+        if has_collected && self.throttle.charged() > 0 {
             return Ok(Step::Worked);
         }
         let lives_in = |&zone: &ZoneId| {
@@ -288,7 +289,7 @@ impl Extents {
         {
             return Ok(Step::Worked);
         }
-        let worked = self.write_back()? || self.save_learned(false)?;
+        let worked = self.write_back()? || self.save_learned(false)? || has_collected;
         Ok(if worked { Step::Worked } else { Step::Idle })
     }
 

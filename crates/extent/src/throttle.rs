@@ -4,18 +4,18 @@
 //! that zone is free. A written block is charged debt ÷ headroom:
 //!
 //! ```text
-//! ratio  = debt ÷ (headroom − 2 MiB)               at most 8; the 2 MiB pay for resets and for the length of a write
+//! ratio  = debt ÷ (headroom − 2 MiB)               at most 16; the 2 MiB pay for resets and for the length of a write
 //! charge = charge + ratio · written                at most the debt, and no more than a piece less than what is moved
-//! wait   until less than a piece is charged        a short write: until less is charged than half of the headroom
+//! wait   until less than a piece is charged        a short write: or less than half of the headroom
 //! ```
 //!
-//! So the zone is free shortly before the headroom ends, and no writer finds all of the work undone. Nothing is charged
-//! while the next zone is free, and while headroom is above the low watermark: blocks that die meanwhile need not be moved.
+//! So the zone is free shortly before the headroom ends. A write waits for no more pieces than its own length is charged, and
+//! one. Nothing is charged while the next zone is free: blocks that die meanwhile need not be moved.
 //! Where two lifetime classes have open zones, the second zone from now is a need of its own, because both may end at once.
 //!
 //! A write is charged when its blocks are appended. It waits at its beginning, before it takes a lock, for what is charged
-//! by then, and does the work itself, one piece at a time, in turn with the background task. The background task starts
-//! half a zone earlier, and goes on while zones cost next to nothing. Reads and fsync never wait.
+//! by then, and does the work itself, one piece at a time, in turn with the background task. The background task also frees
+//! two more zones while they cost next to nothing. Reads and fsync never wait.
 //!
 //! A writer that finds no zone all the same makes room in `place.rs`.
 
@@ -27,26 +27,19 @@ use crate::debt::Need;
 use crate::gc::{Aim, GcState, Progress};
 use crate::{Extents, Lifetime, Result};
 
-/// Blocks to be moved for each written block, at most: a writer waits for no more than this number of pieces at once.
-const RATIO_MAX: f64 = 8.0;
+/// Blocks to be moved for each written block, at most.
+const RATIO_MAX: f64 = 16.0;
 /// The next zone is to be free while headroom is still this number of bytes, because it must be reset first …
 const AHEAD_BYTES: i64 = 2 << 20;
 /// … or this share of a zone, if that is less.
 const AHEAD_SHARE: i64 = 8;
 /// The ratio does not rise any more when headroom is less than this share of a zone.
 const END_SHARE: i64 = 24;
-/// Above the low watermark that follows from the open zones, GC begins this number of bytes earlier.
-const BEGIN_BYTES: i64 = 4 << 20;
-/// The background task starts this share of a zone before writers are charged.
-const EARLIER_SHARE: i64 = 2;
-/// The background task does not work before writers are charged if a free zone costs more moves than this number of zones
-/// holds: some of these blocks will die.
-const EARLY_ZONES_MAX: i64 = 6;
 /// The background task goes on until this number of zones is free beyond the next one …
 const FREE_ZONES_MAX: f64 = 2.0;
 /// … if no more blocks are moved for a zone than this share of it.
 const CHEAP_SHARE: i64 = 4;
-/// The debt is counted again whenever headroom has changed by this share of a zone.
+/// The debt is counted again, and what was futile is tried again, when headroom has changed by this share of a zone.
 const HEADROOM_SHARE: i64 = 32;
 /// Charges are counted in these parts of a block.
 const PARTS: i64 = 1024;
@@ -62,8 +55,8 @@ pub(crate) struct Throttle {
     debts: [AtomicI64; Need::MAX],
     /// The headroom for which the debts were counted.
     headroom: AtomicI64,
-    /// GC could do nothing then.
-    is_futile: AtomicBool,
+    /// The headroom at which the background task found nothing to do.
+    futile_at: AtomicI64,
     /// The background task has work.
     is_wanted: AtomicBool,
     /// The background task has found no work.
@@ -99,10 +92,15 @@ impl Throttle {
         self.charged.load(Ordering::Relaxed) / PARTS - self.moved.load(Ordering::Relaxed)
     }
 
+    #[cfg(test)]
+    pub(crate) fn want_background(&self) {
+        self.is_wanted.store(true, Ordering::SeqCst);
+    }
+
     /// Whether the background task has no work. A writer that finds some later wakes it.
     fn falls_asleep(&self) -> bool {
         self.sleeps.store(true, Ordering::SeqCst);
-        !self.is_wanted.load(Ordering::SeqCst)
+        !self.is_wanted.swap(false, Ordering::SeqCst)
     }
 
     /// Whether the background task has to be woken. It is woken once.
@@ -136,64 +134,59 @@ impl Extents {
         Limits { zone, ahead }
     }
 
-    /// The headroom below which writers are charged for the next zone. It is as small as it can be with one open zone; with
-    /// more of them, headroom in the others may be left when one ends.
+    /// The headroom below which GC runs for the next zone, if it is not free: what an open zone takes, for each zone that should
+    /// be open.
     pub(crate) fn low_watermark(&self) -> i64 {
         let beyond = self.placement.count().saturating_sub(1).min(self.placement.open_beyond()) as i64;
-        let zone = i64::from(self.payload_min);
-        zone * (beyond + 1) / 2 + (BEGIN_BYTES / i64::from(self.block_size())).min(zone / 2)
+        i64::from(self.payload_min) * (beyond + 1)
     }
 
-    /// The needs whose zone is not free and whose headroom is less than the low watermark, and this number of blocks.
-    fn due(&self, needs: &[Need], earlier: i64) -> [bool; Need::MAX] {
+    /// The needs whose zone is not free and whose headroom is less than the low watermark.
+    fn due(&self, needs: &[Need]) -> [bool; Need::MAX] {
         let watermark = self.low_watermark();
         let mut due = [false; Need::MAX];
         for (index, need) in needs.iter().enumerate() {
-            due[index] = need.lacking > 0.0 && need.headroom <= (index as i64 + 1) * watermark + earlier;
+            due[index] = need.lacking > 0.0 && need.headroom <= (index as i64 + 1) * watermark;
         }
         due
     }
 
     /// Whether it is time for GC.
     pub(crate) fn is_headroom_low(&self) -> bool {
-        self.due(&self.needs(), 0).contains(&true)
+        self.is_due(&self.needs())
     }
 
-    /// Blocks of headroom by which the background task starts before writers are charged.
-    fn earlier(&self) -> i64 {
-        i64::from(self.payload_min) / EARLIER_SHARE
-    }
-
-    fn is_background_due(&self, needs: &[Need]) -> bool {
-        self.due(needs, self.earlier()).contains(&true)
+    fn is_due(&self, needs: &[Need]) -> bool {
+        self.due(needs).contains(&true)
     }
 
     /// Charges a writer that appends this number of blocks.
     pub(crate) fn charge(&self, blocks: u64) {
         let needs = self.needs();
         let (throttle, headroom) = (&self.throttle, needs[0].headroom);
-        if !self.is_background_due(&needs) {
+        if !self.is_due(&needs) {
             throttle.forgive();
             if !self.are_few_free(&needs) {
                 return;
             }
         }
-        let change = throttle.headroom.load(Ordering::Relaxed).abs_diff(headroom);
-        if change >= (i64::from(self.payload_min) / HEADROOM_SHARE).unsigned_abs()
+        let share = (i64::from(self.payload_min) / HEADROOM_SHARE).unsigned_abs();
+        let has_changed = |since: &AtomicI64| since.load(Ordering::Relaxed).abs_diff(headroom) >= share;
+        if has_changed(&throttle.headroom)
             && let Some(gc) = self.gc.try_lock()
         {
             self.count_debt(&gc);
-            throttle.is_futile.store(false, Ordering::Relaxed);
         }
-        if !throttle.is_futile.load(Ordering::Relaxed) {
+        let piece = self.piece_blocks() as i64;
+        throttle.charge(self.ratio(&needs) * blocks as f64, piece);
+        if throttle.charged() >= piece || has_changed(&throttle.futile_at) {
             throttle.is_wanted.store(true, Ordering::SeqCst);
         }
-        throttle.charge(self.ratio(&needs) * blocks as f64, self.piece_blocks() as i64);
     }
 
     /// Blocks to be moved for each written block now.
     pub(crate) fn ratio(&self, needs: &[Need]) -> f64 {
-        let (limits, due) = (self.limits(), self.due(needs, 0));
+        let (limits, due) = (self.limits(), self.due(needs));
         let debts = self.throttle.debts.iter().map(|debt| debt.load(Ordering::Relaxed));
         let ratios = needs.iter().zip(due).zip(debts).filter(|((_, is_due), _)| *is_due);
         ratios.map(|((need, _), debt)| limits.ratio(need.headroom, debt)).fold(0.0, f64::max)
@@ -206,7 +199,7 @@ impl Extents {
         }
         let needs = self.needs();
         let is_held = self.would_take_the_last_zone(gc);
-        let due = self.due(&needs, self.earlier());
+        let due = self.due(&needs);
         for (index, debt) in self.throttle.debts.iter().enumerate() {
             let lacking =
                 needs.get(index).filter(|_| due[index] && !is_held).map_or(0.0, |need| need.lacking);
@@ -216,15 +209,20 @@ impl Extents {
         self.throttle.charge(0.0, self.piece_blocks() as i64);
     }
 
-    /// Waits until GC has moved what is charged. Called before an operation that writes this number of bytes takes locks.
-    pub(crate) fn throttle(&self, bytes: u64) {
+    /// Waits until GC has moved what is charged, before this number of bytes is written. [`Extents::begin_write`] calls it.
+    /// Longer operations call it for each further piece.
+    pub fn throttle(&self, bytes: u64) {
         let piece = self.piece_blocks() as i64;
         if self.throttle.charged() < piece {
             return;
         }
-        let is_short = bytes < piece as u64 * u64::from(self.block_size());
-        let limit = if is_short { piece.max(self.headroom() / 2) } else { piece };
-        while self.throttle.charged() >= limit {
+        let (needs, blocks) = (self.needs(), bytes as f64 / f64::from(self.block_size()));
+        let limit = if blocks < piece as f64 { piece.max(needs[0].headroom / 2) } else { piece };
+        let own_pieces = (self.ratio(&needs) * blocks / piece as f64).ceil() as u64;
+        for _ in 0..=own_pieces {
+            if self.throttle.charged() < limit {
+                return;
+            }
             let mut gc = self.gc.lock();
             let is_done = self.throttle.charged() < limit;
             let worked = if is_done { Ok(false) } else { self.collect_in_step(&mut gc) };
@@ -232,8 +230,11 @@ impl Extents {
             match worked {
                 Ok(true) => {}
                 Ok(false) => return,
-                // The write itself does not fail for that. The background task tries again.
-                Err(error) => return tracing::warn!("garbage collection: {error}"),
+                // The write does not fail for that. The next charge is tried again.
+                Err(error) => {
+                    self.throttle.forgive();
+                    return tracing::warn!("garbage collection: {error}");
+                }
             }
         }
     }
@@ -248,30 +249,32 @@ impl Extents {
             true => self.collect_in_step(&mut gc),
             false => Ok(false),
         };
-        rt::order::unlock_fair(gc);
         match worked {
-            Ok(true) => self.throttle.sleeps.store(false, Ordering::SeqCst),
-            // It is not tried again before headroom has changed.
-            Ok(false) | Err(_) => {
-                self.throttle.is_futile.store(true, Ordering::Relaxed);
-                self.throttle.is_wanted.store(false, Ordering::SeqCst);
+            Ok(true) => {
+                self.throttle.is_wanted.store(true, Ordering::SeqCst);
+                self.throttle.sleeps.store(false, Ordering::SeqCst);
             }
+            // It is not tried again before headroom has changed, or writers are charged.
+            Ok(false) | Err(_) => self.throttle.futile_at.store(self.headroom(), Ordering::Relaxed),
         }
+        rt::order::unlock_fair(gc);
         worked
     }
 
     /// Whether the background task works now, rather than later when more blocks may have died.
     fn is_background_useful(&self, gc: &GcState) -> bool {
-        if gc.has_victims() && !gc.is_wide() || self.throttle.charged() > 0 {
+        if self.throttle.charged() > 0 {
             return true;
         }
+        // Manual GC goes on with its own victims.
+        if gc.has_victims() {
+            return !gc.is_wide() || gc.is_moved();
+        }
         let needs = self.needs();
-        let price = match self.is_background_due(&needs) {
-            true => EARLY_ZONES_MAX * i64::from(self.payload_min),
-            false if self.are_few_free(&needs) => i64::from(self.payload_min) / CHEAP_SHARE,
-            false => return false,
-        };
-        self.debt_of_one_more(gc).is_some_and(|debt| debt <= price)
+        let is_due = self.is_due(&needs);
+        let price = i64::from(self.payload_min) / CHEAP_SHARE;
+        (is_due || self.are_few_free(&needs))
+            && self.debt_of_one_more(gc).is_some_and(|debt| is_due || debt <= price)
     }
 
     /// Whether fewer zones are free than the background task frees while they cost little.

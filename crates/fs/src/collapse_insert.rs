@@ -399,6 +399,7 @@ impl Fs {
             Err(ExtentError::Lost { .. }) => return self.lose(locked, inode, record, shift, piece),
             read => read?,
         }
+        self.extents.throttle(data.len() as u64);
         let written =
             self.extents.append(object, record.hint(), shift.target(piece.start), &data, u64::MAX)?;
         let mut change = Change::new();

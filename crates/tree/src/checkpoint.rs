@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use pool::{Lsn, Usage, UserCounters, ZoneEntry};
+use pool::{Lsn, UserCounters, ZoneEntry};
 use rt::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{I64, U32, U64};

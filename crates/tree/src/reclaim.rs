@@ -12,7 +12,7 @@
 
 mod delta_count;
 
-use pool::{GC_MINIMUM, LOG_ZONES, Lsn, MetadataZone, Moment, OwnedPool, Usage, smallest_of_use};
+use pool::{GC_MINIMUM, LOG_ZONES, Lsn, MetadataZone, Moment, OwnedPool, smallest_of_use};
 use rt::sync::atomic::{AtomicI64, Ordering};
 use zone::{Address, Blocks, Cause, Device, DeviceError, FsId, Lease, Life, Role, ZoneId, ZoneState};
 

@@ -48,18 +48,18 @@ const WRITTEN: &str = "run-%p-%m%c.profraw";
 
 /// Files for which every line that was not run is listed: decoders, recovery, the allocator, garbage collection.
 const NAMED: [&str; 38] = [
+    "crates/extent/src/debt.rs",
+    "crates/extent/src/forecast.rs",
     "crates/extent/src/format.rs",
     "crates/extent/src/gc.rs",
     "crates/extent/src/gc/reading.rs",
-    "crates/extent/src/pace.rs",
-    "crates/extent/src/pace/ahead.rs",
-    "crates/extent/src/pace/foreseen.rs",
     "crates/extent/src/place.rs",
     "crates/extent/src/recover.rs",
     "crates/extent/src/refcount.rs",
     "crates/extent/src/reserve.rs",
     "crates/extent/src/reverse.rs",
     "crates/extent/src/space.rs",
+    "crates/extent/src/throttle.rs",
     "crates/fs/src/format.rs",
     "crates/pool/src/free.rs",
     "crates/pool/src/holds.rs",

@@ -105,6 +105,7 @@ fn what_was_begun_by_hand_is_put_back_when_its_zones_are_gone() {
         let Opened::Zone(open) = extents.open_zone(Role::Data).unwrap() else { panic!("zones are free") };
         taken.push(open);
     }
+    extents.throttle.want_background();
     assert!(!extents.collect_in_background().unwrap(), "manual GC goes on");
     assert!(extents.gc.lock().is_wide());
     let mut steps = 0;

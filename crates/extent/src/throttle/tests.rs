@@ -8,7 +8,7 @@ const SIZE: u64 = 4096;
 #[test]
 fn the_ratio_pays_the_debt_before_the_headroom_ends() {
     let limits = Limits { zone: 4096, ahead: 512 };
-    for debt in [100, 1000, 4000, 12_000] {
+    for debt in [100, 1000, 4000, 12_000, 30_000] {
         let (mut left, mut headroom) = (f64::from(debt), 2048 + 1024);
         while headroom > limits.ahead {
             left -= limits.ratio(headroom, left.ceil() as i64);
@@ -145,6 +145,47 @@ fn the_background_task_frees_a_zone_and_stops() {
     assert_eq!(extents.pressure().charged, 0);
 }
 
+/// While writers did moves, they kept the background task asleep, and did all of them.
+#[test]
+fn the_background_task_does_its_share_beside_writers() {
+    let extents = with_zones_of(&[100; 12]);
+    leave_spare(&extents, 0);
+    let moved = || extents.gc_stats().blocks_moved;
+    let (mut by_task, mut by_writers, mut random) = (0, 0, rt::random::Rng::with_seed(1));
+    let mut is_awake = extents.collect_in_background().unwrap();
+    let piece = extents.piece_blocks();
+    for _ in 0..3 * u64::from(extents.payload_min) / piece as u64 {
+        let before = moved();
+        extents.throttle(piece as u64 * SIZE);
+        by_writers += moved() - before;
+        write(&extents, random.u64(100..105), 0, piece, 0);
+        let before = moved();
+        if extents.take_call() || is_awake {
+            is_awake = extents.collect_in_background().unwrap();
+        }
+        by_task += moved() - before;
+        extents.store.sync(extents.store.last_lsn()).unwrap();
+        extents.store.reclaim(true).unwrap();
+    }
+    assert!(by_task > by_writers / 4, "{by_task} blocks by the task, {by_writers} by writers");
+}
+
+/// Two zones more are freed while they cost next to nothing, and none that cost much.
+#[test]
+fn only_cheap_zones_are_freed_in_advance() {
+    for (live, spare) in [(10, 3), (150, 1)] {
+        let extents = with_zones_of(&vec![live; 12]);
+        leave_spare(&extents, 0);
+        for _ in 0..40 {
+            write(&extents, 1000, 0, 1, SIZE);
+            while extents.collect_in_background().unwrap() {}
+            extents.store.sync(extents.store.last_lsn()).unwrap();
+            extents.store.reclaim(true).unwrap();
+        }
+        assert_eq!(extents.spare_zones(), spare, "{live} blocks live in each");
+    }
+}
+
 /// If GC can move nothing, the background task looks once, and not again before headroom has changed.
 #[test]
 fn the_background_task_does_not_repeat_what_was_futile() {
@@ -161,7 +202,7 @@ fn the_background_task_does_not_repeat_what_was_futile() {
     extents.charge(1);
     assert!(!extents.take_call(), "it was tried");
     let share = i64::from(extents.payload_min) / HEADROOM_SHARE;
-    extents.throttle.headroom.store(extents.headroom() + share, Ordering::Relaxed);
+    extents.throttle.futile_at.store(extents.headroom() + share, Ordering::Relaxed);
     extents.charge(1);
     assert!(extents.take_call(), "blocks that were live may be dead now");
 }
