@@ -225,7 +225,7 @@ impl Report {
 
     /// The same, and reports the progress.
     fn with_progress(fs: &Fs, data: bool, progress: &mut dyn FnMut(Checked)) -> Result<Report> {
-        let found = fs.check_telling(progress).and_then(|mut found| {
+        let found = fs.check_with_progress(progress).and_then(|mut found| {
             found.extend(fs.check_lost()?);
             Ok(found)
         });

@@ -179,7 +179,7 @@ impl Info {
             cache_bytes: mount.map(|mount| mount.cache_bytes),
             commit_seconds: mount.map(|mount| mount.commit_seconds),
             last_mount: Some(place.last_mount),
-            shutdown_reason: fs.store().latched().map(|error| error.to_string()),
+            shutdown_reason: fs.store().shutdown_reason().map(|error| error.to_string()),
             created_ns: volume.created_ns,
             format_version: fs.volume_info().format_version,
             block_size: geometry.block_size,

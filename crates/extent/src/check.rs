@@ -56,7 +56,7 @@ impl Extents {
     /// Recomputes the live counts of all zones from the object map and compares; looks for extents that
     /// overlap, share blocks, or lie outside of a zone or its life. Reads no data.
     pub fn check(&self) -> Result<Vec<Finding>> {
-        self.check_telling(&mut || ())
+        self.check_with_progress(&mut || ())
     }
 
     /// Sets the counts that follow from the object map (I-EXT-2). False, and nothing is done, when the map
@@ -82,7 +82,7 @@ impl Extents {
     }
 
     /// As [`Extents::check`]; calls `told` after each extent.
-    pub fn check_telling(&self, told: &mut dyn FnMut()) -> Result<Vec<Finding>> {
+    pub fn check_with_progress(&self, told: &mut dyn FnMut()) -> Result<Vec<Finding>> {
         let (findings, zones) = (Vec::new(), BTreeMap::new());
         let mut check = Check { extents: self, findings, zones, before: None, unwritten: 0 };
         self.each_entry(EXTENT, &mut |key, value| {

@@ -497,7 +497,7 @@ impl Extents {
     fn clean_metadata(&self) -> Result<bool> {
         let before = self.store.pool().free();
         for _ in 0..CLEANED_MAX {
-            if !self.store.clean()? || self.store.pool().free() > before {
+            if !self.store.collect_garbage()? || self.store.pool().free() > before {
                 break;
             }
         }

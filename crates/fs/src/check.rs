@@ -300,30 +300,29 @@ impl std::fmt::Display for NameFinding {
 impl Fs {
     /// The checker: tree, extents, names, link counts, orphans, sizes. Typed findings; empty = clean.
     pub fn check(&self) -> Result<Vec<Finding>> {
-        self.check_telling(&mut |_| ())
+        self.check_with_progress(&mut |_| ())
     }
 
-    /// As [`Fs::check`], and says after each thing how far it is. How many rows there are is counted on the way through
-    /// the trees.
-    pub fn check_telling(&self, told: &mut dyn FnMut(Checked)) -> Result<Vec<Finding>> {
+    /// As [`Fs::check`], and reports the progress after each node, extent and row. The number of rows is counted while
+    /// the trees are checked.
+    pub fn check_with_progress(&self, progress: &mut dyn FnMut(Checked)) -> Result<Vec<Finding>> {
         let mut rows: BTreeMap<Table, u64> = BTreeMap::new();
-        let store = self
-            .store
-            .check_telling(&mut |_, table, _, _| *rows.entry(table).or_default() += 1, &mut |done, of| {
-                told(Checked { part: CheckedPart::Nodes, done, of })
-            })?;
+        let store = self.store.check_with_progress(
+            &mut |_, table, _, _| *rows.entry(table).or_default() += 1,
+            &mut |done, of| progress(Checked { part: CheckedPart::Nodes, done, of }),
+        )?;
         let rows_of = |table: &Table| rows.get(table).copied().unwrap_or(0);
         let mut findings: Vec<_> = store.into_iter().map(Finding::Store).collect();
         let (mut done, of) = (0, rows_of(&EXTENT));
-        let extents = self.extents.check_telling(&mut || {
+        let extents = self.extents.check_with_progress(&mut || {
             done += 1;
-            told(Checked { part: CheckedPart::Extents, done, of });
+            progress(Checked { part: CheckedPart::Extents, done, of });
         })?;
         findings.extend(extents.into_iter().map(Finding::Extents));
         let shared = self.shared_blocks()?;
         let of: u64 = NAMES.iter().map(rows_of).sum();
-        let names = self.check_names_telling(&shared, PASS_INODES, &mut |done, passes| {
-            told(Checked { part: CheckedPart::Rows, done, of: of * passes });
+        let names = self.check_names_with_progress(&shared, PASS_INODES, &mut |done, passes| {
+            progress(Checked { part: CheckedPart::Rows, done, of: of * passes });
         })?;
         findings.extend(shared.blocks.findings.into_iter().map(Finding::Extents));
         findings.extend(names.into_iter().map(Finding::Names));
@@ -361,15 +360,16 @@ impl Fs {
         shared: &Shared,
         pass_inodes: u64,
     ) -> Result<Vec<NameFinding>> {
-        self.check_names_telling(shared, pass_inodes, &mut |_, _| ())
+        self.check_names_with_progress(shared, pass_inodes, &mut |_, _| ())
     }
 
-    /// The same; `told` how many rows were read by all passes so far, and how many passes there are.
-    pub(crate) fn check_names_telling(
+    /// As [`Fs::check_names_in_passes`]. Calls `progress` with the number of rows read by all passes so far, and the
+    /// number of passes.
+    pub(crate) fn check_names_with_progress(
         &self,
         shared: &Shared,
         pass_inodes: u64,
-        told: &mut dyn FnMut(u64, u64),
+        progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Vec<NameFinding>> {
         let mut inodes = 0;
         self.for_each_row(INODE, &mut |_, _, _| {
@@ -380,7 +380,7 @@ impl Fs {
         let (mut findings, mut rows) = (Vec::new(), 0);
         let mut read = || {
             rows += 1;
-            told(rows, passes);
+            progress(rows, passes);
         };
         let mut ancestors = Ancestors::new(pass_inodes);
         for residue in 0..passes {
@@ -767,7 +767,7 @@ impl Pass<'_> {
             Ok(Some(data)) => {
                 self.findings.push(NameFinding::DataBeyondEnd { inode, block: data / block });
             }
-            // A row of the object that means nothing: the checker of data has told of it.
+            // A row of the object that means nothing: the checker of data has progress of it.
             Err(ExtentError::Store(StoreError::Corrupt(_))) => {}
             Err(error) => return Err(error.into()),
         }

@@ -18,7 +18,7 @@ impl Fs {
         if self.work_backlog()? || self.extents.compact()? {
             return Ok(true);
         }
-        Ok(self.store.clean_if_worth_it()?)
+        Ok(self.store.collect_garbage_if_worth_it()?)
     }
 
     /// Finishes the backlog of deletions and the like, as far as there is space.

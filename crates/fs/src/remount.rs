@@ -48,7 +48,7 @@ impl Fs {
 
     /// Accepts changes again after [`Fs::make_read_only`], whether that succeeded or not.
     pub fn make_writable(self: &Arc<Self>) -> Result<()> {
-        if self.read_only || self.store.latched().is_some() {
+        if self.read_only || self.store.shutdown_reason().is_some() {
             return Err(FsError::ReadOnly);
         }
         if !self.remounted_read_only.load(Ordering::SeqCst) {

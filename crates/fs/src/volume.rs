@@ -242,7 +242,9 @@ impl Fs {
 
     /// Whether the volume accepts no changes: it is mounted read-only or has shut down.
     pub fn is_read_only(&self) -> bool {
-        self.read_only || self.remounted_read_only.load(Ordering::SeqCst) || self.store.latched().is_some()
+        self.read_only
+            || self.remounted_read_only.load(Ordering::SeqCst)
+            || self.store.shutdown_reason().is_some()
     }
 
     /// The node of an inode. The record is read if it is not cached. The state tells whether the inode exists.

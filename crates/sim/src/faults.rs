@@ -164,7 +164,7 @@ pub struct Counts {
     /// Background steps that failed.
     pub background: u64,
     /// Volumes that were shut down.
-    pub latched: u64,
+    pub shut_down: u64,
     /// Mounts that were refused.
     pub refused: u64,
     /// Volumes that were compared with the model.
@@ -186,7 +186,7 @@ impl Counts {
         self.failed += other.failed;
         self.without_space += other.without_space;
         self.background += other.background;
-        self.latched += other.latched;
+        self.shut_down += other.shut_down;
         self.refused += other.refused;
         self.judged += other.judged;
         self.lossy += other.lossy;
@@ -202,7 +202,7 @@ impl Counts {
             ("operations that failed", self.failed),
             ("operations refused for want of space", self.without_space),
             ("background steps that failed", self.background),
-            ("volumes that latched", self.latched),
+            ("volumes that shut down", self.shut_down),
             ("mounts refused", self.refused),
             ("volumes compared", self.judged),
             ("volumes with losses that were reported", self.lossy),

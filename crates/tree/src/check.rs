@@ -19,7 +19,7 @@ pub type Visit<'a> = dyn FnMut(Group, Table, &[u8], &[u8]) + 'a;
 
 /// Called after each node with the number of checked nodes and the estimated total. The estimate is the number of
 /// nodes at the last checkpoint, and at least the number of checked nodes. In the last call both are equal.
-pub type Told<'a> = dyn FnMut(u64, u64) + 'a;
+pub type CheckProgress<'a> = dyn FnMut(u64, u64) + 'a;
 
 /// The kind of a defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -69,7 +69,7 @@ struct Walk<'a, 'v> {
     seen: Bits,
     findings: Vec<Finding>,
     each: &'a mut Visit<'v>,
-    progress: &'a mut Told<'v>,
+    progress: &'a mut CheckProgress<'v>,
     /// The number of checked nodes, and that of nodes at the last checkpoint.
     done: u64,
     nodes: u64,
@@ -97,7 +97,11 @@ impl Bits {
 }
 
 impl Core {
-    pub(crate) fn check(&self, each: &mut Visit<'_>, progress: &mut Told<'_>) -> Result<Vec<Finding>> {
+    pub(crate) fn check(
+        &self,
+        each: &mut Visit<'_>,
+        progress: &mut CheckProgress<'_>,
+    ) -> Result<Vec<Finding>> {
         let nodes = self.mat.chunks().iter().map(|chunk| u64::from(chunk.used)).sum();
         let (group, seen, findings) = (Group(0), Bits::default(), Vec::new());
         let mut walk = Walk { core: self, group, seen, findings, each, progress, done: 0, nodes, prepaid: 0 };

@@ -46,13 +46,13 @@ impl Core {
     pub(crate) fn checkpoint_with(&self, saving: &mut Saving) -> Result<()> {
         self.writable()?;
         let taken = self.take_checkpoint(saving);
-        self.latching("a checkpoint failed", taken)
+        self.shut_down_on_error("a checkpoint failed", taken)
     }
 
     fn take_checkpoint(&self, saving: &mut Saving) -> Result<()> {
         let client = self.client.read().clone();
         let user = client
-            .ok_or_else(|| StoreError::Latched("a checkpoint before the store has its client".into()))?;
+            .ok_or_else(|| StoreError::ShutDown("a checkpoint before the store has its client".into()))?;
         self.check_host_space(saving)?;
         self.metadata_lease(saving).map_err(of_full_host)?;
         let held = self.dirty_pages();
@@ -183,7 +183,7 @@ impl Core {
         }
         // Nodes that are not written stay dirty.
         let written = self.write_nodes(saving, nodes, None).map_err(of_full_host);
-        self.latching("writing nodes failed", written)
+        self.shut_down_on_error("writing nodes failed", written)
     }
 
     /// Appends nodes: for a checkpoint (`saved` is its epoch) as they were at its cut, otherwise as they are. Written
@@ -449,7 +449,7 @@ impl Core {
                 }
             }
         }
-        Err(StoreError::Latched("there is no free zone for metadata".into()))
+        Err(StoreError::ShutDown("there is no free zone for metadata".into()))
     }
 
     /// A free zone. If there is none, a dead zone is reset.

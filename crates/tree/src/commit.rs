@@ -122,7 +122,7 @@ impl Core {
             let damage = StoreError::Corrupt(
                 "a change of live blocks or of a counter contradicts the zone table".into(),
             );
-            return self.latching("metadata is damaged", Err(damage));
+            return self.shut_down_on_error("metadata is damaged", Err(damage));
         }
         let (lsn, epoch) = self.log.submit(record, admitted, |lsn| {
             self.pool.apply(tx.ops.iter().filter_map(Op::zone_change), lsn, &tx.reserved);

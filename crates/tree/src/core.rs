@@ -106,8 +106,8 @@ pub(crate) struct Core {
     pub(crate) growth: RwLock<Option<Weak<dyn Growth>>>,
     pub(crate) limits: Limits,
     pub(crate) read_only: bool,
-    pub(crate) latched: Mutex<Option<Arc<str>>>,
-    pub(crate) is_latched: AtomicBool,
+    pub(crate) shutdown_reason: Mutex<Option<Arc<str>>>,
+    pub(crate) is_shut_down: AtomicBool,
     pub(crate) count: Counters,
 }
 
@@ -178,34 +178,34 @@ impl Core {
         if self.read_only {
             return Err(StoreError::ReadOnly);
         }
-        if self.is_latched.load(Ordering::Acquire)
-            && let Some(why) = self.latched.lock().clone()
+        if self.is_shut_down.load(Ordering::Acquire)
+            && let Some(why) = self.shutdown_reason.lock().clone()
         {
-            return Err(StoreError::Latched(why));
+            return Err(StoreError::ShutDown(why));
         }
         Ok(())
     }
 
     /// Shuts the volume down: no changes until the next mount. The first reason is kept.
-    pub(crate) fn latch(&self, why: &str) {
-        let mut latched = self.latched.lock();
-        if latched.is_none() {
+    pub(crate) fn shut_down(&self, why: &str) {
+        let mut shutdown_reason = self.shutdown_reason.lock();
+        if shutdown_reason.is_none() {
             tracing::error!(why, "the volume is shut down: read-only until it is mounted again");
-            *latched = Some(Arc::from(why));
-            self.is_latched.store(true, Ordering::Release);
+            *shutdown_reason = Some(Arc::from(why));
+            self.is_shut_down.store(true, Ordering::Release);
         }
     }
 
     /// Returns the result. An unexpected error shuts the volume down.
-    pub(crate) fn latching<T>(&self, what: &str, result: Result<T>) -> Result<T> {
+    pub(crate) fn shut_down_on_error<T>(&self, what: &str, result: Result<T>) -> Result<T> {
         result.map_err(|error| match error {
             StoreError::NoSpace | StoreError::NoMemory(_) | StoreError::ReadOnly => error,
-            StoreError::Latched(why) => {
-                self.latch(&why);
-                StoreError::Latched(why)
+            StoreError::ShutDown(why) => {
+                self.shut_down(&why);
+                StoreError::ShutDown(why)
             }
             error => {
-                self.latch(&format!("{what}: {error}"));
+                self.shut_down(&format!("{what}: {error}"));
                 error
             }
         })

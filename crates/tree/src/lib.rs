@@ -50,7 +50,7 @@ mod scrub;
 mod store;
 mod types;
 
-pub use check::{Finding, FindingKind, Told, Visit};
+pub use check::{CheckProgress, Finding, FindingKind, Visit};
 pub use core::{Client, Growth, VolumeInfo};
 pub use format::KEY_MAX;
 pub use inspect::{BatchContents, BatchView, NodeEntry, NodeView, PageView};

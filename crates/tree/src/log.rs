@@ -471,7 +471,7 @@ impl Log {
     fn leading<T>(&self, lead: impl FnOnce(&mut Io) -> Result<T>) -> Result<T> {
         let mut io = self.io.lock();
         if io.broken {
-            return Err(StoreError::Latched(Arc::from("the log has failed")));
+            return Err(StoreError::ShutDown(Arc::from("the log has failed")));
         }
         let led = lead(&mut io);
         io.broken = led.is_err();

@@ -226,7 +226,7 @@ impl Core {
                 // Alone, this node may replace unused pages.
                 Err(StoreError::NoMemory(_)) if reading == Reading::Ahead => continue,
                 Err(error) if self.is_current(id, place, chunk) => {
-                    return self.latching("a node cannot be read", Err(error));
+                    return self.shut_down_on_error("a node cannot be read", Err(error));
                 }
                 Err(_) => continue,
             };
@@ -378,7 +378,7 @@ impl Core {
     }
 
     fn damaged<T>(&self, what: String) -> Result<T> {
-        self.latching("metadata is damaged", Err(StoreError::Corrupt(what)))
+        self.shut_down_on_error("metadata is damaged", Err(StoreError::Corrupt(what)))
     }
 
     /// Where a node lies, and the address of the chunk that has this place.
@@ -473,7 +473,7 @@ impl Core {
                 Ok(Some(bytes))
             }
             Err(_) if self.mat.chunk(number).address != place => Ok(None),
-            Err(error) => self.latching("a chunk of the MAT cannot be read", Err(error)),
+            Err(error) => self.shut_down_on_error("a chunk of the MAT cannot be read", Err(error)),
         }
     }
 

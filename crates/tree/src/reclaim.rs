@@ -164,7 +164,10 @@ impl Core {
                 self.reclaim(false)?;
             }
         }
-        self.latching("the device cannot be flushed", self.device.flush().map_err(StoreError::from))?;
+        self.shut_down_on_error(
+            "the device cannot be flushed",
+            self.device.flush().map_err(StoreError::from),
+        )?;
         while self.device.discard_one_zone() {}
         Ok(())
     }
@@ -236,7 +239,7 @@ impl Core {
 
     fn make_known(&self, lsn: Lsn) -> Result<bool> {
         let known = self.log.make_known(lsn);
-        self.latching("the log cannot be written", known)
+        self.shut_down_on_error("the log cannot be written", known)
     }
 
     /// Resets a zone if it is still dead by this record. Another thread may have reset it since then. In that case it
@@ -382,11 +385,11 @@ impl Core {
             return Ok(false);
         }
         let saving = &mut self.saving.lock();
-        let cleaned = self.gc_gains_much(saving) && self.clean(saving, Need::May)?;
-        if !cleaned {
+        let was_collected = self.gc_gains_much(saving) && self.collect_one_zone(saving, Need::May)?;
+        if !was_collected {
             self.count.headroom_to_wait.store(0, Ordering::Relaxed);
         }
-        Ok(cleaned)
+        Ok(was_collected)
     }
 
     /// Runs GC in three stages. With enough headroom it collects only zones that gain much. With little headroom it
@@ -494,7 +497,7 @@ impl Core {
             }
         }
         for _ in 0..count {
-            if !self.clean(saving, Need::Must)? {
+            if !self.collect_one_zone(saving, Need::Must)? {
                 break;
             }
         }
@@ -647,7 +650,7 @@ impl Core {
 
     /// Moves the live blocks out of the metadata zone that has the fewest of them. The next checkpoint frees the zone.
     /// Returns false if nothing would be gained.
-    pub(crate) fn clean(&self, saving: &mut Saving, need: Need) -> Result<bool> {
+    pub(crate) fn collect_one_zone(&self, saving: &mut Saving, need: Need) -> Result<bool> {
         self.writable()?;
         let victims = self.victims(saving, need);
         let Some(&MetadataZone { zone, life, live, .. }) =
@@ -670,7 +673,7 @@ impl Core {
                 self.pool.announce(self.blocks_for_gc(saving, 0, dirty));
                 return Ok(false);
             }
-            cleaned => self.latching("GC of metadata failed", cleaned)?,
+            moved => self.shut_down_on_error("GC of metadata failed", moved)?,
         }
         saving.has_emptied_zone = true;
         self.pool.announce(self.blocks_for_gc(saving, 0, dirty));

@@ -7,7 +7,7 @@ use pool::{GC_MINIMUM, Lsn, Moment, Pool};
 use rt::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use zone::{Address, Device, Geometry, Lease, Role, Traffic, ZoneId};
 
-use crate::check::{Finding, Told, Visit};
+use crate::check::{CheckProgress, Finding, Visit};
 use crate::core::{Client, Core, Growth, VolumeInfo};
 use crate::lookup::ZoneRef;
 use crate::mkfs::FormatOptions;
@@ -262,7 +262,7 @@ impl Store {
     ///
     /// It collects as many zones as together gain more than the checkpoint after them writes. If zones are small, a
     /// single zone does not gain that much, and a loop over single zones would never end.
-    pub fn clean(&self) -> Result<bool> {
+    pub fn collect_garbage(&self) -> Result<bool> {
         let (core, mut saving) = (&self.core, self.core.saving.lock());
         let (saving, free) = (&mut *saving, core.pool.free());
         // Dead blocks of the running epoch become visible only with a checkpoint.
@@ -297,13 +297,13 @@ impl Store {
     }
 
     /// Runs GC of one metadata zone while the dead blocks of metadata zones together fill a zone.
-    pub fn clean_if_worth_it(&self) -> Result<bool> {
+    pub fn collect_garbage_if_worth_it(&self) -> Result<bool> {
         self.core.writable()?;
         if !self.core.dead_blocks_fill_a_zone() {
             return Ok(false);
         }
         let mut saving = self.core.saving.lock();
-        if !saving.has_emptied_zone && !self.core.clean(&mut saving, Need::Should)? {
+        if !saving.has_emptied_zone && !self.core.collect_one_zone(&mut saving, Need::Should)? {
             return Ok(false);
         }
         self.core.checkpoint_with(&mut saving)?;
@@ -320,8 +320,8 @@ impl Store {
     }
 
     /// Shuts the volume down: no changes until the next mount.
-    pub fn latch(&self, why: &str) {
-        self.core.latch(why);
+    pub fn shut_down(&self, why: &str) {
+        self.core.shut_down(why);
     }
 
     /// Whether no reserved page is in use. This is always so while no thread changes anything.
@@ -330,8 +330,8 @@ impl Store {
     }
 
     /// Why the volume is shut down.
-    pub fn latched(&self) -> Option<Arc<str>> {
-        self.core.latched.lock().clone()
+    pub fn shutdown_reason(&self) -> Option<Arc<str>> {
+        self.core.shutdown_reason.lock().clone()
     }
 
     // ---- zones of data -----------------------------------------------------------------------
@@ -451,11 +451,15 @@ impl Store {
     /// Verifies every node, the MAT and the ZIT's counts of metadata. Calls `each` for every entry, by group and in
     /// order. No thread may write meanwhile.
     pub fn check(&self, each: &mut Visit<'_>) -> Result<Vec<Finding>> {
-        self.check_telling(each, &mut |_, _| ())
+        self.check_with_progress(each, &mut |_, _| ())
     }
 
     /// As [`Store::check`], and reports the progress after each node.
-    pub fn check_telling(&self, each: &mut Visit<'_>, progress: &mut Told<'_>) -> Result<Vec<Finding>> {
+    pub fn check_with_progress(
+        &self,
+        each: &mut Visit<'_>,
+        progress: &mut CheckProgress<'_>,
+    ) -> Result<Vec<Finding>> {
         self.core.check(each, progress)
     }
 }
@@ -464,14 +468,14 @@ impl Core {
     pub(crate) fn sync(&self, lsn: Lsn) -> Result<()> {
         self.writable()?;
         self.count.unflushed_data.store(0, Ordering::Relaxed);
-        self.latching("the log cannot be written", self.log.sync(lsn))
+        self.shut_down_on_error("the log cannot be written", self.log.sync(lsn))
     }
 
     fn background(&self) -> Result<bool> {
         self.log.relieve();
-        let cleaned = self.saving.lock().has_emptied_zone;
+        let has_emptied_zone = self.saving.lock().has_emptied_zone;
         let is_pressed = self.is_pressed();
-        if cleaned || self.epoch_is_long() || (is_pressed && self.epoch_is_ending()) {
+        if has_emptied_zone || self.epoch_is_long() || (is_pressed && self.epoch_is_ending()) {
             self.checkpoint()?;
             return Ok(true);
         }
@@ -480,7 +484,7 @@ impl Core {
         }
         let has_full_batches = self.log.has_full_batches();
         if has_full_batches {
-            self.latching("the log cannot be written", self.log.push())?;
+            self.shut_down_on_error("the log cannot be written", self.log.push())?;
         }
         if is_pressed {
             self.write_out(&mut self.saving.lock())?;
@@ -491,14 +495,14 @@ impl Core {
         if self.reclaim_some(1, false)? > 0 || self.harvest_ids()? {
             return Ok(true);
         }
-        Ok(self.gc_is_worth_it() && self.clean(&mut self.saving.lock(), Need::May)?)
+        Ok(self.gc_is_worth_it() && self.collect_one_zone(&mut self.saving.lock(), Need::May)?)
     }
 
     fn settle(&self, last: Lsn) -> Result<Step> {
         if self.log.known_durable() >= last {
             return Ok(Step::Idle);
         }
-        self.latching("the log cannot be written", self.log.make_known(last))?;
+        self.shut_down_on_error("the log cannot be written", self.log.make_known(last))?;
         Ok(Step::Worked)
     }
 }

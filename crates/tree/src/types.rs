@@ -52,7 +52,7 @@ pub enum StoreError {
     NoMemory(#[from] zone::NoMemory),
     /// A failure that cannot be repaired while mounted.
     #[error("the volume is shut down (read-only until it is mounted again): {0}")]
-    Latched(Arc<str>),
+    ShutDown(Arc<str>),
     /// The volume was opened without the right to write.
     #[error("the volume is mounted read-only")]
     ReadOnly,

@@ -61,7 +61,7 @@ fn a_zone_that_the_host_has_no_room_for_is_no_space() {
     }
     let written = volume.extents.append(Object(1), Hint::default(), 0, &[6; 4096], 4096);
     assert!(matches!(written, Err(ExtentError::NoSpace)), "{:?}", written.err());
-    assert_eq!(volume.store.latched(), None);
+    assert_eq!(volume.store.shutdown_reason(), None);
     volume.device.clear_faults();
     let mut model = Model::new();
     write(&volume, &mut model, 1, 0, &[7; 4096]).unwrap();
@@ -82,7 +82,7 @@ fn where_the_host_has_no_room_for_another_zone_the_open_one_takes_everything() {
     let long = Hint { lifetime: extent::Lifetime::Extreme, ..Hint::default() };
     let written = volume.extents.append(Object(2), long, 0, &[6; 8192], 8192);
     assert!(written.is_ok(), "{:?}", written.err());
-    assert_eq!(volume.store.latched(), None);
+    assert_eq!(volume.store.shutdown_reason(), None);
 }
 
 #[test]

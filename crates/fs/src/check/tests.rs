@@ -87,7 +87,7 @@ fn names_of_one_hash_are_told_apart_up_to_256() {
 /// What is said of each part while a sound volume is checked, one part after the other.
 fn told(fs: &Fs) -> BTreeMap<CheckedPart, Vec<(u64, u64)>> {
     let (mut told, mut parts) = (BTreeMap::<_, Vec<_>>::new(), Vec::new());
-    let found = fs.check_telling(&mut |Checked { part, done, of }| {
+    let found = fs.check_with_progress(&mut |Checked { part, done, of }| {
         parts.push(part);
         told.entry(part).or_default().push((done, of));
     });
@@ -136,7 +136,8 @@ fn passes_are_counted_together() {
     let count = |pass_inodes: u64| {
         let mut last = (0, 0);
         let shared = fs.shared_blocks().unwrap();
-        let found = fs.check_names_telling(&shared, pass_inodes, &mut |done, passes| last = (done, passes));
+        let found =
+            fs.check_names_with_progress(&shared, pass_inodes, &mut |done, passes| last = (done, passes));
         assert_eq!(found, Ok(vec![]));
         last
     };

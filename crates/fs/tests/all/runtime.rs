@@ -78,7 +78,7 @@ fn a_failed_flush_is_reported_once_to_every_handle_and_shuts_the_volume_down() {
     assert!(matches!(volume.fs.fsync(&first, true), Err(FsError::Io(_))));
     assert!(
         matches!(volume.fs.fsync(&first, true), Err(FsError::Io(_))),
-        "it is latched: nothing is durable"
+        "it is shut down: nothing is durable"
     );
     assert_eq!(volume.fs.write(&first, 0, b"more"), Err(FsError::ReadOnly));
     assert_eq!(volume.unlink(ROOT, "first"), Err(FsError::ReadOnly));

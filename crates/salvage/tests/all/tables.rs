@@ -165,7 +165,7 @@ fn used(seed: u64, spec: Spec) -> (Arc<Emulated>, Contents) {
         if round < 5 {
             store.checkpoint().unwrap();
             since.drain(..).for_each(|tx| apply(&mut saved, &tx));
-            let is_moved = store.clean().unwrap();
+            let is_moved = store.collect_garbage().unwrap();
             assert!(is_moved || round < 4, "garbage collection moves nodes");
         }
     }
@@ -197,7 +197,7 @@ fn rows_stay_certain_while_garbage_collection_moves_nodes() {
     store.checkpoint().unwrap();
     let (model, moved) = (contents(&store), store.stats().nodes_moved);
     device.record();
-    assert!(store.clean().unwrap() && store.stats().nodes_moved > moved);
+    assert!(store.collect_garbage().unwrap() && store.stats().nodes_moved > moved);
     for n in 0..=device.commands() {
         let image = Arc::new(device.image_at(n, &CrashPlan::KeepAll));
         assert!(rows(&salvage(&image)) == certain(&model, true), "after command {n}");

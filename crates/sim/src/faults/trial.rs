@@ -329,7 +329,7 @@ impl Trial<'_> {
         if !lost.is_empty() {
             return Err(Wrong(format!("{} cannot be read", lost.join(", "))));
         }
-        match fs.store().latched() {
+        match fs.store().shutdown_reason() {
             Some(why) => Err(Wrong(format!("the volume is shut down: {why}"))),
             None => Ok(()),
         }
@@ -431,7 +431,7 @@ impl Trial<'_> {
                 return Err(at(Wrong("pages are used that are reserved for other owners".to_owned())));
             }
             if driver.fs.is_read_only() {
-                counts.latched += 1;
+                counts.shut_down += 1;
                 self.permit("the volume is shut down", &FsError::ReadOnly).map_err(at)?;
                 return Ok(true);
             }

@@ -191,7 +191,7 @@ impl Log {
         loop {
             let witness = match self.begin_standby(io) {
                 Ok(witness) => witness,
-                Err(StoreError::Latched(why)) if silent.iter().all(|&zone| self.takes_no_mark(zone)) => {
+                Err(StoreError::ShutDown(why)) if silent.iter().all(|&zone| self.takes_no_mark(zone)) => {
                     tracing::warn!(%why, "the end mark of the log cannot be written, because the zone is read-only");
                     io.is_marked = false;
                     return Ok(());
@@ -250,7 +250,7 @@ impl Log {
                 return Ok(lease);
             }
             let witness = io.witness.take().ok_or_else(|| {
-                StoreError::Latched(Arc::from("none of the first four zones can be used for the log"))
+                StoreError::ShutDown(Arc::from("none of the first four zones can be used for the log"))
             })?;
             self.pool.give_back(witness, false);
         }

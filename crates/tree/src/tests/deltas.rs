@@ -171,20 +171,20 @@ fn small_delta_records_are_counted_exactly_before_a_refusal() {
     let before = live();
     assert!(core.count_deltas_exactly().unwrap() && live() < before, "{} of {before} live", live());
     assert!(!core.count_deltas_exactly().unwrap(), "all zones have been read");
-    let mut cleaned = 0;
+    let mut collected = 0;
     for _ in 0..8 {
         let moved = || core.leases.traffic().bytes_written(Cause::MetadataGc) / 4096;
         let victims = core.pool.closed_metadata();
         let counted = victims.iter().map(|zone| u64::from(zone.live)).max().unwrap_or_default();
         let before = moved();
-        if !core.clean(&mut saving, Need::Must).unwrap() {
+        if !core.collect_one_zone(&mut saving, Need::Must).unwrap() {
             break;
         }
-        cleaned += 1;
+        collected += 1;
         assert!(moved() - before <= counted, "{} blocks moved, {counted} counted", moved() - before);
         core.checkpoint_with(&mut saving).unwrap();
     }
-    assert!(cleaned > 0);
+    assert!(collected > 0);
     drop(saving);
     assert_eq!(contents(&store), model);
     assert_eq!(store.check(&mut |_, _, _, _| ()).unwrap(), []);

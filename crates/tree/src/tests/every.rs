@@ -72,7 +72,7 @@ fn mounted(
             _ => drop(store.step()?),
         }
     }
-    store.core.clean(&mut store.core.saving.lock(), crate::reclaim::Need::Should)?;
+    store.core.collect_one_zone(&mut store.core.saving.lock(), crate::reclaim::Need::Should)?;
     if closes {
         store.close()?;
         ran.acknowledged = store.last_lsn();

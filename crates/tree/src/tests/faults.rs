@@ -49,10 +49,11 @@ fn next_to_clean(store: &Store) -> (ZoneId, Vec<Address>) {
     (zone, pages.collect())
 }
 
-fn clean(store: &Store) -> bool {
-    let cleaned = store.core.clean(&mut store.core.saving.lock(), crate::reclaim::Need::Should).unwrap();
+fn collect_one(store: &Store) -> bool {
+    let was_collected =
+        store.core.collect_one_zone(&mut store.core.saving.lock(), crate::reclaim::Need::Should).unwrap();
     store.checkpoint().unwrap();
-    cleaned
+    was_collected
 }
 
 #[test]
@@ -65,8 +66,8 @@ fn unreadable_dead_pages_do_not_keep_a_zone_from_gc() {
     let dead: Vec<_> = pages.into_iter().filter(|at| !is_live(at)).collect();
     assert!(dead.len() > 2, "some pages are dead there");
     dead.iter().for_each(|at| device.make_unreadable(zone, at.block()));
-    assert!(clean(&store));
-    assert_eq!(store.latched(), None);
+    assert!(collect_one(&store));
+    assert_eq!(store.shutdown_reason(), None);
     assert!(store.core.pool.usage(zone) == pool::Usage::Free { empty: true }, "it was emptied");
     assert_eq!(contents(&store), model);
 }
@@ -83,18 +84,18 @@ fn a_live_page_that_cannot_be_read_pins_its_zone_and_nothing_else() {
     drop(store);
     // Memory has only what the mount needed.
     let (store, _) = open(&device).unwrap();
-    assert!(clean(&store), "GC tries it in each mount");
+    assert!(collect_one(&store), "GC tries it in each mount");
     let left: Vec<_> = places(&store).into_iter().filter(|(at, _)| at.zone() == zone).collect();
     assert_eq!(left, [(at, live[&at])], "of {before} nodes those that can be read were moved");
     assert_eq!(store.core.pool.entry(zone).live, store.core.pool.page_blocks());
-    while clean(&store) {
+    while collect_one(&store) {
         assert_eq!(store.core.pool.usage(zone), pool::Usage::Closed);
     }
     (2000..2200).for_each(|number| put(&store, &mut model, number, 3));
-    assert_eq!(store.latched(), None, "no look-up needed the node");
+    assert_eq!(store.shutdown_reason(), None, "no look-up needed the node");
     store.close().unwrap();
     assert!(store.core.load(live[&at]).is_err(), "a look-up of the node gets the error");
-    assert!(store.latched().is_some());
+    assert!(store.shutdown_reason().is_some());
 }
 
 /// GC read each page only once. After one transient failure, or one wrong bit, a node stayed in its place, and so did
@@ -116,7 +117,7 @@ fn a_transient_read_failure_does_not_keep_a_zone_from_gc() {
             let (store, _) = open(&image).unwrap();
             assert_eq!(next_to_clean(&store).0, zone);
             faults.iter().for_each(|fault| image.inject(fault.clone().on(zone)));
-            assert!(clean(&store));
+            assert!(collect_one(&store));
             assert_eq!(image.failed_zones().len(), faults.len(), "{faults:?}");
             let is_free = store.core.pool.usage(zone) == pool::Usage::Free { empty: true };
             assert!(is_free, "{faults:?}");
@@ -134,15 +135,16 @@ fn gc_on_a_full_host_ends_and_goes_on_later() {
     for zone in (0..device.geometry().zones).map(ZoneId).filter(is_empty) {
         device.inject(Fault::nth(CommandKind::Append, 1, Effect::HostFull).on(zone).forever());
     }
-    let clean_one = || store.core.clean(&mut store.core.saving.lock(), crate::reclaim::Need::Should).unwrap();
+    let collect_next =
+        || store.core.collect_one_zone(&mut store.core.saving.lock(), crate::reclaim::Need::Should).unwrap();
     let mut times = 0;
-    while clean_one() {
+    while collect_next() {
         times += 1;
     }
     assert!(!device.failed_zones().is_empty(), "the next zone was needed after {times}");
-    assert_eq!(store.latched(), None);
+    assert_eq!(store.shutdown_reason(), None);
     device.clear_faults();
-    assert!(clean(&store), "GC tries the zone again");
+    assert!(collect_one(&store), "GC tries the zone again");
     assert_eq!(contents(&store), model);
 }
 
@@ -166,7 +168,7 @@ fn the_log_leaves_a_zone_that_cannot_be_finished() {
             }
         }
         store.sync(store.last_lsn()).unwrap();
-        assert_eq!(store.latched(), None, "{effect:?}");
+        assert_eq!(store.shutdown_reason(), None, "{effect:?}");
         store.checkpoint().unwrap();
         drop(store);
         let (store, _) = open(&device).unwrap();
@@ -223,8 +225,8 @@ fn a_wrong_count_of_live_nodes_shuts_down_without_a_panic() {
             store.commit(tx).err().or_else(|| store.checkpoint().err())
         });
         assert!(matches!(wrong, Some(StoreError::Corrupt(_))), "{live}: {wrong:?}");
-        assert!(store.latched().is_some());
-        assert!(matches!(store.writable(), Err(StoreError::Latched(_))));
+        assert!(store.shutdown_reason().is_some());
+        assert!(matches!(store.writable(), Err(StoreError::ShutDown(_))));
         drop(store);
         // The wrong count is not on the device.
         contents(&open(&device).unwrap().0);
@@ -366,7 +368,7 @@ fn nodes_that_a_failed_checkpoint_has_not_written_are_read_from_memory() {
             assert!(after > 2, "it fails in more than one place");
             return;
         }
-        assert!(store.latched().is_some());
+        assert!(store.shutdown_reason().is_some());
         // Twice: by then all nodes that may be evicted have been evicted.
         for ((group, table, key), value) in model.iter().chain(&model) {
             let found = store.get(Group(*group), Table(*table), key).unwrap();
@@ -397,5 +399,5 @@ fn a_transaction_that_has_taken_effect_is_not_reported_as_failed() {
     assert_eq!((lsn, device.failed_zones().len()), (store.last_lsn(), 1), "the data was to be made durable");
     assert_eq!(contents(&store), model);
     assert!(store.sync(lsn).is_err(), "a sync gets the error");
-    assert!(store.latched().is_some() && store.commit(Tx::new()).is_err());
+    assert!(store.shutdown_reason().is_some() && store.commit(Tx::new()).is_err());
 }

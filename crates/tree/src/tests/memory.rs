@@ -68,7 +68,7 @@ fn a_lack_of_memory_is_reported_and_does_no_harm() {
             refused += work(&store, &mut model, 3, 1000);
             let is_over = rt::memory::refused() == 0;
             rt::memory::refuse(1, 0);
-            assert_eq!((store.latched(), contents(&store)), (None, model.clone()), "request {nth}");
+            assert_eq!((store.shutdown_reason(), contents(&store)), (None, model.clone()), "request {nth}");
             work(&store, &mut model, 4, 10);
             store.checkpoint().unwrap();
             store.close().unwrap();

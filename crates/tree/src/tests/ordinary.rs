@@ -285,7 +285,7 @@ fn emptied_zones_are_freed_before_a_transaction_is_refused() {
     store.checkpoint().unwrap();
     let core = &store.core;
     let mut saving = core.saving.lock();
-    assert!(core.clean(&mut saving, crate::reclaim::Need::Should).unwrap(), "there was a victim");
+    assert!(core.collect_one_zone(&mut saving, crate::reclaim::Need::Should).unwrap(), "there was a victim");
     // The other zones hold pages that cannot be moved.
     let others = core.pool.closed_metadata();
     saving.last_gc.extend(others.into_iter().map(|other| (other.zone, other.life)));
@@ -313,7 +313,7 @@ fn a_part_of_the_zone_table_that_does_not_change_is_moved() {
         core.pool.closed_metadata().iter().any(|closed| closed.zone == zone)
     });
     assert!(is_closed && place().zone() == zone, "it is in a closed zone");
-    assert!(core.clean(&mut core.saving.lock(), crate::reclaim::Need::Must).unwrap());
+    assert!(core.collect_one_zone(&mut core.saving.lock(), crate::reclaim::Need::Must).unwrap());
     store.checkpoint().unwrap();
     assert_ne!(place().zone(), zone);
     assert!(matches!(core.pool.usage(zone), pool::Usage::Free { .. }), "{:?}", core.pool.usage(zone));
