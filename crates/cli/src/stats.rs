@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use extent::StreamTold;
+use extent::StreamStats;
 use fs::Fs;
 use serde::{Deserialize, Serialize};
 use tree::Usage;
@@ -284,15 +284,15 @@ impl Stream {
     fn all_of(fs: &Fs) -> BTreeMap<String, Stream> {
         let block = f64::from(fs.extents().block_size());
         let bytes = |blocks: f64| (blocks * block) as u64;
-        let stream = |counts: &StreamTold| Stream {
+        let stream = |counts: &StreamStats| Stream {
             user_bytes: bytes(counts.written as f64),
             learned_bytes: bytes(counts.by_learning as f64),
             moved_bytes: bytes(counts.moved as f64),
             amplification: (counts.written > 0)
                 .then(|| (counts.written + counts.moved) as f64 / counts.written as f64),
             died_bytes: bytes(counts.died),
-            predicted_bytes: bytes(counts.expected),
-            prediction_error: counts.error(),
+            predicted_bytes: bytes(counts.predicted),
+            prediction_error: counts.prediction_error(),
         };
         let named = extent::stream_names().into_iter().zip(fs.extents().streams());
         named.map(|(name, counts)| (name.to_owned(), stream(&counts))).collect()

@@ -337,7 +337,7 @@ impl Extents {
         // One that waits is chosen when its space is needed, and alone.
         gc.given_up = gc.waiting_of(&gc.victims);
         gc.searched.clear();
-        self.learned.evacuated(gc.victims().map(|zone| (zone, self.store.pool().entry(zone).live)));
+        self.learned.gc_begins(gc.victims().map(|zone| (zone, self.store.pool().entry(zone).live)));
         let mut moves = BTreeMap::new();
         for (zone, life) in gc.victims.clone() {
             // Looking up those before it takes its time: it may have died, and be another zone by now.

@@ -99,7 +99,7 @@ fn learned(bytes: &[u8]) {
         rows.push((key.to_vec(), value.to_vec()));
         rest = behind;
     }
-    crate::learn::offer(&rows);
+    crate::learn::use_rows(&rows);
 }
 
 /// Makes the checksum of what may be a summary or footer right.
@@ -119,7 +119,7 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let places = format::encode_places(&[7, 30, 55]);
     let footer = format::encode_summary(FOOTER_MAGIC, &NAME, 3, (3, &places), 512);
     let mut rows = Vec::new();
-    for (key, value) in crate::learn::rows_to_begin_with() {
+    for (key, value) in crate::learn::seed_rows() {
         rows.extend_from_slice(&[key.len() as u8, value.len() as u8]);
         rows.extend_from_slice(&key);
         rows.extend_from_slice(&value);

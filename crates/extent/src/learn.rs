@@ -1,26 +1,26 @@
-//! What the volume learns of lifetimes from what it has seen die, and what it says of them.
+//! Learned lifetimes: what a volume predicts from the blocks that it has observed die.
 //!
-//! Three things are learned, none from what programs say, and on one clock, the blocks that users have written, but for
-//! what contents of zones have survived, which is told in blocks that have died meanwhile:
+//! Three things are learned. Hints of programs play no part in it:
 //!
-//! * how fast the contents of zones die, by stream and age (`learn/ages.rs`): it decides which zones are emptied;
-//! * how long data of a kind of file lives (`learn/kinds.rs`), and
-//! * whether what is written over in place tells its next life by its last one (`learn/rewrites.rs`): they decide
-//!   which open zone a write goes to, where nobody has said anything.
+//! * how fast the contents of zones die, by stream and age (`learn/ages.rs`). GC ranks victims by it.
+//! * how long data of a file class lives (`learn/file_classes.rs`).
+//! * whether a short life of blocks that are overwritten in place follows a short one (`learn/overwrite_history.rs`).
 //!
-//! Where the past says nothing of what lives how long, nothing is said of it; victims are ranked by what was seen all the
-//! same (docs/decisions/0045 has what that costs). Sums are made when a zone is filled; writers only count. Now and
-//! then, and at the unmount, what was learned is put into the store ([`LEARNED`]), so that the next mount begins with it;
-//! what cannot be put there, or read, is learned anew. It is bounded: 140 KiB, 12 bytes a zone, and what is watched of
-//! blocks.
+//! The last two choose the open zone of a write without a hint. If they have too little evidence, they predict nothing. GC
+//! ranks victims by the observed deaths in any case (`docs/decisions/0045` says what that costs).
 //!
-//! Nothing here is needed for correctness, and nothing that is wrong here can do more than waste writes.
+//! Ages are counted in blocks that users have written. The time that contents of zones have survived is counted in blocks
+//! that have died meanwhile. Writers only increment counters; sums are computed when a zone is full. From time to time, and
+//! at the unmount, what was learned is saved in the store ([`LEARNED`]), and the next mount loads it. Rows that cannot be
+//! saved or read are learned anew. Memory is bounded: 140 KiB, 12 bytes for each zone, and the sampled blocks.
+//!
+//! Correctness does not depend on anything here. A wrong prediction only wastes writes.
 
 mod ages;
-mod kinds;
-mod rewrites;
+mod file_classes;
+mod overwrite_history;
+mod prediction_error;
 mod stored;
-mod told;
 
 use std::ops::Range;
 
@@ -33,24 +33,24 @@ use crate::amortized::Amortized;
 use crate::format::ZoneUser;
 use crate::{Extents, Hint, Lifetime, Object, Result, map};
 
-pub use kinds::Kind;
+pub use file_classes::FileClass;
+pub use prediction_error::{StreamStats, stream_names};
 pub use stored::LEARNED;
-pub use told::{StreamTold, stream_names};
 
 pub(crate) use ages::Stream;
-use ages::{Ages, Filled, Moment};
-use kinds::{Kinds, Sums};
-use rewrites::Rewrites;
-use told::Flows;
+use ages::{Ages, Clocks, FillTimes};
+use file_classes::{FileClassCounters, FileClassSums};
+use overwrite_history::OverwriteHistory;
+use prediction_error::StreamCounters;
 
-/// Blocks moved for each that is won: how many times those of the cheapest victim a better one may cost, and how
-/// many beyond that.
-const COST_TIMES: f64 = 3.0;
-const COST_BEYOND: f64 = 2.0;
-/// Zones that are filled before what was learned is put into the store again.
-const FILLED_BETWEEN: u32 = 32;
-/// Rows that are put there in one transaction.
-const ROWS_AT_ONCE: usize = 8;
+/// Blocks moved for each reclaimed block. A better victim may cost this many times as much as the cheapest one, plus a
+/// constant.
+const COST_RATIO: f64 = 3.0;
+const COST_EXTRA: f64 = 2.0;
+/// Number of zones that are filled between two saves.
+const ZONES_BETWEEN_SAVES: u32 = 32;
+/// Rows that are saved in one transaction.
+const ROWS_PER_TX: usize = 8;
 
 /// What placement and GC use. Everything is on, except when it is switched off for a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,76 +60,80 @@ pub struct Switches {
     /// GC ranks victims by how fast zones of their stream and age lose live blocks.
     pub ages: bool,
     /// The lifetime class of a file's class decides in which open zone a write goes.
-    pub kinds: bool,
+    pub file_classes: bool,
     /// The last life of overwritten blocks decides it.
-    pub rewrites: bool,
+    pub overwrite_history: bool,
 }
 
 impl Default for Switches {
     fn default() -> Self {
-        Switches { by_file: true, ages: true, kinds: true, rewrites: true }
+        Switches { by_file: true, ages: true, file_classes: true, overwrite_history: true }
     }
 }
 
 impl Switches {
-    /// Switches everything off that is learned of lifetimes.
+    /// Switches off everything that uses learned lifetimes.
     pub fn without_learning(self) -> Switches {
-        Switches { ages: false, kinds: false, rewrites: false, ..self }
+        Switches { ages: false, file_classes: false, overwrite_history: false, ..self }
     }
 
-    /// Whether anything is on that is learned of lifetimes.
+    /// Whether anything that uses learned lifetimes is on.
     pub fn is_learning(self) -> bool {
-        self.ages || self.kinds || self.rewrites
+        self.ages || self.file_classes || self.overwrite_history
     }
 }
 
-/// What was learned.
+/// Everything that was learned.
 pub(crate) struct Learned {
     uses_ages: AtomicBool,
-    uses_kinds: AtomicBool,
-    uses_rewrites: AtomicBool,
+    uses_file_classes: AtomicBool,
+    uses_overwrite_history: AtomicBool,
     /// Blocks that users have written.
     clock: AtomicU64,
     /// Blocks that have died since the mount.
     dead: AtomicU64,
-    filled: Filled,
-    kinds: Kinds,
-    rewrites: Rewrites,
-    flows: Flows,
-    /// Looks at all zones, which those that are filled pay for.
-    looks: Amortized,
-    /// Zones filled since it was put into the store.
-    filled_since: AtomicU64,
-    /// What the store has was looked for.
+    fill_times: FillTimes,
+    file_classes: FileClassCounters,
+    overwrite_history: OverwriteHistory,
+    stream_counters: StreamCounters,
+    /// When all zones are scanned. Zones that are filled pay for the scans.
+    scans: Amortized,
+    /// Zones filled since the last save.
+    filled_since_save: AtomicU64,
+    /// The rows in the store were loaded, or could not be.
     is_loaded: AtomicBool,
-    /// Only the store's table of zones is locked within it.
-    book: Mutex<Book>,
+    /// Under this lock only the lock of the zone table is taken.
+    observations: Mutex<Observations>,
 }
 
-/// What looks at all zones add to.
-struct Book {
+/// Sums that each scan of all zones updates.
+struct Observations {
     ages: Ages,
-    kinds: Sums,
-    looked_at: u64,
+    file_classes: FileClassSums,
+    scanned_at: u64,
 }
 
 impl Learned {
     pub(crate) fn new(zones: u32, zone_blocks: Blocks) -> Learned {
-        let book = Book { ages: Ages::new(zones, zone_blocks), kinds: Sums::new(), looked_at: 0 };
+        let observations = Observations {
+            ages: Ages::new(zones, zone_blocks),
+            file_classes: FileClassSums::new(),
+            scanned_at: 0,
+        };
         Learned {
             uses_ages: AtomicBool::new(true),
-            uses_kinds: AtomicBool::new(true),
-            uses_rewrites: AtomicBool::new(true),
+            uses_file_classes: AtomicBool::new(true),
+            uses_overwrite_history: AtomicBool::new(true),
             clock: AtomicU64::new(0),
             dead: AtomicU64::new(0),
-            filled: Filled::new(zones),
-            kinds: Kinds::new(),
-            rewrites: Rewrites::new(),
-            flows: Flows::default(),
-            looks: Amortized::new(zones),
-            filled_since: AtomicU64::new(0),
+            fill_times: FillTimes::new(zones),
+            file_classes: FileClassCounters::new(),
+            overwrite_history: OverwriteHistory::new(),
+            stream_counters: StreamCounters::default(),
+            scans: Amortized::new(zones),
+            filled_since_save: AtomicU64::new(0),
             is_loaded: AtomicBool::new(false),
-            book: Mutex::new(book),
+            observations: Mutex::new(observations),
         }
     }
 
@@ -137,76 +141,76 @@ impl Learned {
         self.clock.load(Ordering::Relaxed)
     }
 
-    fn moment(&self) -> Moment {
-        Moment { written: self.now(), died: self.dead.load(Ordering::Relaxed) }
+    fn clocks(&self) -> Clocks {
+        Clocks { written: self.now(), died: self.dead.load(Ordering::Relaxed) }
     }
 
     fn set_switches(&self, switches: Switches) {
         self.uses_ages.store(switches.ages, Ordering::Relaxed);
-        self.uses_kinds.store(switches.kinds, Ordering::Relaxed);
-        self.uses_rewrites.store(switches.rewrites, Ordering::Relaxed);
+        self.uses_file_classes.store(switches.file_classes, Ordering::Relaxed);
+        self.uses_overwrite_history.store(switches.overwrite_history, Ordering::Relaxed);
     }
 
     /// A user wrote blocks of an object.
-    pub(crate) fn wrote(&self, object: Object, kind: Kind, blocks: Range<u64>) {
+    pub(crate) fn wrote(&self, object: Object, file_class: FileClass, blocks: Range<u64>) {
         let count = blocks.end - blocks.start;
         let now = self.clock.fetch_add(count, Ordering::Relaxed);
-        self.kinds.wrote(kind, count);
-        self.rewrites.wrote(object, blocks, now);
+        self.file_classes.wrote(file_class, count);
+        self.overwrite_history.wrote(object, blocks, now);
     }
 
-    /// Blocks of this kind that were in zones are nobody's any more.
-    pub(crate) fn died(&self, kind: Kind, blocks: u64) {
-        self.kinds.died(kind, blocks);
+    /// Blocks in zones that belonged to data of this file class have died.
+    pub(crate) fn died(&self, file_class: FileClass, blocks: u64) {
+        self.file_classes.died(file_class, blocks);
         self.dead.fetch_add(blocks, Ordering::Relaxed);
     }
 
-    /// What the zone's entry is to say when it takes no more.
+    /// The stream of a zone that is now full, and the time, for the zone's entry.
     pub(crate) fn stamp(&self, role: Role, lifetime: Lifetime) -> (u8, u64) {
-        let stream = if role == Role::Gc { Stream::MOVED } else { Stream::fresh(lifetime) };
+        let stream = if role == Role::Gc { Stream::MOVED } else { Stream::user_writes(lifetime) };
         (stream.number(), self.now())
     }
 
-    /// A zone takes no more, as its entry says; at the mount for each that is there.
-    pub(crate) fn filled(&self, zone: ZoneId, user: &ZoneUser) {
-        self.filled.set(zone, Stream::from_number(user.stream), user.filled_at);
+    /// A zone is full. Its entry says when it was filled. Also called at the mount for each zone with data.
+    pub(crate) fn set_filled(&self, zone: ZoneId, user: &ZoneUser) {
+        self.fill_times.set(zone, Stream::from_number(user.stream), user.filled_at);
         self.clock.fetch_max(user.filled_at, Ordering::Relaxed);
     }
 
-    /// What lives in these zones is about to be moved.
-    pub(crate) fn evacuated(&self, zones: impl Iterator<Item = (ZoneId, Blocks)>) {
-        let mut book = self.book.lock();
-        let now = self.moment();
+    /// GC is about to move the live blocks out of these zones.
+    pub(crate) fn gc_begins(&self, zones: impl Iterator<Item = (ZoneId, Blocks)>) {
+        let mut observations = self.observations.lock();
+        let now = self.clocks();
         for (zone, live) in zones {
-            let (age, stream) = self.filled.of(zone, now.written);
-            if book.ages.evacuated(&self.filled, zone, now, live) && stream != Stream::MOVED {
-                self.rewrites.stayed(age);
+            let (age, stream) = self.fill_times.of(zone, now.written);
+            if observations.ages.gc_begins(&self.fill_times, zone, now, live) && stream != Stream::MOVED {
+                self.overwrite_history.add_stay(age);
             }
         }
     }
 
-    /// Blocks are given to the open zones of a class, which was said (`hint`) or learned.
+    /// Blocks are written to open zones of a lifetime class. The class is from the hint, or was learned.
     pub(crate) fn placed(&self, lifetime: Lifetime, hint: Hint, blocks: u64) {
         let learned = lifetime != Lifetime::Unknown && hint.lifetime == Lifetime::Unknown;
-        self.flows.wrote(lifetime, blocks, learned);
+        self.stream_counters.wrote(lifetime, blocks, learned);
     }
 
     /// Blocks were moved out of this zone.
     pub(crate) fn moved_out_of(&self, zone: ZoneId, blocks: u64) {
-        self.flows.moved(self.filled.of(zone, self.now()).1, blocks);
+        self.stream_counters.moved(self.fill_times.of(zone, self.now()).1, blocks);
     }
 
-    /// Orders victims, of which the first has the fewest live blocks: the best first, and behind all those that
-    /// cost too much now.
+    /// Sorts victims: the best first. Victims that cost too much now come last. The first victim in the argument must
+    /// have the fewest live blocks.
     pub(crate) fn rank(&self, victims: &mut [(ZoneId, Blocks)], payload: Blocks) {
         let (Some(&(_, fewest)), true) = (victims.first(), self.uses_ages.load(Ordering::Relaxed)) else {
             return;
         };
         let cost = |live: Blocks| f64::from(live) / f64::from(payload.saturating_sub(live).max(1));
-        let most = cost(fewest) * COST_TIMES + COST_BEYOND;
-        let (now, book) = (self.now(), self.book.lock());
+        let most = cost(fewest) * COST_RATIO + COST_EXTRA;
+        let (now, observations) = (self.now(), self.observations.lock());
         let rank = |&(zone, live): &(ZoneId, Blocks)| {
-            let worth = book.ages.worth(self.filled.of(zone, now), live, payload);
+            let worth = observations.ages.worth(self.fill_times.of(zone, now), live, payload);
             (cost(live) > most, -worth)
         };
         victims.sort_by(|a, b| {
@@ -223,43 +227,45 @@ impl Extents {
         self.placement.set_by_file(switches.by_file);
     }
 
-    /// Whether what is learned of lifetimes counts.
+    /// Whether learned lifetimes are used.
     pub fn is_learning(&self) -> bool {
-        let Learned { uses_ages, uses_kinds, uses_rewrites, .. } = &self.learned;
-        [uses_ages, uses_kinds, uses_rewrites].into_iter().any(|uses| uses.load(Ordering::Relaxed))
+        let Learned { uses_ages, uses_file_classes, uses_overwrite_history, .. } = &self.learned;
+        [uses_ages, uses_file_classes, uses_overwrite_history]
+            .into_iter()
+            .any(|uses| uses.load(Ordering::Relaxed))
     }
 
-    /// What each stream was given and cost since the mount, and how right what was expected of it has been, in the
-    /// order of [`stream_names`].
-    pub fn streams(&self) -> Vec<StreamTold> {
-        self.learned.flows.told(self.learned.book.lock().ages.expected()).to_vec()
+    /// What each stream was given and cost since the mount, and how good its predictions were, in the order of
+    /// [`stream_names`].
+    pub fn streams(&self) -> Vec<StreamStats> {
+        self.learned.stream_counters.stats(self.learned.observations.lock().ages.prediction_errors()).to_vec()
     }
 
-    /// The lifetime class of what is written to an object from this block on: what was said of it, or else what
-    /// was learned. `over`: there may be something.
+    /// The lifetime class of data that is written to an object from this block on: the class in the hint, or else the
+    /// learned one. `over`: the data may overwrite something.
     pub(crate) fn class_of(&self, object: Object, hint: Hint, block: u64, over: bool) -> Result<Lifetime> {
         let learned = &self.learned;
         if hint.lifetime != Lifetime::Unknown {
             return Ok(hint.lifetime);
         }
         if over
-            && learned.uses_rewrites.load(Ordering::Relaxed)
-            && learned.rewrites.tells()
+            && learned.uses_overwrite_history.load(Ordering::Relaxed)
+            && learned.overwrite_history.is_predictive()
             && let Some(zone) = self.zone_of(object, block)?
         {
-            let (age, stream) = learned.filled.of(zone, learned.now());
-            // What was moved has lived long, whenever that was; and what is in an open zone has only begun.
+            let (age, stream) = learned.fill_times.of(zone, learned.now());
+            // Moved data has lived long, whenever it was moved. Data in an open zone was written recently.
             return Ok(match stream {
                 _ if self.store.pool().is_open(zone) => Lifetime::Short,
                 Stream::MOVED => Lifetime::Long,
-                _ => learned.rewrites.expect(age),
+                _ => learned.overwrite_history.predict(age),
             });
         }
-        let uses_kinds = learned.uses_kinds.load(Ordering::Relaxed);
-        Ok(if uses_kinds { learned.kinds.expect(hint.kind) } else { Lifetime::Unknown })
+        let uses_file_classes = learned.uses_file_classes.load(Ordering::Relaxed);
+        Ok(if uses_file_classes { learned.file_classes.predict(hint.file_class) } else { Lifetime::Unknown })
     }
 
-    /// The zone that has this block of an object.
+    /// The zone that holds this block of an object.
     fn zone_of(&self, object: Object, block: u64) -> Result<Option<ZoneId>> {
         let _shared = self.map_of(object).read();
         let found = map::extents(&self.store, object, (block, block + 1), 1)?;
@@ -267,49 +273,54 @@ impl Extents {
         Ok(stored.map(|(_, extent)| extent.address.zone()))
     }
 
-    /// A zone takes no more: looks at all of them, or at some later time where there are very many.
+    /// A zone is full. Scans all zones, or leaves that to a later call if there are very many.
     pub(crate) fn zone_was_filled(&self, zone: ZoneId, user: &ZoneUser) {
         self.load_learned();
         let learned = &self.learned;
-        learned.filled(zone, user);
-        // Whoever looks later looks at what is later.
-        let mut book = learned.book.lock();
-        let live = learned.looks.is_due().then(|| self.live_in_filled());
-        let (now, geometry) = (learned.moment(), self.device.geometry());
-        let passed = now.written.saturating_sub(book.looked_at);
-        book.kinds.look(&learned.kinds, passed, geometry.zones as usize, geometry.zone_blocks);
+        learned.set_filled(zone, user);
+        // Under this lock, a thread that scans later has later counts.
+        let mut observations = learned.observations.lock();
+        let live = learned.scans.is_due().then(|| self.live_in_filled());
+        let (now, geometry) = (learned.clocks(), self.device.geometry());
+        let passed = now.written.saturating_sub(observations.scanned_at);
+        observations.file_classes.scan(
+            &learned.file_classes,
+            passed,
+            geometry.zones as usize,
+            geometry.zone_blocks,
+        );
         match live {
-            Some(live) => book.ages.look(&learned.filled, zone, now, &live),
-            None => book.ages.pass_over(zone),
+            Some(live) => observations.ages.scan(&learned.fill_times, zone, now, &live),
+            None => observations.ages.skip_scan(zone),
         }
-        book.looked_at = now.written;
-        learned.filled_since.fetch_add(1, Ordering::Relaxed);
+        observations.scanned_at = now.written;
+        learned.filled_since_save.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Blocks that live in each zone that was filled with data; 0 for all others.
+    /// The live blocks of each filled data zone, and 0 for all other zones.
     fn live_in_filled(&self) -> Vec<Blocks> {
         let is_filled =
             |entry: &tree::ZoneEntry| entry.role.holds_data() && ZoneUser::decode(&entry.user).closed;
-        self.store.pool().at_one_moment(|moment| {
+        self.store.pool().at_one_moment(|clocks| {
             let live_of = |zone: tree::ZoneNow| if is_filled(&zone.entry) { zone.entry.live } else { 0 };
-            moment.zones().map(live_of).collect()
+            clocks.zones().map(live_of).collect()
         })
     }
 
-    /// Puts what was learned into the store when that is due, or if anything was learned and `now`.
+    /// Saves what was learned if that is due. With `now`, it is due if a zone was filled since the last save.
     pub fn save_learned(&self, now: bool) -> Result<bool> {
-        let least = if now { 1 } else { u64::from(FILLED_BETWEEN) };
-        if self.learned.filled_since.load(Ordering::Relaxed) < least {
+        let least = if now { 1 } else { u64::from(ZONES_BETWEEN_SAVES) };
+        if self.learned.filled_since_save.load(Ordering::Relaxed) < least {
             return Ok(false);
         }
-        self.learned.filled_since.store(0, Ordering::Relaxed);
-        for rows in self.learned.rows().chunks(ROWS_AT_ONCE) {
+        self.learned.filled_since_save.store(0, Ordering::Relaxed);
+        for rows in self.learned.rows().chunks(ROWS_PER_TX) {
             let mut tx = Tx::new();
             rows.iter()
                 .for_each(|(key, value)| tx.put(self.store.group_of(0), LEARNED, &key[..], &value[..]));
             match self.store.commit(tx) {
                 Ok(_) => {}
-                // What there is little of has better uses.
+                // The scarce space is left to others.
                 Err(StoreError::NoSpace | StoreError::NoMemory(_)) => break,
                 Err(error) => return Err(error.into()),
             }
@@ -317,60 +328,60 @@ impl Extents {
         Ok(true)
     }
 
-    /// Goes on from what the store has, the first time that it is called; what means nothing is learned anew. Not
-    /// at the mount, which reads no more than it must: what cannot be read latches.
+    /// Loads the rows in the store, in the first call only. This is not done at the mount, which reads no more than it
+    /// must. An error on reading them shuts the volume down.
     pub(crate) fn load_learned(&self) {
         if self.learned.is_loaded.swap(true, Ordering::Relaxed) {
             return;
         }
         match self.store.range(self.store.group_of(0), LEARNED, &[], &[], stored::ROWS_MAX) {
-            Ok(rows) => self.learned.remember(&rows),
-            Err(error) => tracing::warn!("what was learned of lifetimes cannot be read: {error}"),
+            Ok(rows) => self.learned.load(&rows),
+            Err(error) => tracing::warn!("the learned lifetimes cannot be read: {error}"),
         }
     }
 
-    /// When each zone was filled, as its entry says.
+    /// Loads the times at which zones were filled from their entries.
     pub(crate) fn load_ages(&self) {
         for zone in (0..self.store.pool().count()).map(ZoneId) {
             let entry = self.store.pool().entry(zone);
             if entry.role.holds_data() {
-                self.learned.filled(zone, &ZoneUser::decode(&entry.user));
+                self.learned.set_filled(zone, &ZoneUser::decode(&entry.user));
             }
         }
-        self.learned.book.lock().looked_at = self.learned.now();
+        self.learned.observations.lock().scanned_at = self.learned.now();
     }
 }
 
-/// Rows of somebody who has learned a little.
-pub(crate) fn rows_to_begin_with() -> Vec<(Vec<u8>, Vec<u8>)> {
+/// Rows of a volume that has learned a little. For fuzzing.
+pub(crate) fn seed_rows() -> Vec<(Vec<u8>, Vec<u8>)> {
     let learned = Learned::new(8, 64);
-    learned.wrote(Object(2), Kind { particular: 3, general: 4 }, 0..900);
-    learned.died(Kind { particular: 3, general: 4 }, 300);
-    learned.book.lock().kinds.look(&learned.kinds, 900, 8, 64);
-    learned.rewrites.remember(700, true);
+    learned.wrote(Object(2), FileClass { particular: 3, general: 4 }, 0..900);
+    learned.died(FileClass { particular: 3, general: 4 }, 300);
+    learned.observations.lock().file_classes.scan(&learned.file_classes, 900, 8, 64);
+    learned.overwrite_history.load(700, true);
     learned.rows().into_iter().filter(|(_, value)| value.len() < 256).collect()
 }
 
-/// Whatever was stored, one can go on from it.
-pub(crate) fn offer(rows: &[(Vec<u8>, Vec<u8>)]) {
+/// Loads these rows and uses all that follows from them. Must not fail, whatever they hold. For fuzzing.
+pub(crate) fn use_rows(rows: &[(Vec<u8>, Vec<u8>)]) {
     let learned = Learned::new(8, 64);
-    learned.remember(rows);
-    learned.wrote(Object(2), Kind::default(), 0..9);
-    learned.died(Kind::default(), 3);
-    learned.filled(ZoneId(1), &ZoneUser::default());
-    // Zones are watched from the look after they were filled; once with nothing dead in between, and once with some.
+    learned.load(rows);
+    learned.wrote(Object(2), FileClass::default(), 0..9);
+    learned.died(FileClass::default(), 3);
+    learned.set_filled(ZoneId(1), &ZoneUser::default());
+    // Zones count from the scan after they were filled: once without deaths in between, and once with some.
     for (zone, dead) in [(1, 0), (2, 0), (3, 3), (4, 1)] {
-        learned.died(Kind::default(), dead);
-        let (now, mut book) = (learned.moment(), learned.book.lock());
-        book.kinds.look(&learned.kinds, 9, 8, 64);
-        book.ages.look(&learned.filled, ZoneId(zone), now, &[7 - dead as Blocks; 8]);
+        learned.died(FileClass::default(), dead);
+        let (now, mut observations) = (learned.clocks(), learned.observations.lock());
+        observations.file_classes.scan(&learned.file_classes, 9, 8, 64);
+        observations.ages.scan(&learned.fill_times, ZoneId(zone), now, &[7 - dead as Blocks; 8]);
     }
-    learned.evacuated([(ZoneId(1), 7), (ZoneId(2), 3)].into_iter());
+    learned.gc_begins([(ZoneId(1), 7), (ZoneId(2), 3)].into_iter());
     learned.rank(&mut [(ZoneId(1), 7), (ZoneId(2), 3)], 60);
-    let told = learned.flows.told(learned.book.lock().ages.expected());
-    let errors = told.iter().filter_map(StreamTold::error);
-    assert!(errors.into_iter().all(f64::is_finite), "how wrong it was is a number: {told:?}");
-    assert!(learned.rows().len() <= stored::ROWS_MAX, "there are never more rows");
+    let stats = learned.stream_counters.stats(learned.observations.lock().ages.prediction_errors());
+    let errors = stats.iter().filter_map(StreamStats::prediction_error);
+    assert!(errors.into_iter().all(f64::is_finite), "a prediction error is a finite number: {stats:?}");
+    assert!(learned.rows().len() <= stored::ROWS_MAX, "the number of rows is bounded");
 }
 
 #[cfg(test)]

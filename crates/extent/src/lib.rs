@@ -85,7 +85,7 @@ pub use defrag::{Defragmented, Layout};
 pub use finding::{Finding, FindingKind};
 pub use gc::GcStats;
 pub use inspect::Piece;
-pub use learn::{Kind, LEARNED, StreamTold, Switches, stream_names};
+pub use learn::{FileClass, LEARNED, StreamStats, Switches, stream_names};
 pub use map::blocks_in;
 pub use recover::Recovering;
 pub use refcount::SharedBlocks;
@@ -157,14 +157,14 @@ pub enum Lifetime {
 pub struct Hint {
     /// How long the data is expected to live, if somebody has said so.
     pub lifetime: Lifetime,
-    /// What it is, as far as it is known: where nobody has said anything, what is learned of the kind counts.
-    pub kind: Kind,
+    /// What it is, as far as it is known: where nobody has said anything, what is learned of the file_class counts.
+    pub file_class: FileClass,
 }
 
 impl Hint {
     /// Somebody says how long the data will live.
     pub fn of_lifetime(lifetime: Lifetime) -> Hint {
-        Hint { lifetime, kind: Kind::default() }
+        Hint { lifetime, file_class: FileClass::default() }
     }
 }
 

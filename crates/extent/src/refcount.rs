@@ -27,7 +27,7 @@ use crate::format::{self, EXTENT_BLOCKS_MAX, Extent, Origin, REFCOUNT};
 use crate::map::{self, View};
 use crate::steps::{GONE_BYTES, ROW_BYTES};
 use crate::write::MapLock;
-use crate::{Extents, Kind, Object, Result};
+use crate::{Extents, FileClass, Object, Result};
 
 pub use check::SharedBlocks;
 
@@ -257,14 +257,14 @@ impl Extents {
 
     /// Adds to `tx` that blocks of `into` from `at` on become what [from, to) of `object` is: a first part of them, in
     /// at most `limit` extents; where in `object` it stopped. Data of that range is none of `object`'s own, and nobody may change either
-    /// meanwhile. What `into` had there, of `kind`, goes. Keep the lock until `commit` has returned.
+    /// meanwhile. What `into` had there, of `file_class`, goes. Keep the lock until `commit` has returned.
     pub fn share<'a>(
         &'a self,
         tx: &mut Tx,
         (object, (from, to)): (Object, (u64, u64)),
         (into, at): (Object, u64),
         limit: usize,
-        kind: Kind,
+        file_class: FileClass,
     ) -> Result<(MapLock<'a>, u64)> {
         let whole = (at, at + (to - from));
         let mut owners = BTreeSet::from([object]);
@@ -292,7 +292,7 @@ impl Extents {
             }
         }
         lock.note_blocks(self.finish_view(&view, tx)?);
-        self.learn_of(&view, kind, &[]);
+        self.learn_of(&view, file_class, &[]);
         Ok((lock, until))
     }
 

@@ -20,7 +20,7 @@ use zone::{Blocks, Cause};
 use crate::map::{self, View};
 use crate::space::Reservation;
 use crate::write::{Piece, Run};
-use crate::{ExtentError, Extents, Hint, Kind, Object, Result};
+use crate::{ExtentError, Extents, FileClass, Hint, Object, Result};
 
 /// Resident blocks of one object that are worth a write.
 const MANY: u64 = 16;
@@ -157,7 +157,7 @@ impl Extents {
             let lifetime = self.class_of(object, hint, run_of.start, false)?;
             self.learned.placed(lifetime, hint, run.len() as u64);
             for piece in self.append_data(lifetime, run_of, Cause::Data)? {
-                self.commit_resident(piece, hint.kind, run, &reservation)?;
+                self.commit_resident(piece, hint.file_class, run, &reservation)?;
             }
         }
         Ok(())
@@ -167,7 +167,7 @@ impl Extents {
     fn commit_resident(
         &self,
         piece: Piece,
-        kind: Kind,
+        file_class: FileClass,
         written: &[(u64, Vec<u8>)],
         reservation: &Reservation,
     ) -> Result<()> {
@@ -183,7 +183,7 @@ impl Extents {
         }
         view.join(&piece);
         self.residents.changed(piece.object, view.resident_change());
-        self.learn_of(&view, kind, std::slice::from_ref(&piece));
+        self.learn_of(&view, file_class, std::slice::from_ref(&piece));
         let mut tx = Tx::new();
         view.apply(&self.store, &mut tx);
         reservation.part_kept_by(&mut tx, u64::from(piece.extent.blocks));

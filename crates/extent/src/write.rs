@@ -23,7 +23,7 @@ use crate::place::{OpenZone, Wanted};
 use crate::reverse::Summary;
 use crate::reverse::ZoneMap;
 use crate::space::Reservation;
-use crate::{ExtentError, Extents, Hint, Kind, Lifetime, Object, Result};
+use crate::{ExtentError, Extents, FileClass, Hint, Lifetime, Object, Result};
 
 /// Appends in flight to one zone for one writer.
 pub(crate) const BATCH_APPENDS: usize = 8;
@@ -173,7 +173,7 @@ impl Piece {
 /// dead blocks.
 pub struct Written {
     object: Object,
-    kind: Kind,
+    file_class: FileClass,
     pieces: Vec<Piece>,
     /// Blocks that are to become values of the store.
     residents: Vec<(u64, Vec<u8>)>,
@@ -207,7 +207,7 @@ impl WriteCall<'_> {
 impl Written {
     fn nothing(object: Object, hint: Hint) -> Self {
         let (pieces, residents) = (Vec::new(), Vec::new());
-        Written { object, kind: hint.kind, pieces, residents, reservation: None }
+        Written { object, file_class: hint.file_class, pieces, residents, reservation: None }
     }
 
     fn range(&self) -> (u64, u64) {
@@ -366,7 +366,7 @@ impl Extents {
     /// until `commit` has returned.
     pub fn insert<'a>(&'a self, tx: &mut Tx, written: Written) -> Result<MapLock<'a>> {
         let (from, to) = written.range();
-        let Written { object, kind, pieces, residents, reservation } = written;
+        let Written { object, file_class, pieces, residents, reservation } = written;
         if let Some(reservation) = &reservation {
             reservation.kept_by(tx);
         }
@@ -378,7 +378,7 @@ impl Extents {
             }
             residents.into_iter().for_each(|(block, contents)| view.put_resident(block, contents));
             lock.blocks_added = self.finish_view(&view, tx)?;
-            self.learn_of(&view, kind, &pieces);
+            self.learn_of(&view, file_class, &pieces);
         }
         lock._pieces = pieces;
         lock._reservation = reservation;
@@ -395,18 +395,18 @@ impl Extents {
     }
 
     /// What was written, and what is nobody's any more.
-    pub(crate) fn learn_of(&self, view: &View, kind: Kind, pieces: &[Piece]) {
+    pub(crate) fn learn_of(&self, view: &View, file_class: FileClass, pieces: &[Piece]) {
         let mut written = 0;
         for piece in pieces {
             written += i64::from(piece.extent.blocks);
-            self.learned.wrote(piece.object, kind, piece.start..piece.end());
+            self.learned.wrote(piece.object, file_class, piece.start..piece.end());
         }
-        self.learned.died(kind, (written - view.stored_change()).max(0) as u64);
+        self.learned.died(file_class, (written - view.stored_change()).max(0) as u64);
     }
 
     /// Locks the object's map and adds to `tx` that blocks [from, to) have space kept for them, which
     /// later writes there take: a first part of them, in at most `limit` extents; where it stopped. With
-    /// `clear`, what they hold goes, data of that kind, and they read as zeros. Keep the lock until `commit` has returned. Call
+    /// `clear`, what they hold goes, data of that file_class, and they read as zeros. Keep the lock until `commit` has returned. Call
     /// with no map lock.
     ///
     /// # Errors
@@ -417,7 +417,7 @@ impl Extents {
         object: Object,
         (from, to): (u64, u64),
         limit: usize,
-        clear: Option<Kind>,
+        clear: Option<FileClass>,
     ) -> Result<(MapLock<'a>, u64)> {
         assert!(from < to && limit > 0, "a step that does nothing never ends");
         let most = limit as u64 * u64::from(EXTENT_BLOCKS_MAX);
@@ -471,7 +471,7 @@ impl Extents {
         }
     }
 
-    /// Locks the object's map and adds to `tx` the removal of blocks [from, to), data of `kind`, at most `limit` extents
+    /// Locks the object's map and adds to `tx` the removal of blocks [from, to), data of `file_class`, at most `limit` extents
     /// (and as many resident blocks); true when none is left. Keep the lock until `commit` has returned.
     pub fn remove<'a>(
         &'a self,
@@ -479,14 +479,14 @@ impl Extents {
         object: Object,
         (from, to): (u64, u64),
         limit: usize,
-        kind: Kind,
+        file_class: FileClass,
     ) -> Result<(MapLock<'a>, bool)> {
         assert!(limit > 0, "a removal that removes nothing never ends");
         let (mut lock, mut view) = self.lock_view(object, (from, to), limit + 1, BTreeSet::new())?;
         let until = self.end_of_step(&view, limit)?;
         view.cut(from, until.unwrap_or(to));
         lock.blocks_added = self.finish_view(&view, tx)?;
-        self.learn_of(&view, kind, &[]);
+        self.learn_of(&view, file_class, &[]);
         Ok((lock, until.is_none()))
     }
 

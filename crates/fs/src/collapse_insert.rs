@@ -361,7 +361,7 @@ impl Fs {
         let mut change = Change::new();
         let target = (object, shift.target(piece.start) / block);
         let (map, until) =
-            self.extents.share(&mut change.tx, (object, blocks), target, STEP_EXTENTS, record.data_kind)?;
+            self.extents.share(&mut change.tx, (object, blocks), target, STEP_EXTENTS, record.file_class)?;
         if until < blocks.1 {
             drop(map);
             return self.copy_or_share(locked, inode, record, shift.clone(), shift.half(&piece, block));
@@ -515,7 +515,7 @@ impl Fs {
     ) -> Result<(MapLock<'_>, bool)> {
         let block = u64::from(self.extents.block_size());
         let (object, blocks) = (record.object(inode), (range.start / block, range.end / block));
-        let removed = self.extents.remove(&mut change.tx, object, blocks, STEP_EXTENTS, record.data_kind)?;
+        let removed = self.extents.remove(&mut change.tx, object, blocks, STEP_EXTENTS, record.file_class)?;
         record.add_blocks(removed.0.blocks_added());
         Ok(removed)
     }

@@ -8,7 +8,7 @@ use crate::errno::{FsError, Result};
 use crate::format::{FLAG_INLINE, FLAG_LINKABLE, ORPHAN, Record, marker, number_key};
 use crate::handle::Handle;
 use crate::inodes::{Locked, Node, State, in_order};
-use crate::lifetime::kind_of_data;
+use crate::lifetime::file_class_of;
 use crate::names::check_name;
 use crate::permissions::{EXECUTE, WRITE, inherited};
 use crate::types::{Attributes, Caller, InodeNo, Kind, OpenFlags};
@@ -27,7 +27,7 @@ struct NewInode<'a> {
     /// The target of a symbolic link.
     content: &'a [u8],
     /// The file class of its data.
-    data_kind: extent::Kind,
+    file_class: extent::FileClass,
 }
 
 impl Fs {
@@ -45,9 +45,9 @@ impl Fs {
         flags: OpenFlags,
         exclusive: bool,
     ) -> Result<(Attributes, Handle)> {
-        let data_kind = kind_of_data(parent, caller.uid, name);
+        let file_class = file_class_of(parent, caller.uid, name);
         let new =
-            NewInode { caller, parent, kind: Kind::File, permissions, device: 0, content: &[], data_kind };
+            NewInode { caller, parent, kind: Kind::File, permissions, device: 0, content: &[], file_class };
         loop {
             match self.lookup(caller, parent, name) {
                 Ok(_) if exclusive => return Err(FsError::Exists),
@@ -87,9 +87,9 @@ impl Fs {
             return Err(FsError::NotPermitted);
         }
         let device = if is_device { device } else { 0 };
-        let data_kind = kind_of_data(parent, caller.uid, name);
+        let file_class = file_class_of(parent, caller.uid, name);
         self.make_named(
-            &NewInode { caller, parent, kind, permissions, device, content: &[], data_kind },
+            &NewInode { caller, parent, kind, permissions, device, content: &[], file_class },
             name,
         )
     }
@@ -103,9 +103,9 @@ impl Fs {
         permissions: u16,
     ) -> Result<Attributes> {
         let kind = Kind::Directory;
-        let data_kind = extent::Kind::default();
+        let file_class = extent::FileClass::default();
         self.make_named(
-            &NewInode { caller, parent, kind, permissions, device: 0, content: &[], data_kind },
+            &NewInode { caller, parent, kind, permissions, device: 0, content: &[], file_class },
             name,
         )
     }
@@ -126,9 +126,9 @@ impl Fs {
             return Err(FsError::Invalid);
         }
         let kind = Kind::Symlink;
-        let data_kind = extent::Kind::default();
+        let file_class = extent::FileClass::default();
         let new =
-            NewInode { caller, parent, kind, permissions: 0o777, device: 0, content: target, data_kind };
+            NewInode { caller, parent, kind, permissions: 0o777, device: 0, content: target, file_class };
         self.make_named(&new, name)
     }
 
@@ -202,9 +202,9 @@ impl Fs {
         permissions: u16,
         flags: OpenFlags,
     ) -> Result<(Attributes, Handle)> {
-        let data_kind = kind_of_data(parent, caller.uid, b"");
+        let file_class = file_class_of(parent, caller.uid, b"");
         let new =
-            NewInode { caller, parent, kind: Kind::File, permissions, device: 0, content: &[], data_kind };
+            NewInode { caller, parent, kind: Kind::File, permissions, device: 0, content: &[], file_class };
         self.with_space(|| {
             self.begin_growing()?;
             let inode = self.numbers.next(&self.store, self.group(parent))?;
@@ -315,7 +315,7 @@ impl Fs {
             size: new.content.len() as u64,
             parent: if new.kind == Kind::Directory { new.parent } else { InodeNo(0) },
             lifetime: directory.lifetime,
-            data_kind: new.data_kind,
+            file_class: new.file_class,
             content: new.content.to_vec(),
             ..Record::empty(self.clock.now())
         }
@@ -324,8 +324,8 @@ impl Fs {
     /// The record of a whiteout in `directory`. The caller gives it a name.
     pub(crate) fn whiteout_record(&self, caller: &Caller, parent: InodeNo, directory: &Record) -> Record {
         let kind = Kind::CharDevice;
-        let data_kind = extent::Kind::default();
-        let new = NewInode { caller, parent, kind, permissions: 0, device: 0, content: &[], data_kind };
+        let file_class = extent::FileClass::default();
+        let new = NewInode { caller, parent, kind, permissions: 0, device: 0, content: &[], file_class };
         self.record_with(&new, directory, new.permissions)
     }
 }

@@ -238,7 +238,7 @@ pub struct Record {
     /// Expected lifetime of the data, 0–4.
     pub lifetime: u8,
     /// The file class of the data, derived from its name.
-    pub data_kind: extent::Kind,
+    pub file_class: extent::FileClass,
     /// The object with the contents of a file, if it is not the one with the inode's number.
     pub object: Option<Object>,
     /// The target of a symbolic link, or the contents of an inline file (exactly `size` bytes).
@@ -283,8 +283,8 @@ impl Record {
             born: self.born.0.into(),
             content_length: u32::try_from(self.content.len()).expect("contents are a few KiB").into(),
             lifetime: self.lifetime,
-            kind_here: self.data_kind.particular.into(),
-            kind_anywhere: self.data_kind.general.into(),
+            kind_here: self.file_class.particular.into(),
+            kind_anywhere: self.file_class.general.into(),
             object: self.object.map_or(0, |object| object.0).into(),
             reserved: [0; 23],
         };
@@ -316,7 +316,7 @@ impl Record {
             changed: Timestamp(header.changed.get()),
             born: Timestamp(header.born.get()),
             lifetime: header.lifetime,
-            data_kind: extent::Kind {
+            file_class: extent::FileClass {
                 particular: header.kind_here.get(),
                 general: header.kind_anywhere.get(),
             },

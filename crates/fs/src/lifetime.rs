@@ -9,7 +9,7 @@
 
 use std::hash::Hasher;
 
-use extent::{Hint, Kind as DataKind, Lifetime};
+use extent::{FileClass, Hint, Lifetime};
 use siphasher::sip::SipHasher13;
 
 use crate::change::Change;
@@ -84,7 +84,7 @@ impl Fs {
 }
 
 /// The file class of a file that is created in `parent` with this name.
-pub(crate) fn kind_of_data(parent: InodeNo, uid: u32, name: &[u8]) -> DataKind {
+pub(crate) fn file_class_of(parent: InodeNo, uid: u32, name: &[u8]) -> FileClass {
     let pattern = pattern(name);
     let number = |parts: &[&[u8]]| {
         // The hash has no key: a class is the same in every mount.
@@ -94,7 +94,7 @@ pub(crate) fn kind_of_data(parent: InodeNo, uid: u32, name: &[u8]) -> DataKind {
     };
     let uid = uid.to_le_bytes();
     let particular = number(&[&parent.0.to_le_bytes(), &uid, &pattern]);
-    DataKind { particular, general: number(&[&uid, &pattern]) }
+    FileClass { particular, general: number(&[&uid, &pattern]) }
 }
 
 /// The common part of names of one class.
@@ -119,7 +119,7 @@ impl Record {
     /// The placement hint.
     pub(crate) fn hint(&self) -> Hint {
         let lifetime = Lifetime::from_number(self.lifetime).unwrap_or_default();
-        Hint { lifetime, kind: self.data_kind }
+        Hint { lifetime, file_class: self.file_class }
     }
 
     /// The value of the attribute. None for inodes that cannot have it.
@@ -153,11 +153,11 @@ mod tests {
 
     #[test]
     fn classes_differ_by_directory_and_owner() {
-        let kind = |parent, uid, name: &str| kind_of_data(InodeNo(parent), uid, name.as_bytes());
-        assert_eq!(kind(5, 0, "1.log"), kind(5, 0, "2.log"));
-        assert_eq!(kind(5, 0, "1.log").general, kind(6, 0, "2.log").general);
-        assert_ne!(kind(5, 0, "1.log").particular, kind(6, 0, "2.log").particular);
-        assert_ne!(kind(5, 0, "1.log").general, kind(5, 1, "2.log").general);
-        assert_ne!(kind(5, 0, "1.log").general, kind(5, 0, "1.sst").general);
+        let class = |parent, uid, name: &str| file_class_of(InodeNo(parent), uid, name.as_bytes());
+        assert_eq!(class(5, 0, "1.log"), class(5, 0, "2.log"));
+        assert_eq!(class(5, 0, "1.log").general, class(6, 0, "2.log").general);
+        assert_ne!(class(5, 0, "1.log").particular, class(6, 0, "2.log").particular);
+        assert_ne!(class(5, 0, "1.log").general, class(5, 1, "2.log").general);
+        assert_ne!(class(5, 0, "1.log").general, class(5, 0, "1.sst").general);
     }
 }

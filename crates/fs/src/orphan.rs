@@ -251,8 +251,9 @@ impl Fs {
         let has_blocks = !record.has_no_blocks();
         if has_blocks {
             let object = record.object(inode);
-            let (all, kind) = ((0, u64::MAX), record.data_kind);
-            let (held, none_left) = self.extents.remove(&mut change.tx, object, all, STEP_EXTENTS, kind)?;
+            let (all, file_class) = ((0, u64::MAX), record.file_class);
+            let (held, none_left) =
+                self.extents.remove(&mut change.tx, object, all, STEP_EXTENTS, file_class)?;
             record.add_blocks(held.blocks_added());
             (map, done) = (Some(held), none_left);
         }

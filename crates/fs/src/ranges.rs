@@ -140,7 +140,7 @@ impl Fs {
         let mut record = locked.record(inode)?.clone();
         let mut change = Change::new();
         let (object, blocks) = (record.object(inode), part.blocks);
-        let clear = part.clear.then_some(record.data_kind);
+        let clear = part.clear.then_some(record.file_class);
         let (map, until) = self.extents.keep_space(&mut change.tx, object, blocks, STEP_EXTENTS, clear)?;
         let until = until * block;
         record.add_blocks(map.blocks_added());

@@ -244,7 +244,7 @@ impl Fs {
                 (object, (next, end)),
                 target,
                 STEP_EXTENTS,
-                record.data_kind,
+                record.file_class,
             )?;
             record.add_blocks(map.blocks_added());
             record.set(FLAG_SHARES, true);

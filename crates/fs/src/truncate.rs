@@ -87,7 +87,7 @@ impl Fs {
         let end = shift.as_ref().map_or(own_end, |shift| shift.object_end(record.size, block));
         let (object, from) = (record.object(inode), end / block);
         let (map, done) =
-            self.extents.remove(&mut change.tx, object, (from, u64::MAX), STEP_EXTENTS, record.data_kind)?;
+            self.extents.remove(&mut change.tx, object, (from, u64::MAX), STEP_EXTENTS, record.file_class)?;
         record.add_blocks(map.blocks_added());
         let (group, key) = (self.group(inode), number_key(inode));
         match &shift {

@@ -350,7 +350,7 @@ impl Record {
             changed: now,
             born: now,
             lifetime: 0,
-            data_kind: extent::Kind::default(),
+            file_class: extent::FileClass::default(),
             object: None,
             content: Vec::new(),
         }

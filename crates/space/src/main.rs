@@ -184,8 +184,8 @@ impl Options {
         extent::Switches {
             by_file: is_on(Off::ByFile),
             ages: learned(Off::Ages),
-            kinds: learned(Off::Kinds),
-            rewrites: learned(Off::Rewrites),
+            file_classes: learned(Off::Kinds),
+            overwrite_history: learned(Off::Rewrites),
         }
     }
 }

@@ -8,7 +8,7 @@ use super::*;
 use crate::gc::tests::write;
 use crate::place::Opened;
 use crate::place::tests::{extents_on, wanted};
-use crate::{Kind, Object, map};
+use crate::{FileClass, Object, map};
 
 const OBJECTS: u64 = 40;
 const BLOCKS: u64 = 100;
@@ -25,7 +25,7 @@ fn scattered_on(spec: Spec, objects: u64, blocks: u64) -> Arc<Extents> {
     }
     for object in (2..=objects).step_by(2).map(Object) {
         let mut tx = Tx::new();
-        drop(extents.remove(&mut tx, object, (0, blocks), blocks as usize, Kind::default()).unwrap());
+        drop(extents.remove(&mut tx, object, (0, blocks), blocks as usize, FileClass::default()).unwrap());
         extents.store.commit(tx).unwrap();
     }
     let open = extents.place(wanted(Object(1))).unwrap();

@@ -8,7 +8,7 @@ use crate::gc::Progress;
 use crate::gc::tests::write;
 use crate::place::Opened;
 use crate::place::tests::{extents_on, wanted};
-use crate::{Kind, Object, Switches};
+use crate::{FileClass, Object, Switches};
 
 pub(crate) const BLOCKS: u64 = 200;
 
@@ -36,7 +36,7 @@ pub(crate) fn with_zones_of(live: &[u64]) -> Arc<Extents> {
         fill_a_zone(&extents, object);
         let mut tx = Tx::new();
         let gone = (live, BLOCKS);
-        drop(extents.remove(&mut tx, Object(object), gone, BLOCKS as usize, Kind::default()).unwrap());
+        drop(extents.remove(&mut tx, Object(object), gone, BLOCKS as usize, FileClass::default()).unwrap());
         extents.store.commit(tx).unwrap();
     }
     extents

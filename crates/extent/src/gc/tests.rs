@@ -4,7 +4,7 @@ use zone::Device;
 
 use super::*;
 use crate::place::tests::{extents_on, wanted};
-use crate::{Hint, Kind, Lifetime};
+use crate::{FileClass, Hint, Lifetime};
 
 const SIZE: usize = 4096;
 
@@ -151,7 +151,7 @@ fn small_extents_are_moved_by_few_commands() {
     for object in (1..=OBJECTS).filter(|object| object % 2 == 0) {
         let mut tx = Tx::new();
         let range = (0, 1);
-        let _removed = extents.remove(&mut tx, Object(object), range, 1, Kind::default()).unwrap();
+        let _removed = extents.remove(&mut tx, Object(object), range, 1, FileClass::default()).unwrap();
         extents.store.commit(tx).unwrap();
     }
     let before = device.times();
@@ -188,7 +188,7 @@ fn what_has_died_since_it_was_queued_is_not_moved() {
     assert!(extents.begin_evacuation(&mut gc, Aim::Zone).unwrap());
     for object in 1..=20 {
         let mut tx = Tx::new();
-        let _removed = extents.remove(&mut tx, Object(object), (0, 5), 5, Kind::default()).unwrap();
+        let _removed = extents.remove(&mut tx, Object(object), (0, 5), 5, FileClass::default()).unwrap();
         extents.store.commit(tx).unwrap();
     }
     // In the middle, so that a part before it and one behind it are left.
@@ -215,7 +215,7 @@ fn an_empty_victim_is_given_up_although_no_gc_is_due() {
     let victim = (zone.lease.zone(), zone.lease.life());
     drop(zone);
     let mut tx = Tx::new();
-    drop(extents.remove(&mut tx, Object(1), (0, 1), 1, Kind::default()).unwrap());
+    drop(extents.remove(&mut tx, Object(1), (0, 1), 1, FileClass::default()).unwrap());
     extents.store.commit(tx).unwrap();
     extents.gc.lock().victims.push(victim);
     assert!(!extents.is_headroom_low());

@@ -1,47 +1,48 @@
-//! How fast the contents of zones die, by what was written to them and how long ago they were filled.
+//! How fast the contents of zones die, by stream and age.
 //!
-//! A *stream* is what goes into the same zones: fresh data of one lifetime class, or what garbage collection moves.
-//! Its *age* is told in blocks that users have written since the zone was filled. For each stream and each power of two
-//! of the age two sums are kept: how many blocks lived while how many others died, anywhere (*exposure*), and how many
-//! of them died themselves. Their ratio is the *hazard*: of all that dies, the share that falls to one block. So a time
-//! in which nothing dies, as when files are only added, says nothing of who dies first, nor do zones that are being
-//! written, which only gain. How many blocks die is known better than when: what matters is who does.
+//! A *stream* is the data that goes to the same zones: user writes of one lifetime class, or blocks that GC moves. The *age*
+//! of a zone is the number of blocks that users have written since it was filled. For each stream and each power of two of
+//! the age there are two sums. The *exposure* is the sum of live blocks × blocks that died meanwhile in all zones. The other
+//! sum is the number of blocks that died in the zones of this stream and age. Their ratio is the *hazard*: the share of all
+//! deaths that falls to one block. So a time without any death, as when files are only added, has no effect. Open zones do
+//! not count either, because they only gain blocks. How many blocks die is known better than when they die, and only their
+//! distribution matters.
 //!
-//! A victim costs the blocks that live in it, and wins the others. Who waits instead saves what dies meanwhile,
-//! and does without the zone as long. So the best victim is the one with the most dead / (alive × hazard). Where
-//! the hazard falls as one over the age, that is the cost-benefit rule of Rosenblum and Ousterhout (TOCS 1992,
-//! section 3.5); where it does not depend on the age, it is the greedy rule. What has not been seen is taken to be
-//! half of the hazard at half of the age: so zones are left to grow old until it is known how that is.
+//! A victim costs the moves of its live blocks, and reclaims the dead ones. If GC waits, it saves the blocks that die
+//! meanwhile, and does without the zone for as long. So the best victim is the one with the most dead / (live × hazard). If
+//! the hazard is inverse to the age, this is the cost-benefit rule of Rosenblum and Ousterhout (TOCS 1992, section 3.5). If it
+//! does not depend on the age, this is the greedy rule. Before there are observations, the hazard is assumed to halve when
+//! the age doubles. So zones are left to grow old until their hazard is known.
 //!
-//! Memory: 12 bytes a zone. This file chooses no victims and knows no device.
+//! Memory: 12 bytes for each zone. This file chooses no victims and knows no device.
 
 use rt::sync::atomic::{AtomicU64, Ordering};
 use zone::{Blocks, ZoneId};
 
-use super::told::Expected;
+use super::prediction_error::PredictionError;
 use crate::Lifetime;
 
-/// Streams: one for each lifetime class, and garbage collection's.
+/// Streams: one for each lifetime class, and one for blocks that GC moves.
 pub(crate) const STREAMS: usize = Lifetime::ALL.len() + 1;
-/// Powers of two of an age.
+/// Number of powers of two of an age.
 pub(crate) const AGES: usize = 48;
-/// Instead of what lived in a zone at the last look: it is being emptied, and what leaves it does not die.
-const EMPTIED: Blocks = Blocks::MAX;
-/// Part of a zone that an expectation weighs beside what was seen.
-const EXPECTED_SHARE: f64 = 8.0;
-/// After as many zones filled as there are, this is left of what was seen.
-const KEPT: f64 = 0.7;
+/// Stands for the live blocks of a zone in GC: blocks that leave it have not died.
+const IN_GC: Blocks = Blocks::MAX;
+/// The prior hazard weighs as much as this share of a zone.
+const PRIOR_SHARE: f64 = 8.0;
+/// After as many filled zones as there are zones, this part of the sums remains.
+const DECAY: f64 = 0.7;
 
-/// What goes into the same zones.
+/// Data that goes to the same zones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stream(u8);
 
 impl Stream {
-    /// What garbage collection moves.
+    /// Blocks that GC moves.
     pub(crate) const MOVED: Stream = Stream(Lifetime::ALL.len() as u8);
 
-    /// Fresh data of a class.
-    pub(crate) fn fresh(lifetime: Lifetime) -> Stream {
+    /// User writes of a lifetime class.
+    pub(crate) fn user_writes(lifetime: Lifetime) -> Stream {
         Stream(lifetime.number())
     }
 
@@ -49,42 +50,42 @@ impl Stream {
         self.0
     }
 
-    /// The stream of this number; of any other one, that of fresh data of which nothing is known.
+    /// The stream of this number. An unknown number stands for user writes of unknown lifetime.
     pub(crate) fn from_number(number: u8) -> Stream {
         Stream(if usize::from(number) < STREAMS { number } else { 0 })
     }
 }
 
-/// What it is by either clock.
+/// A point in time, on both clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Moment {
-    /// Blocks that users have written: it tells how old something is.
+pub(crate) struct Clocks {
+    /// Blocks that users have written. Measures ages.
     pub(crate) written: u64,
-    /// Blocks that have died: it tells what was survived.
+    /// Blocks that have died. Measures exposure.
     pub(crate) died: u64,
 }
 
-/// For each stream and power of two of the age.
+/// By stream and power of two of the age.
 type Hazards = [[f64; AGES]; STREAMS];
 
-/// What was seen of one stream at one age.
+/// The sums of one stream at one age.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Seen {
-    /// Blocks times blocks that died meanwhile, anywhere.
+pub(crate) struct Observed {
+    /// Live blocks × blocks that died meanwhile in all zones.
     pub(crate) exposure: f64,
-    /// Blocks.
+    /// Blocks that died.
     pub(crate) died: f64,
 }
 
-/// When each zone was filled, and with what. Writers may ask at any time.
-pub(crate) struct Filled(Vec<AtomicU64>);
+/// When each zone was filled, and its stream. Writers may ask at any time.
+pub(crate) struct FillTimes(Vec<AtomicU64>);
 
-/// Below the time, a word has the stream.
+/// A word has the stream in these low bits, and the time above them.
 const STREAM_BITS: u32 = 3;
 
-impl Filled {
-    pub(crate) fn new(zones: u32) -> Filled {
-        Filled((0..zones).map(|_| AtomicU64::new(0)).collect())
+impl FillTimes {
+    pub(crate) fn new(zones: u32) -> FillTimes {
+        FillTimes((0..zones).map(|_| AtomicU64::new(0)).collect())
     }
 
     pub(crate) fn set(&self, zone: ZoneId, stream: Stream, at: u64) {
@@ -92,7 +93,7 @@ impl Filled {
         self.0[zone.0 as usize].store(word, Ordering::Relaxed);
     }
 
-    /// Time since the zone was filled, and with what.
+    /// Time since the zone was filled, and its stream.
     pub(crate) fn of(&self, zone: ZoneId, now: u64) -> (u64, Stream) {
         let word = self.0[zone.0 as usize].load(Ordering::Relaxed);
         let stream = Stream::from_number((word & ((1 << STREAM_BITS) - 1)) as u8);
@@ -100,16 +101,16 @@ impl Filled {
     }
 }
 
-/// What was seen of all zones that were filled.
+/// The sums of all filled zones.
 pub(crate) struct Ages {
-    /// Blocks that lived in each zone at the last look, or [`EMPTIED`]; 0: it is not looked at.
+    /// The live blocks of each zone at the last scan, or [`IN_GC`]. 0: the zone does not count.
     live: Vec<Blocks>,
-    seen: [[Seen; AGES]; STREAMS],
-    /// What became of what was expected, since the mount.
-    expected: [Expected; STREAMS],
-    looked_at: Moment,
-    looks: usize,
-    /// Deaths that an expectation weighs beside what was seen.
+    observed: [[Observed; AGES]; STREAMS],
+    /// Deaths and predictions since the mount.
+    prediction_errors: [PredictionError; STREAMS],
+    scanned_at: Clocks,
+    scans: usize,
+    /// Deaths that the prior hazard weighs.
     weight: f64,
 }
 
@@ -117,52 +118,60 @@ impl Ages {
     pub(crate) fn new(zones: u32, zone_blocks: Blocks) -> Ages {
         Ages {
             live: vec![0; zones as usize],
-            seen: [[Seen::default(); AGES]; STREAMS],
-            expected: [Expected::default(); STREAMS],
-            looked_at: Moment::default(),
-            looks: 0,
-            weight: f64::from(zone_blocks.max(1)) / EXPECTED_SHARE,
+            observed: [[Observed::default(); AGES]; STREAMS],
+            prediction_errors: [PredictionError::default(); STREAMS],
+            scanned_at: Clocks::default(),
+            scans: 0,
+            weight: f64::from(zone_blocks.max(1)) / PRIOR_SHARE,
         }
     }
 
-    /// This zone was filled just now: looks at all zones, how many blocks live in each that is filled, and 0 for all
-    /// others. Some of those that it was filled with may not be counted in it yet: it is watched from the next look on.
-    pub(crate) fn look(&mut self, filled: &Filled, just: ZoneId, now: Moment, live: &[Blocks]) {
+    /// Scans all zones after the zone `just` was filled. `live` has the live blocks of each filled zone, and 0 for all
+    /// other zones. The last blocks of `just` may be inserted later, so it counts from the next scan on.
+    pub(crate) fn scan(&mut self, fill_times: &FillTimes, just: ZoneId, now: Clocks, live: &[Blocks]) {
         let hazards = self.hazards();
-        // Whatever it was emptied of was in another life.
+        // Its last sum was of an earlier life.
         self.live[just.0 as usize] = 0;
         for (zone, &live) in (0..).map(ZoneId).zip(live) {
-            self.account(filled, &hazards, zone, now, live);
-            let seen = &mut self.live[zone.0 as usize];
-            if zone != just && (*seen != EMPTIED || live == 0) {
-                *seen = live;
+            self.account(fill_times, &hazards, zone, now, live);
+            let observed = &mut self.live[zone.0 as usize];
+            if zone != just && (*observed != IN_GC || live == 0) {
+                *observed = live;
             }
         }
-        self.looked_at = now;
-        self.looks += 1;
-        if self.looks >= self.live.len() {
-            self.looks = 0;
-            let all = self.seen.iter_mut().flatten();
-            all.for_each(|seen| (seen.exposure, seen.died) = (seen.exposure * KEPT, seen.died * KEPT));
+        self.scanned_at = now;
+        self.scans += 1;
+        if self.scans >= self.live.len() {
+            self.scans = 0;
+            let all = self.observed.iter_mut().flatten();
+            all.for_each(|observed| {
+                (observed.exposure, observed.died) = (observed.exposure * DECAY, observed.died * DECAY)
+            });
         }
     }
 
-    /// This zone was filled just now, and it is not time to look at all zones: what the last look has seen of it was
-    /// another life.
-    pub(crate) fn pass_over(&mut self, just: ZoneId) {
+    /// A zone was filled, and a scan of all zones is not due. The last sum of this zone was of an earlier life.
+    pub(crate) fn skip_scan(&mut self, just: ZoneId) {
         self.live[just.0 as usize] = 0;
-        self.looks += 1;
+        self.scans += 1;
     }
 
-    /// What lives in this zone is about to be moved, which may take long: it does not die. Whether it was looked at.
-    pub(crate) fn evacuated(&mut self, filled: &Filled, zone: ZoneId, now: Moment, live: Blocks) -> bool {
+    /// GC begins to move the live blocks of this zone, which may take long. They do not die. Returns whether the zone
+    /// counted.
+    pub(crate) fn gc_begins(
+        &mut self,
+        fill_times: &FillTimes,
+        zone: ZoneId,
+        now: Clocks,
+        live: Blocks,
+    ) -> bool {
         let hazards = self.hazards();
-        self.account(filled, &hazards, zone, now, live);
-        let before = std::mem::replace(&mut self.live[zone.0 as usize], EMPTIED);
-        before > 0 && before != EMPTIED
+        self.account(fill_times, &hazards, zone, now, live);
+        let before = std::mem::replace(&mut self.live[zone.0 as usize], IN_GC);
+        before > 0 && before != IN_GC
     }
 
-    /// All hazards as they are learned now.
+    /// All hazards, as learned so far.
     fn hazards(&self) -> Hazards {
         std::array::from_fn(|stream| {
             let mut hazard = 1.0;
@@ -173,63 +182,70 @@ impl Ages {
         })
     }
 
-    fn account(&mut self, filled: &Filled, hazards: &Hazards, zone: ZoneId, now: Moment, live: Blocks) {
+    fn account(
+        &mut self,
+        fill_times: &FillTimes,
+        hazards: &Hazards,
+        zone: ZoneId,
+        now: Clocks,
+        live: Blocks,
+    ) {
         let before = self.live[zone.0 as usize];
-        if before == 0 || before == EMPTIED {
+        if before == 0 || before == IN_GC {
             return;
         }
-        let (age, stream) = filled.of(zone, now.written);
-        let since = now.written.saturating_sub(self.looked_at.written);
-        // Of what died since the last look, only what died after the zone was filled.
+        let (age, stream) = fill_times.of(zone, now.written);
+        let since = now.written.saturating_sub(self.scanned_at.written);
+        // Only deaths since the zone was filled count.
         let part = if age < since { age as f64 / since as f64 } else { 1.0 };
-        let passed = now.died.saturating_sub(self.looked_at.died) as f64 * part;
+        let passed = now.died.saturating_sub(self.scanned_at.died) as f64 * part;
         let died = f64::from(before.saturating_sub(live));
-        let seen = &mut self.seen[usize::from(stream.0)][power(age)];
-        seen.exposure += f64::from(before) * passed;
-        seen.died += died;
+        let observed = &mut self.observed[usize::from(stream.0)][power(age)];
+        observed.exposure += f64::from(before) * passed;
+        observed.died += died;
         let survive = (-hazards[usize::from(stream.0)][power(age)] * passed).exp();
-        self.expected[usize::from(stream.0)].add(died, f64::from(before) * (1.0 - survive));
+        self.prediction_errors[usize::from(stream.0)].add(died, f64::from(before) * (1.0 - survive));
     }
 
-    /// What became of what was expected of each stream, since the mount.
-    pub(crate) fn expected(&self) -> &[Expected; STREAMS] {
-        &self.expected
+    /// Deaths and predictions of each stream since the mount.
+    pub(crate) fn prediction_errors(&self) -> &[PredictionError; STREAMS] {
+        &self.prediction_errors
     }
 
-    /// Of all that dies, the share that falls to one block of this stream and age.
+    /// The share of all deaths that falls to one block of this stream and age.
     pub(crate) fn hazard(&self, stream: Stream, age: u64) -> f64 {
         let powers = 0..=power(age);
         powers.fold(1.0, |hazard, power| self.next_hazard(usize::from(stream.0), power, hazard))
     }
 
-    /// The hazard at a power of two of the age, given that at the one before.
+    /// The hazard at a power of two of the age, from the hazard at the power before.
     fn next_hazard(&self, stream: usize, power: usize, before: f64) -> f64 {
-        let seen = self.seen[stream][power];
-        let expected = if power == 0 { 1.0 } else { before / 2.0 };
-        // It is a share, and more than nothing, also of sums that somebody stored and nobody has seen.
-        let hazard = (seen.died + self.weight) / (seen.exposure + self.weight / expected);
+        let observed = self.observed[stream][power];
+        let prior = if power == 0 { 1.0 } else { before / 2.0 };
+        // Stored sums can be anything. The result is a share, and not zero.
+        let hazard = (observed.died + self.weight) / (observed.exposure + self.weight / prior);
         hazard.clamp(f64::MIN_POSITIVE, 1.0)
     }
 
-    /// How good a victim is: the more, the better.
+    /// The value of a victim. More is better.
     pub(crate) fn worth(&self, (age, stream): (u64, Stream), live: Blocks, payload: Blocks) -> f64 {
         let dead = f64::from(payload.saturating_sub(live));
         dead / (f64::from(live.max(1)) * self.hazard(stream, age))
     }
 
-    /// What was seen, stream by stream and age by age.
-    pub(crate) fn seen(&self) -> impl Iterator<Item = Seen> {
-        self.seen.iter().flatten().copied()
+    /// The sums by stream and age.
+    pub(crate) fn observed(&self) -> impl Iterator<Item = Observed> {
+        self.observed.iter().flatten().copied()
     }
 
-    /// Goes on from what was seen before, in the same order.
-    pub(crate) fn remember(&mut self, now: Moment, before: impl Iterator<Item = Seen>) {
-        self.seen.iter_mut().flatten().zip(before).for_each(|(seen, before)| *seen = before);
-        self.looked_at = now;
+    /// Loads such sums, in the same order.
+    pub(crate) fn load(&mut self, now: Clocks, before: impl Iterator<Item = Observed>) {
+        self.observed.iter_mut().flatten().zip(before).for_each(|(observed, before)| *observed = before);
+        self.scanned_at = now;
     }
 }
 
-/// The power of two below which an age is.
+/// The power of two above an age.
 fn power(age: u64) -> usize {
     ((u64::BITS - age.leading_zeros()) as usize).min(AGES - 1)
 }

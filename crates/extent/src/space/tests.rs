@@ -6,7 +6,7 @@ use zone::{Role, ZoneState};
 use super::*;
 use crate::place::Opened;
 use crate::place::tests::{extents, extents_on};
-use crate::{Hint, Kind, Object};
+use crate::{FileClass, Hint, Object};
 
 /// The test's own sum goes down before the reservation does.
 fn give_back(promised: &AtomicI64, held: Option<(i64, Reservation)>) {
@@ -236,7 +236,8 @@ fn a_promise_is_kept_at_the_moment_at_which_its_blocks_come_to_life() {
             write(&extents, 3, BLOCKS);
             // What lived is kept, what was kept is written: as much as before.
             let mut tx = Tx::new();
-            let (lock, _) = extents.keep_space(&mut tx, Object(1), range, 64, Some(Kind::default())).unwrap();
+            let (lock, _) =
+                extents.keep_space(&mut tx, Object(1), range, 64, Some(FileClass::default())).unwrap();
             extents.store.commit(tx).unwrap();
             drop(lock);
         });
@@ -263,7 +264,7 @@ fn what_is_moved_is_counted_once() {
             }
         });
         let streams = extents.streams();
-        let count = |of: fn(&crate::StreamTold) -> u64| streams.iter().map(of).sum::<u64>();
+        let count = |of: fn(&crate::StreamStats) -> u64| streams.iter().map(of).sum::<u64>();
         assert_eq!(count(|stream| stream.moved), extents.gc_stats().blocks_moved, "seed {seed}");
         assert_eq!(count(|stream| stream.written), 45 * 40, "seed {seed}");
         moved += extents.gc_stats().blocks_moved;

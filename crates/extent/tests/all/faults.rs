@@ -451,7 +451,7 @@ fn an_extent_that_no_zone_has_is_damage() {
         }
         let removed = volume
             .extents
-            .remove(&mut Tx::new(), Object(1), (15, u64::MAX), 7, Kind::default())
+            .remove(&mut Tx::new(), Object(1), (15, u64::MAX), 7, FileClass::default())
             .map(|(_, done)| done);
         let corrupt = matches!(&removed, Err(ExtentError::Store(tree::StoreError::Corrupt(_))));
         assert!(corrupt, "{removed:?}");
@@ -492,7 +492,7 @@ fn records_that_contradict_each_other_are_damage_wherever_they_are_met() {
             assert!(inserted.is_err_and(|error| is_corrupt(&error)), "block {block} is written");
         }
         let removed =
-            volume.extents.remove(&mut Tx::new(), object, (0, u64::MAX), 7, Kind::default()).map(|_| ());
+            volume.extents.remove(&mut Tx::new(), object, (0, u64::MAX), 7, FileClass::default()).map(|_| ());
         assert!(removed.is_err_and(|error| is_corrupt(&error)), "block {block} is removed");
         let next = volume.extents.next_data(object, 11 * size as u64);
         assert!(block == 3 || next.is_err_and(|error| is_corrupt(&error)), "data is looked for at {block}");

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use emulated::{Emulated, Spec};
 use polder_extent as extent;
-use polder_extent::{Extents, Hint, Kind, Object, Recovering, Result};
+use polder_extent::{Extents, FileClass, Hint, Object, Recovering, Result};
 use rt::random::Rng;
 use tree::{Config, FormatOptions, Lsn, Store, Tx};
 use zone::{Device, FsId};
@@ -81,7 +81,7 @@ impl Volume {
         loop {
             let mut tx = Tx::reclaiming();
             let (_lock, done) =
-                self.extents.remove(&mut tx, Object(object), (from, u64::MAX), 7, Kind::default())?;
+                self.extents.remove(&mut tx, Object(object), (from, u64::MAX), 7, FileClass::default())?;
             self.store.commit(tx)?;
             if done {
                 return Ok(());

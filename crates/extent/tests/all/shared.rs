@@ -77,8 +77,11 @@ impl Files {
         let mut next = from;
         while next < to {
             let (mut tx, place) = (Tx::new(), (target, at + (next - from)));
-            let (lock, until) =
-                self.volume.extents.share(&mut tx, (source, (next, to)), place, 4, Kind::default()).unwrap();
+            let (lock, until) = self
+                .volume
+                .extents
+                .share(&mut tx, (source, (next, to)), place, 4, FileClass::default())
+                .unwrap();
             self.commit(tx, lock);
             assert!(until > next, "it goes on");
             next = until;

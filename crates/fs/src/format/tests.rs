@@ -21,7 +21,7 @@ fn record() -> Record {
         changed: Timestamp(14),
         born: Timestamp(15),
         lifetime: 4,
-        data_kind: extent::Kind { particular: 16, general: 17 },
+        file_class: extent::FileClass { particular: 16, general: 17 },
         object: Some(Object(77)),
         content: b"bytes".to_vec(),
     }

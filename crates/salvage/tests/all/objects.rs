@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use emulated::{Emulated, Spec};
-use extent::{Extents, Hint, Kind, Object, Recovering};
+use extent::{Extents, Hint, FileClass, Object, Recovering};
 use rt::random::Rng;
 use salvage::{ObjectReport, Objects, Tables};
 use tree::{Config, FormatOptions, Reserve, Store, Tx};
@@ -77,7 +77,7 @@ impl Volume {
         while next < to {
             let (mut tx, place) = (Tx::new(), (Object(into), at + (next - from)));
             let source = (Object(object), (next, to));
-            let (_lock, until) = self.extents.share(&mut tx, source, place, 4, Kind::default()).unwrap();
+            let (_lock, until) = self.extents.share(&mut tx, source, place, 4, FileClass::default()).unwrap();
             self.store.commit(tx).unwrap();
             next = until;
         }
