@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, bail};
-use extent::{Object, Piece};
+use extent::{MapRow, Object};
 use fs::{Caller, Fs, InodeNo};
 use serde_json::{Map, Value, json};
 use tree::{BatchContents, BatchView, NodeEntry, Op};
@@ -235,19 +235,19 @@ fn extents(fs: &Fs, number: u64) -> Result<Value> {
         bail!("inode {number}: there is none; the root directory is 1");
     }
     let shown = pieces.iter().map(|(block, piece)| match piece {
-        Piece::Stored(extent) if extent.is_lost() => json!({"file_block": block, "blocks": extent.blocks, "lost": true}),
-        Piece::Stored(extent) if extent.unwritten => {
+        MapRow::Extent(extent) if extent.is_lost() => json!({"file_block": block, "blocks": extent.blocks, "lost": true}),
+        MapRow::Extent(extent) if extent.unwritten => {
             json!({"file_block": block, "blocks": extent.blocks, "unwritten": true})
         }
-        Piece::Stored(extent::format::Extent { origin: Some(origin), blocks, .. }) => json!({
+        MapRow::Extent(extent::format::Extent { origin: Some(origin), blocks, .. }) => json!({
             "file_block": block, "blocks": blocks, "object": origin.object.0, "object_block": origin.block,
         }),
-        Piece::Stored(extent) => json!({
+        MapRow::Extent(extent) => json!({
             "file_block": block, "blocks": extent.blocks, "address": place(extent.address), "trimmed": extent.trimmed,
             "crc": extent.crcs.iter().map(|crc| format!("{crc:08x}")).collect::<Vec<_>>(),
         }),
-        Piece::Resident(bytes) => json!({"file_block": block, "blocks": 1, "inline_bytes": bytes}),
-        Piece::Damaged => json!({"file_block": block, "damaged": true}),
+        MapRow::Inline(bytes) => json!({"file_block": block, "blocks": 1, "inline_bytes": bytes}),
+        MapRow::Damaged => json!({"file_block": block, "damaged": true}),
     });
     Ok(json!({"inode": number, "object": object.0, "extents": shown.collect::<Vec<_>>()}))
 }

@@ -57,7 +57,7 @@ impl FileLayout {
             fragments: layout.fragments,
             zones: layout.zones,
             reads: layout.reads,
-            reads_min: layout.reads_least,
+            reads_min: layout.reads_min,
             scattered: layout.scattered,
         }))
     }

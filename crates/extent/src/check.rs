@@ -10,7 +10,7 @@ use tree::{StoreError, Tx};
 use zone::{Blocks, Role, ZoneId};
 
 use crate::finding::{Finding, FindingKind};
-use crate::format::{self, EXTENT, Extent, RESIDENT, UNWRITTEN_BLOCKS};
+use crate::format::{self, EXTENT, Extent, INLINE_BLOCK, UNWRITTEN_BLOCKS};
 use crate::scrub::{self, DataScrub};
 use crate::{ExtentError, Extents, Object, Result, map};
 
@@ -89,7 +89,7 @@ impl Extents {
             check.extent(key, value);
             told();
         })?;
-        check.residents()?;
+        check.inline_blocks()?;
         check.live_counts();
         check.unwritten_count();
         for zone in self.gc.lock().stuck() {
@@ -183,13 +183,13 @@ impl Check<'_> {
         }
     }
 
-    fn residents(&mut self) -> Result<()> {
+    fn inline_blocks(&mut self) -> Result<()> {
         let mut blocks = Vec::new();
         let size = self.extents.block_size() as usize;
         let most = map::blocks_max(self.extents.device.geometry());
         let findings = &mut self.findings;
         let mut found = |what: String| findings.push(Finding::new(FindingKind::Record, None, what));
-        self.extents.each_entry(RESIDENT, &mut |key, value| match format::decode_key(key) {
+        self.extents.each_entry(INLINE_BLOCK, &mut |key, value| match format::decode_key(key) {
             Some(_) if value.len() > size => found(format!("a resident block at {key:02x?} is too long")),
             Some((_, block)) if block >= most => found(format!("a resident block at {key:02x?} has no end")),
             Some(block) => blocks.push(block),
@@ -203,7 +203,8 @@ impl Check<'_> {
                 Err(error) => return Err(error),
                 Ok(found) if found.iter().all(|(_, extent)| extent.unwritten) => {}
                 Ok(_) => {
-                    let what = format!("object {} block {block} is both resident and in an extent", object.0);
+                    let what =
+                        format!("object {} block {block} is both inline_block and in an extent", object.0);
                     self.found_at(FindingKind::Overlap, object, block..block + 1, what);
                 }
             }

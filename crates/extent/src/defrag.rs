@@ -96,7 +96,7 @@ impl Extents {
     }
 
     /// Blocks of an object that are written anew at once, if as many follow one another.
-    fn rewritten_at_once(&self) -> Blocks {
+    fn rewrite_blocks_max(&self) -> Blocks {
         self.piece_blocks_max.min(self.payload_min / PIECE_SHARE).max(1)
     }
 
@@ -126,7 +126,7 @@ impl Extents {
     /// Blocks that follow one another from the first in the range on, no more than a piece, with their zones held.
     fn moves_of(&self, object: Object, range: Range<u64>) -> Result<(Vec<Move>, Vec<ZoneRef>)> {
         let (mut moves, mut held): (Vec<Move>, Vec<ZoneRef>) = (Vec::new(), Vec::new());
-        let (mut left, mut end) = (self.rewritten_at_once(), None);
+        let (mut left, mut end) = (self.rewrite_blocks_max(), None);
         let _shared = self.map_of(object).read();
         let extents = map::extents(&self.store, object, (range.start, range.end), usize::MAX)?;
         for (start, extent) in within(extents, &range).filter(|(_, extent)| extent.is_stored()) {

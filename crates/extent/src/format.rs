@@ -17,7 +17,7 @@ pub const EXTENT: Table = tree::PREPAID;
 /// The store's counter of unwritten blocks.
 pub const UNWRITTEN_BLOCKS: u8 = 0;
 /// The table of resident blocks: (object, block) → contents, zeros at the end left out.
-pub const RESIDENT: Table = Table(2);
+pub const INLINE_BLOCK: Table = Table(2);
 /// The table of reference counts: (object, block) → [`RefcountRecord`], for blocks with two references or more.
 pub const REFCOUNT: Table = Table(4);
 
@@ -625,7 +625,7 @@ impl Packing {
 
     /// Blocks that must stay free behind data for a zone that has so many bytes of entries to
     /// summarise beside its summaries.
-    pub fn keep_back(self, entry_bytes: usize, summaries: usize) -> Blocks {
+    pub fn reserved_behind(self, entry_bytes: usize, summaries: usize) -> Blocks {
         self.summary(entry_bytes) + self.footer(summaries + usize::from(entry_bytes > 0))
     }
 
@@ -634,7 +634,7 @@ impl Packing {
     pub fn rest(self, entry_bytes: usize, capacity: Blocks) -> Blocks {
         // A summary that is written when there is a block's worth of entries holds half of that at the least.
         let summaries = 2 * capacity.div_ceil(self.entries_per_block());
-        self.keep_back(entry_bytes + Entry::bytes_for(1), summaries as usize)
+        self.reserved_behind(entry_bytes + Entry::bytes_for(1), summaries as usize)
     }
 
     /// Blocks of data that a zone of this capacity takes in the worst case: each block an append of its

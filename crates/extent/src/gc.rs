@@ -36,7 +36,7 @@ use zone::{Address, Blocks, Cause, Life, Role, ZoneId};
 use crate::format::{self, EXTENT, Entry, Extent, Packing};
 use crate::map::{self, View};
 use crate::place::{OpenZone, Opened};
-use crate::write::{Appending, BATCH_APPENDS, Piece, Run};
+use crate::write::{Appended, Appending, BATCH_APPENDS, Run};
 use crate::{Extents, Object, Result};
 use reading::Contents;
 pub(crate) use reading::Found;
@@ -608,7 +608,7 @@ impl Extents {
     // ---- moving ------------------------------------------------------------------------------
 
     /// What was moved counts for the streams of the zones that it was moved out of.
-    fn count_moved(&self, chunk: &Chunk, piece: &Piece) {
+    fn count_moved(&self, chunk: &Chunk, piece: &Appended) {
         for block in piece.start..piece.end() {
             let from = chunk.places.get(&(piece.object, block)).expect("what is moved was read");
             self.learned.moved_out_of(from.zone(), 1);
@@ -719,7 +719,7 @@ impl Extents {
     }
 
     /// The object's extents follow the moved blocks, where they are still the same.
-    pub(crate) fn commit_move(&self, chunk: &Chunk, piece: Piece, mut tx: Tx) -> Result<()> {
+    pub(crate) fn commit_move(&self, chunk: &Chunk, piece: Appended, mut tx: Tx) -> Result<()> {
         let _guard = self.map_of(piece.object).write();
         let range = (piece.start, piece.end());
         let mut view = View::load(&self.store, piece.object, range, usize::MAX)?;

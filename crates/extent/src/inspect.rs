@@ -3,7 +3,7 @@
 use tree::Table;
 use zone::ZoneId;
 
-use crate::format::{self, EXTENT, Entry, Extent, RESIDENT, ZoneUser};
+use crate::format::{self, EXTENT, Entry, Extent, INLINE_BLOCK, ZoneUser};
 use crate::{Extents, Object, Result, reverse};
 
 /// Rows that are read at a time.
@@ -11,27 +11,27 @@ const BATCH: usize = 256;
 
 /// A run of blocks of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Piece {
+pub enum MapRow {
     /// An extent: in a zone, unwritten or lost.
-    Stored(Extent),
+    Extent(Extent),
     /// One block whose bytes are still a value of the metadata store.
-    Resident(usize),
+    Inline(usize),
     /// The row cannot be decoded.
     Damaged,
 }
 
 impl Extents {
     /// All that an object has, by its first block.
-    pub fn view_object(&self, object: Object) -> Result<Vec<(u64, Piece)>> {
-        let mut pieces = Vec::new();
-        for table in [EXTENT, RESIDENT] {
-            self.view_table(object, table, &mut pieces)?;
+    pub fn view_object(&self, object: Object) -> Result<Vec<(u64, MapRow)>> {
+        let mut found = Vec::new();
+        for table in [EXTENT, INLINE_BLOCK] {
+            self.view_table(object, table, &mut found)?;
         }
-        pieces.sort_by_key(|(block, _)| *block);
-        Ok(pieces)
+        found.sort_by_key(|(block, _)| *block);
+        Ok(found)
     }
 
-    fn view_table(&self, object: Object, table: Table, pieces: &mut Vec<(u64, Piece)>) -> Result<()> {
+    fn view_table(&self, object: Object, table: Table, found: &mut Vec<(u64, MapRow)>) -> Result<()> {
         let group = self.store.group_of(object.0);
         let (mut from, to) =
             (format::key(object, 0).to_vec(), format::key(Object(object.0.saturating_add(1)), 0));
@@ -39,7 +39,7 @@ impl Extents {
             let rows = self.store.range(group, table, &from, &to, BATCH)?;
             for (key, value) in &rows {
                 let block = format::decode_key(key).map_or(0, |(_, block)| block);
-                pieces.push((block, piece(table, value)));
+                found.push((block, decode_row(table, value)));
             }
             match rows.last() {
                 Some((last, _)) if rows.len() == BATCH => from = [last.as_slice(), &[0]].concat(),
@@ -62,9 +62,9 @@ impl Extents {
     }
 }
 
-fn piece(table: Table, value: &[u8]) -> Piece {
-    if table == RESIDENT {
-        return Piece::Resident(value.len());
+fn decode_row(table: Table, value: &[u8]) -> MapRow {
+    if table == INLINE_BLOCK {
+        return MapRow::Inline(value.len());
     }
-    Extent::decode(value).map_or(Piece::Damaged, Piece::Stored)
+    Extent::decode(value).map_or(MapRow::Damaged, MapRow::Extent)
 }

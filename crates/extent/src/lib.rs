@@ -2,7 +2,7 @@
 //!
 //! An **object** is a numbered byte address space; what it is the data of is its user's business. Its
 //! map is a table of the metadata store: (object, block) → **extent**, a run of blocks in one zone with
-//! a checksum each; small writes are **resident** blocks, values of another table, until they are worth
+//! a checksum each; small writes are **inline** blocks, values of another table, until they are worth
 //! a zone's blocks.
 //!
 //! ```text
@@ -35,12 +35,14 @@ mod amortized;
 mod check;
 mod compact;
 mod debt;
+mod deferred_appends;
 mod defrag;
 mod finding;
 mod forecast;
 pub mod format;
 mod gc;
 pub mod hostile;
+mod inline_blocks;
 mod inspect;
 mod learn;
 mod lifetime;
@@ -51,13 +53,11 @@ mod read;
 mod recover;
 mod refcount;
 mod reserve;
-mod resident;
 mod reverse;
 mod scrub;
 mod space;
-mod steps;
-mod submit;
 mod throttle;
+mod tx_limits;
 mod write;
 
 use std::sync::Arc;
@@ -69,22 +69,22 @@ use tree::{Client, Step, Store, StoreError};
 use zone::{Blocks, Device, ZoneId, ZoneState};
 
 use crate::amortized::Amortized;
+use crate::deferred_appends::DeferredAppends;
 use crate::forecast::EpochWrites;
 use crate::format::Packing;
 use crate::gc::{Aim, GcState, Progress};
+use crate::inline_blocks::InlineCounts;
 use crate::learn::Learned;
 use crate::place::Placement;
-use crate::resident::Residents;
 use crate::reverse::ReverseMaps;
 use crate::space::Promises;
-use crate::submit::Deferred;
 use crate::throttle::Throttle;
 
 pub use compact::Outlook;
 pub use defrag::{Defragmented, Layout};
 pub use finding::{Finding, FindingKind};
 pub use gc::GcStats;
-pub use inspect::Piece;
+pub use inspect::MapRow;
 pub use learn::{FileClass, LEARNED, StreamStats, Switches, stream_names};
 pub use map::blocks_in;
 pub use recover::Recovering;
@@ -184,7 +184,7 @@ pub struct Extents {
     placement: Placement,
     reverse: Arc<ReverseMaps>,
     promises: Arc<Promises>,
-    residents: Residents,
+    inline_counts: InlineCounts,
     throttle: Throttle,
     epoch_writes: EpochWrites,
     learned: Learned,
@@ -193,7 +193,7 @@ pub struct Extents {
     gc: Ordered<Mutex<GcState>>,
     /// There are zones to be reset, and nobody has looked for them since.
     emptied: AtomicBool,
-    deferred: Deferred,
+    deferred: DeferredAppends,
 }
 
 impl Extents {
@@ -213,14 +213,14 @@ impl Extents {
             placement: Placement::new(payload_min(&store, packing)),
             reverse,
             promises: Arc::default(),
-            residents: Residents::default(),
+            inline_counts: InlineCounts::default(),
             throttle: Throttle::default(),
             epoch_writes: EpochWrites::default(),
             learned: Learned::new(device.geometry().zones, device.geometry().zone_blocks),
             openings: Amortized::new(device.geometry().zones),
             gc: Ordered::mutex(LockOrder::Gc, GcState::default()),
             emptied: AtomicBool::new(false),
-            deferred: Deferred::default(),
+            deferred: DeferredAppends::default(),
             store,
             device,
         };
@@ -270,7 +270,7 @@ impl Extents {
         self.throttle.take_call()
     }
 
-    /// One piece of all other background work: garbage collection in step with user writes, and writeback of resident
+    /// One piece of all other background work: garbage collection in step with user writes, and writeback of inline
     /// blocks.
     pub fn step_space(&self) -> Result<Step> {
         self.load_learned();

@@ -1,13 +1,11 @@
 //! The object map: look-ups, and changes to one object's part of it.
 //!
-//! A [`View`] is a copy of the extents and resident blocks of a range. It is changed in memory and then
-//! compared with what it was: the difference is the transaction. So live counts change by exactly what
-//! the map changes, whatever was cut and put in between (I-EXT-2), and no key is written twice. A block
-//! is in one table or the other, except that a resident one may have an unwritten extent under it: the
-//! space that it had in a zone, or was promised there, stays its own.
+//! A [`View`] is a copy of the extents and inline blocks of a range. It is changed in memory. The difference to its first
+//! state is the transaction. So live counts change exactly as the map does, whatever was cut and put in between
+//! (I-EXT-2), and no key is written twice. A block is in one of the two tables. The exception: an inline block may also have
+//! an unwritten extent, which is the space that is preallocated or was used for the block.
 //!
-//! Whoever changes a view into a transaction holds the object's map lock for writing from the look-up
-//! until the commit has returned.
+//! A caller that changes the map holds the object's map lock for writing from the look-up until the commit has returned.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -15,14 +13,14 @@ use std::ops::Range;
 use tree::{KeyRange, Store, StoreError, Table, Tx};
 use zone::{Blocks, Geometry, ZoneId};
 
-use crate::format::{self, EXTENT, Extent, KEY_BYTES, RESIDENT};
-use crate::write::Piece;
+use crate::format::{self, EXTENT, Extent, INLINE_BLOCK, KEY_BYTES};
+use crate::write::Appended;
 use crate::{Object, Result};
 
-/// Entries asked of the store at once.
+/// Entries that are read from the store at once.
 const BATCH: usize = 256;
 
-/// The key right after this one.
+/// The smallest key after this one.
 fn after(key: &[u8]) -> Vec<u8> {
     let mut next = key.to_vec();
     next.push(0);
@@ -41,7 +39,7 @@ fn decode(store: &Store, object: Object, key: &[u8], value: &[u8]) -> Result<(u6
     Ok((start, extent))
 }
 
-/// Whether there is such a zone with such blocks, and such blocks of an object.
+/// Whether the device has these blocks, and the object can have them.
 fn is_possible(geometry: &Geometry, start: u64, extent: &Extent) -> bool {
     let address = extent.address;
     let fits = || {
@@ -55,7 +53,7 @@ fn is_possible(geometry: &Geometry, start: u64, extent: &Extent) -> bool {
     ends(start) && (!extent.is_stored() || fits()) && extent.origin.is_none_or(|origin| ends(origin.block))
 }
 
-/// Blocks of an object whose bytes can be counted.
+/// Blocks of an object whose bytes can be counted in 64 bits.
 pub(crate) fn blocks_max(geometry: &Geometry) -> u64 {
     u64::MAX / u64::from(geometry.block_size)
 }
@@ -76,7 +74,7 @@ fn damaged(object: Object, what: &str) -> StoreError {
     StoreError::Corrupt(format!("{what} of object {} cannot be decoded", object.0))
 }
 
-/// The extent that begins at or before `block`, if it reaches it.
+/// The extent that begins at or before `block`, if it contains `block`.
 fn covering(store: &Store, object: Object, block: u64) -> Result<Option<(u64, Extent)>> {
     let found = extent_up_to(store, object, block)?;
     Ok(found.filter(|(start, extent)| start + u64::from(extent.blocks) > block))
@@ -99,17 +97,16 @@ pub(crate) fn extent_before(store: &Store, object: Object, block: u64) -> Result
     block.checked_sub(1).map_or(Ok(None), |last| extent_up_to(store, object, last))
 }
 
-/// The last resident block before `block`.
-pub(crate) fn resident_before(store: &Store, object: Object, block: u64) -> Result<Option<u64>> {
+/// The last inline block before `block`.
+pub(crate) fn inline_block_before(store: &Store, object: Object, block: u64) -> Result<Option<u64>> {
     let Some(last) = block.checked_sub(1) else { return Ok(None) };
-    let found = store.floor(store.group_of(object.0), RESIDENT, &format::key(object, last))?;
+    let found = store.floor(store.group_of(object.0), INLINE_BLOCK, &format::key(object, last))?;
     let Some((key, _)) = found else { return Ok(None) };
     let (owner, block) = format::decode_key(&key).ok_or_else(|| damaged(object, "a key"))?;
     Ok((owner == object).then_some(block))
 }
 
-/// Extents of the object that have a block in [from, to), at most `limit`, in order; no two of them have the
-/// same block.
+/// Extents of the object that have a block in [from, to), at most `limit`, in order. They do not overlap.
 pub(crate) fn extents(
     store: &Store,
     object: Object,
@@ -147,8 +144,8 @@ pub(crate) fn extents(
     Ok(found)
 }
 
-/// Resident blocks of the object in [from, to), at most `limit`, in order.
-pub(crate) fn residents(
+/// Inline blocks of the object in [from, to), at most `limit`, in order.
+pub(crate) fn inline_blocks(
     store: &Store,
     object: Object,
     (from, to): (u64, u64),
@@ -162,13 +159,13 @@ pub(crate) fn residents(
     let (group, mut key) = (store.group_of(object.0), format::key(object, from).to_vec());
     while found.len() < limit {
         let wanted = BATCH.min(limit - found.len());
-        let batch = store.range(group, RESIDENT, &key, &format::key(object, to), wanted)?;
+        let batch = store.range(group, INLINE_BLOCK, &key, &format::key(object, to), wanted)?;
         let more = (batch.len() == wanted).then(|| after(&batch[wanted - 1].0));
         for (key, value) in batch {
             let (_, block) = format::decode_key(&key).ok_or_else(|| damaged(object, "a key"))?;
             let fits = value.len() <= geometry.block_size as usize && block < blocks_max(geometry);
             if !fits {
-                return Err(damaged(object, "a resident block").into());
+                return Err(damaged(object, "an inline block").into());
             }
             found.push((block, value));
         }
@@ -180,7 +177,7 @@ pub(crate) fn residents(
     Ok(found)
 }
 
-/// Whether an extent that begins at `start`, at or before `block`, reaches it.
+/// Whether an extent that begins at `start`, at or before `block`, contains `block`.
 fn has(start: u64, extent: &Extent, block: u64) -> bool {
     start + u64::from(extent.blocks) > block
 }
@@ -189,38 +186,42 @@ fn unwritten(extents: &BTreeMap<u64, Extent>) -> i64 {
     extents.values().filter(|extent| extent.unwritten).map(|extent| i64::from(extent.blocks)).sum()
 }
 
-/// Part of one object's map, and what it is to become.
+/// Part of one object's map, in its old and its new state.
 #[derive(Debug)]
 pub(crate) struct View {
     object: Object,
     old: BTreeMap<u64, Extent>,
     new: BTreeMap<u64, Extent>,
-    old_residents: BTreeMap<u64, Vec<u8>>,
-    new_residents: BTreeMap<u64, Vec<u8>>,
+    old_inline: BTreeMap<u64, Vec<u8>>,
+    new_inline: BTreeMap<u64, Vec<u8>>,
 }
 
 impl View {
-    /// What overlaps blocks [from, to), at most `limit` extents and as many resident blocks.
+    /// Everything that overlaps blocks [from, to): at most `limit` extents, and as many inline blocks.
     pub(crate) fn load(store: &Store, object: Object, range: (u64, u64), limit: usize) -> Result<View> {
         let extents = extents(store, object, range, limit)?;
-        let residents = residents(store, object, range, limit)?;
-        Ok(View::new(object, extents, residents))
+        let inline_blocks = inline_blocks(store, object, range, limit)?;
+        Ok(View::new(object, extents, inline_blocks))
     }
 
-    pub(crate) fn new(object: Object, extents: Vec<(u64, Extent)>, residents: Vec<(u64, Vec<u8>)>) -> View {
+    pub(crate) fn new(
+        object: Object,
+        extents: Vec<(u64, Extent)>,
+        inline_blocks: Vec<(u64, Vec<u8>)>,
+    ) -> View {
         let old: BTreeMap<u64, Extent> = extents.into_iter().collect();
-        let old_residents: BTreeMap<u64, Vec<u8>> = residents.into_iter().collect();
-        View { object, new: old.clone(), old, new_residents: old_residents.clone(), old_residents }
+        let old_inline: BTreeMap<u64, Vec<u8>> = inline_blocks.into_iter().collect();
+        View { object, new: old.clone(), old, new_inline: old_inline.clone(), old_inline }
     }
 
-    /// Whose it is.
+    /// The object of this map.
     pub(crate) fn object(&self) -> Object {
         self.object
     }
 
-    /// Where a step ends that changes so many extents and as many resident blocks, and of extents as many as take no more
-    /// bytes than that by what `weigh` says of each, but at least one; None when that is all.
-    pub(crate) fn end_of_step(
+    /// Where the part ends that one transaction changes: at most `limit` extents, as many inline blocks, and extents that
+    /// together weigh at most `bytes_max`, but at least one. `None` if the part is the whole view.
+    pub(crate) fn end_of_part(
         &self,
         limit: usize,
         bytes_max: usize,
@@ -234,49 +235,49 @@ impl View {
                 break;
             }
         }
-        let resident = self.new_residents.keys().nth(limit).copied();
-        Ok([extent, resident].into_iter().flatten().min())
+        let inline_block = self.new_inline.keys().nth(limit).copied();
+        Ok([extent, inline_block].into_iter().flatten().min())
     }
 
-    /// The extents as they are to be.
+    /// The extents in the new state.
     pub(crate) fn extents(&self) -> impl Iterator<Item = (u64, &Extent)> {
         self.new.iter().map(|(&start, extent)| (start, extent))
     }
 
-    /// The resident blocks as they are to be.
-    pub(crate) fn residents(&self) -> &BTreeMap<u64, Vec<u8>> {
-        &self.new_residents
+    /// The inline blocks in the new state.
+    pub(crate) fn inline_blocks(&self) -> &BTreeMap<u64, Vec<u8>> {
+        &self.new_inline
     }
 
-    /// Takes blocks [from, to) out, wherever they are.
+    /// Removes blocks [from, to), in either table.
     pub(crate) fn cut(&mut self, from: u64, to: u64) {
         let first = from.saturating_sub(u64::from(format::EXTENT_BLOCKS_MAX));
         let end = |start: u64, extent: &Extent| start + u64::from(extent.blocks);
-        let hit: Vec<u64> = self
+        let found: Vec<u64> = self
             .new
             .range(first..to)
             .filter(|&(&start, extent)| end(start, extent) > from)
             .map(|(&start, _)| start)
             .collect();
-        for start in hit {
+        for start in found {
             let extent = self.new.remove(&start).expect("it was just found");
-            self.keep_rest(start, &extent, from, to);
+            self.put_rest(start, &extent, from, to);
         }
-        let dead: Vec<u64> = self.new_residents.range(from..to).map(|(&block, _)| block).collect();
-        dead.iter().for_each(|block| drop(self.new_residents.remove(block)));
+        let dead: Vec<u64> = self.new_inline.range(from..to).map(|(&block, _)| block).collect();
+        dead.iter().for_each(|block| drop(self.new_inline.remove(block)));
     }
 
-    /// Takes what is in extents out of blocks [from, to), except under resident blocks; of which.
-    pub(crate) fn cut_between_residents(&mut self, from: u64, to: u64) -> Vec<Range<u64>> {
-        let kept: Vec<u64> = self.new_residents.range(from..to).map(|(&block, _)| block).collect();
-        let starts = std::iter::once(from).chain(kept.iter().map(|block| block + 1));
-        let runs = starts.zip(kept.iter().copied().chain([to])).map(|(start, end)| start..end);
+    /// Removes extents from blocks [from, to), except below inline blocks. Returns the removed ranges.
+    pub(crate) fn cut_between_inline_blocks(&mut self, from: u64, to: u64) -> Vec<Range<u64>> {
+        let inline: Vec<u64> = self.new_inline.range(from..to).map(|(&block, _)| block).collect();
+        let starts = std::iter::once(from).chain(inline.iter().map(|block| block + 1));
+        let runs = starts.zip(inline.iter().copied().chain([to])).map(|(start, end)| start..end);
         let runs: Vec<Range<u64>> = runs.filter(|run| run.start < run.end).collect();
         runs.iter().for_each(|run| self.cut(run.start, run.end));
         runs
     }
 
-    fn keep_rest(&mut self, start: u64, extent: &Extent, from: u64, to: u64) {
+    fn put_rest(&mut self, start: u64, extent: &Extent, from: u64, to: u64) {
         let end = start + u64::from(extent.blocks);
         let trimmed = |part: Extent| Extent { trimmed: part.is_stored(), ..part };
         if start < from {
@@ -287,17 +288,17 @@ impl View {
         }
     }
 
-    /// Puts an extent where nothing is.
+    /// Adds an extent to blocks that have nothing.
     pub(crate) fn put(&mut self, start: u64, extent: Extent) {
         let end = start + u64::from(extent.blocks);
-        let free = self.new.range(start..end).next().is_none()
-            && self.new_residents.range(start..end).next().is_none();
+        let free =
+            self.new.range(start..end).next().is_none() && self.new_inline.range(start..end).next().is_none();
         assert!(free, "blocks {start}..{end} of object {} are cut before they are put", self.object.0);
         self.new.insert(start, extent);
     }
 
-    /// Makes one extent of neighbours that lie next to each other within this piece.
-    pub(crate) fn join(&mut self, piece: &Piece) {
+    /// Joins extents of this append that are adjacent.
+    pub(crate) fn join(&mut self, piece: &Appended) {
         let mut starts: Vec<u64> =
             self.new.range(piece.start..piece.end()).map(|(&start, _)| start).collect();
         while let [rest @ .., before, last] = &starts[..] {
@@ -315,20 +316,20 @@ impl View {
         }
     }
 
-    /// Makes a block resident, whatever it was. Space that it held stays kept for it.
-    pub(crate) fn put_resident(&mut self, block: u64, contents: Vec<u8>) {
+    /// Replaces a block by an inline block. Space that it had remains preallocated.
+    pub(crate) fn put_inline(&mut self, block: u64, contents: Vec<u8>) {
         let before = self.new.range(..=block).next_back();
-        let held = before.is_some_and(|(start, extent)| has(*start, extent, block) && extent.holds_space());
+        let had_space =
+            before.is_some_and(|(start, extent)| has(*start, extent, block) && extent.holds_space());
         self.cut(block, block + 1);
-        if held {
+        if had_space {
             self.put(block, Extent::unwritten(1));
         }
-        self.new_residents.insert(block, contents);
+        self.new_inline.insert(block, contents);
     }
 
-    /// Keeps space for the blocks of [from, to) that have none, in at most `limit` extents; where it
-    /// stopped.
-    pub(crate) fn keep(&mut self, from: u64, to: u64, limit: usize) -> u64 {
+    /// Preallocates space for the blocks of [from, to) that have none, in at most `limit` extents. Returns where it stopped.
+    pub(crate) fn preallocate(&mut self, from: u64, to: u64, limit: usize) -> u64 {
         let (mut at, mut left) = (from, limit);
         while at < to && left > 0 {
             if let Some(end) = self.end_of(at) {
@@ -349,7 +350,7 @@ impl View {
         has(*start, extent, block).then_some(start + u64::from(extent.blocks))
     }
 
-    /// Adds the difference between what was and what is to be.
+    /// Adds the difference between the old and the new state.
     pub(crate) fn apply(&self, store: &Store, tx: &mut Tx) {
         let group = store.group_of(self.object.0);
         let key = |block: u64| -> [u8; KEY_BYTES] { format::key(self.object, block) };
@@ -360,12 +361,12 @@ impl View {
         {
             tx.put(group, EXTENT, key(start), extent.encode());
         }
-        for &block in self.old_residents.keys().filter(|block| !self.new_residents.contains_key(block)) {
-            tx.delete(group, RESIDENT, key(block));
+        for &block in self.old_inline.keys().filter(|block| !self.new_inline.contains_key(block)) {
+            tx.delete(group, INLINE_BLOCK, key(block));
         }
-        for (&block, contents) in &self.new_residents {
-            if self.old_residents.get(&block) != Some(contents) {
-                tx.put(group, RESIDENT, key(block), contents.clone());
+        for (&block, contents) in &self.new_inline {
+            if self.old_inline.get(&block) != Some(contents) {
+                tx.put(group, INLINE_BLOCK, key(block), contents.clone());
             }
         }
         for (zone, change) in self.live_changes() {
@@ -374,17 +375,17 @@ impl View {
         tx.counter(format::UNWRITTEN_BLOCKS, unwritten(&self.new) - unwritten(&self.old));
     }
 
-    /// Blocks that are to have space kept for them.
+    /// Preallocated blocks in the new state.
     pub(crate) fn unwritten(&self) -> u64 {
         unwritten(&self.new).unsigned_abs()
     }
 
-    /// The objects to whose blocks it refers.
+    /// The objects that own blocks to which it refers.
     pub(crate) fn origins(&self) -> BTreeSet<Object> {
         self.old.values().filter_map(|extent| extent.origin).map(|origin| origin.object).collect()
     }
 
-    /// By how much the references to blocks of other objects change: for each object runs of blocks, in order.
+    /// The changes of the numbers of references to blocks of other objects: runs of blocks by object, in order.
     pub(crate) fn reference_changes(&self) -> BTreeMap<Object, Vec<(Range<u64>, i64)>> {
         let mut steps: BTreeMap<Object, BTreeMap<u64, i64>> = BTreeMap::new();
         let mut step = |extent: &Extent, change: i64| {
@@ -410,7 +411,7 @@ impl View {
         changes.filter(|(_, runs)| !runs.is_empty()).collect()
     }
 
-    /// By how much the blocks change that it has in zones.
+    /// The change of the number of blocks in zones.
     pub(crate) fn stored_change(&self) -> i64 {
         let stored = |extents: &BTreeMap<u64, Extent>| {
             let stored = extents.values().filter(|extent| extent.is_stored());
@@ -419,7 +420,7 @@ impl View {
         stored(&self.new) - stored(&self.old)
     }
 
-    /// By how much the live blocks of each zone change.
+    /// The changes of the live blocks of zones.
     pub(crate) fn live_changes(&self) -> Vec<(ZoneId, i32)> {
         let mut live: BTreeMap<ZoneId, i32> = BTreeMap::new();
         let mut count = |extents: &BTreeMap<u64, Extent>, sign: i32| {
@@ -433,33 +434,33 @@ impl View {
         live.into_iter().filter(|(_, change)| *change != 0).collect()
     }
 
-    /// How many blocks there are more than before that take space: in an extent, or resident without one.
+    /// The change of the number of blocks that take space: in an extent, or as an inline block without one.
     pub(crate) fn block_change(&self) -> i64 {
-        let blocks = |view: &BTreeMap<u64, Extent>, residents: &BTreeMap<u64, Vec<u8>>| {
+        let blocks = |view: &BTreeMap<u64, Extent>, inline_blocks: &BTreeMap<u64, Vec<u8>>| {
             let taken = |extent: &&Extent| !extent.is_lost();
             let in_extents: u64 = view.values().filter(taken).map(|e| u64::from(e.blocks)).sum();
             let has_extent = |block: u64| {
                 let before = view.range(..=block).next_back();
                 before.is_some_and(|(start, extent)| has(*start, extent, block))
             };
-            in_extents as i64 + residents.keys().filter(|&&block| !has_extent(block)).count() as i64
+            in_extents as i64 + inline_blocks.keys().filter(|&&block| !has_extent(block)).count() as i64
         };
-        blocks(&self.new, &self.new_residents) - blocks(&self.old, &self.old_residents)
+        blocks(&self.new, &self.new_inline) - blocks(&self.old, &self.old_inline)
     }
 
-    /// How many resident blocks there are more than before.
-    pub(crate) fn resident_change(&self) -> i64 {
-        self.new_residents.len() as i64 - self.old_residents.len() as i64
+    /// The change of the number of inline blocks.
+    pub(crate) fn inline_change(&self) -> i64 {
+        self.new_inline.len() as i64 - self.old_inline.len() as i64
     }
 }
 
-/// The blocks of an object whose keys may be in a range.
+/// The blocks of an object whose keys can be in a range.
 pub fn blocks_in(range: &KeyRange, object: Object) -> Range<u64> {
     let block_of = |table: Table, key: &[u8]| {
         let (owner, block) = format::decode_key(key.strip_prefix(&[table.0])?)?;
         (owner == object).then_some(block)
     };
-    let touched = [EXTENT, RESIDENT].into_iter().filter(|&t| range.touches(t, &object.0.to_be_bytes()));
+    let touched = [EXTENT, INLINE_BLOCK].into_iter().filter(|&t| range.touches(t, &object.0.to_be_bytes()));
     let each = touched.map(|table| {
         let end = range.high.as_deref().and_then(|high| block_of(table, high));
         block_of(table, &range.low).unwrap_or(0)..end.unwrap_or(u64::MAX)

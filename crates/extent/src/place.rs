@@ -525,7 +525,7 @@ impl Extents {
 
     fn close_when_idle(&self, open: &OpenZone) -> Result<()> {
         let Some(rest) = open.map.lock().take_rest(&open.lease) else { return Ok(()) };
-        self.catch_up();
+        self.submit_deferred();
         if let Some(summary) = rest {
             self.append_summary(open, &summary);
         }

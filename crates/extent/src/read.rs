@@ -1,9 +1,8 @@
 //! Reading, and finding data and holes.
 //!
-//! A reader takes a reference on each zone under the same lock as its look-up, so no zone is reset
-//! under it (I-ZONE-4, `break-zone-reference` removes this), and verifies every block before a byte
-//! of it counts (I-EXT-3). No lock is held over the I/O. What an object only refers to is looked up in its
-//! owner, whose data cannot go while the reference is there.
+//! A reader takes a reference on each zone under the lock of its look-up. So no zone is reset while it is read (I-ZONE-4,
+//! `break-zone-reference` removes this). It verifies every block before it uses a byte of it (I-EXT-3). No lock is zone_refs
+//! during the I/O. References are skipped up in the owner. Its data stays while there are references.
 
 use std::ops::Range;
 
@@ -14,49 +13,49 @@ use crate::format::{self, Extent};
 use crate::write::is_fatal;
 use crate::{ExtentError, Extents, Object, Result, map};
 
-/// Look-ups before a zone that is not in the life its extents speak of is believed to be damage.
+/// Failed look-ups, because a zone is in another life than the extent says, before this counts as damage.
 const LOOKUPS_MAX: usize = 8;
-/// Extents looked up at once when passing over unwritten ones.
-const EXTENTS_AT_ONCE: usize = 64;
+/// Extents that are skipped up at once to skip unwritten ones.
+const EXTENTS_PER_LOOKUP: usize = 64;
 
-/// Unwritten extents that are passed over on the way back, one by one.
-const UNWRITTEN_LOOKED_AT: u32 = 256;
+/// Most unwritten extents that are skipped backwards, one by one.
+const UNWRITTEN_SKIPPED_MAX: u32 = 256;
 
 /// Bytes that one command reads at most.
 const READ_BYTES_MAX: usize = format::EXTENT_BYTES_MAX as usize;
 
-/// A part of an extent and where it goes.
+/// Blocks of an extent, and where they go.
 struct Segment {
-    /// The first block in the object that is read.
+    /// Its first block in the object that is read.
     start: u64,
     extent: Extent,
     into: Range<usize>,
 }
 
-/// Blocks of an object that are to be read.
+/// Blocks of the object that is read, or of an owner to which it refers.
 struct Part {
     object: Object,
     blocks: Range<u64>,
-    /// What the first of them is in the object that is read.
+    /// The block of the object that is read that has the first of these.
     start: u64,
 }
 
-/// What is to be read, with the zones held that it lies in.
+/// The segments to be read, with references on their zones.
 struct Plan {
-    /// The first block, and bytes of a block.
+    /// The first block to be read, and the bytes of a block.
     first: u64,
     size: usize,
     segments: Vec<Segment>,
-    residents: Vec<(usize, Vec<u8>)>,
-    /// The first block that cannot be read any more.
+    inline_blocks: Vec<(usize, Vec<u8>)>,
+    /// The first lost block.
     lost: Option<u64>,
-    held: Vec<ZoneRef>,
+    zone_refs: Vec<ZoneRef>,
 }
 
 impl Plan {
     fn new(first: u64, size: usize) -> Self {
-        let (segments, residents, held) = (Vec::new(), Vec::new(), Vec::new());
-        Plan { first, size, segments, residents, lost: None, held }
+        let (segments, inline_blocks, zone_refs) = (Vec::new(), Vec::new(), Vec::new());
+        Plan { first, size, segments, inline_blocks, lost: None, zone_refs }
     }
 
     /// Where the bytes of a block go.
@@ -64,7 +63,7 @@ impl Plan {
         (block - self.first) as usize * self.size
     }
 
-    /// Adds data of a part that begins with `start` of its object.
+    /// Adds an extent of a part. It begins at block `start` of the part's object.
     fn add(&mut self, part: &Part, start: u64, extent: Extent) {
         let start = part.start + (start - part.blocks.start);
         if extent.is_lost() {
@@ -75,8 +74,8 @@ impl Plan {
         self.segments.push(Segment { start, extent, into });
     }
 
-    /// The segments by what one command reads: what lies together in the object and in its zone.
-    fn together(&self) -> impl Iterator<Item = &[Segment]> {
+    /// The segments of each command: they are adjacent in the object and in a zone.
+    fn commands(&self) -> impl Iterator<Item = &[Segment]> {
         let mut rest = self.segments.as_slice();
         std::iter::from_fn(move || {
             let first = rest.first()?;
@@ -101,12 +100,11 @@ impl Segment {
 }
 
 impl Extents {
-    /// Reads bytes; holes are zeros. It has no idea of a size: the caller clips. After an error the
-    /// contents of `into` are nothing that counts.
+    /// Reads bytes. Holes are zeros. An object has no size: the caller clips. After an error the contents of `into` are
+    /// undefined.
     ///
     /// # Errors
-    /// `Lost` when a block of the range cannot be read or has a wrong checksum: only ranges that
-    /// contain it fail.
+    /// `Lost` if a block of the range cannot be read or has a wrong checksum. Other ranges are not affected.
     pub fn read(&self, object: Object, offset: u64, into: &mut [u8]) -> Result<()> {
         let size = u64::from(self.block_size());
         let end = offset + into.len() as u64;
@@ -123,15 +121,15 @@ impl Extents {
 
     /// Reads whole blocks.
     pub(crate) fn read_blocks(&self, object: Object, first: u64, into: &mut [u8]) -> Result<()> {
-        self.catch_up();
+        self.submit_deferred();
         let plan = self.plan(object, first, into.len())?;
         into.fill(0);
-        for (at, contents) in &plan.residents {
+        for (at, contents) in &plan.inline_blocks {
             into[*at..*at + contents.len()].copy_from_slice(contents);
         }
         let mut commands = Vec::new();
         let (mut rest, mut at) = (&mut *into, 0);
-        for together in plan.together() {
+        for together in plan.commands() {
             let (first, last) = (&together[0], &together[together.len() - 1]);
             let (_, after) = rest.split_at_mut(first.into.start - at);
             let (target, after) = after.split_at_mut(last.into.end - first.into.start);
@@ -141,11 +139,11 @@ impl Extents {
         }
         let outputs = self.device.run(&mut commands);
         drop(commands);
-        for (together, output) in plan.together().zip(outputs) {
+        for (together, output) in plan.commands().zip(outputs) {
             for segment in together {
                 let bytes = &mut into[segment.into.clone()];
                 let address = segment.extent.address;
-                // What cannot be read at once is read extent by extent, so that the error names the right one.
+                // Reads the extents one by one, so that the error names the right block.
                 let output = match &output {
                     Err(error) if together.len() > 1 && !is_fatal(error) => {
                         self.device.read(address.zone(), address.block(), bytes)
@@ -158,14 +156,14 @@ impl Extents {
         Ok(())
     }
 
-    /// Looks up and holds.
+    /// Looks up extents and takes references on their zones.
     fn plan(&self, object: Object, first: u64, bytes: usize) -> Result<Plan> {
         let size = self.block_size() as usize;
         let to = first + (bytes / size) as u64;
         for _ in 0..LOOKUPS_MAX {
             let mut plan = Plan::new(first, size);
             let all = Part { object, blocks: first..to, start: first };
-            if !self.add_and_follow(&mut plan, &all)? {
+            if !self.add_with_references(&mut plan, &all)? {
                 continue;
             }
             if let Some(block) = plan.lost {
@@ -177,8 +175,8 @@ impl Extents {
         Err(lost(object, first, "its zone is not in the life in which it was written"))
     }
 
-    /// Adds what is to be read, wherever it is; false when it was not there any more.
-    fn add_and_follow(&self, plan: &mut Plan, part: &Part) -> Result<bool> {
+    /// Adds a part, and the parts to which it refers. False if some of it has changed meanwhile.
+    fn add_with_references(&self, plan: &mut Plan, part: &Part) -> Result<bool> {
         let Some((references, _)) = self.add_part(plan, part)? else { return Ok(false) };
         for reference in references {
             let blocks = reference.blocks.end - reference.blocks.start;
@@ -190,16 +188,18 @@ impl Extents {
         Ok(true)
     }
 
-    /// Adds what the object itself has of a part: to what else it refers, and how many blocks of data there are. None when a
+    /// Adds the object's own data in a part. Returns its references, and the number of its blocks with data. `None` if a
     /// zone is in another life.
     fn add_part(&self, plan: &mut Plan, part: &Part) -> Result<Option<(Vec<Part>, u64)>> {
         let (from, to) = (part.blocks.start, part.blocks.end);
         let _shared = self.map_of(part.object).read();
         let extents = map::extents(&self.store, part.object, (from, to), usize::MAX)?;
-        let residents = map::residents(&self.store, part.object, (from, to), usize::MAX)?;
-        let Some(held) = self.hold(extents.iter().map(|(_, extent)| extent)) else { return Ok(None) };
-        plan.held.extend(held);
-        let (mut references, mut found) = (Vec::new(), residents.len() as u64);
+        let inline_blocks = map::inline_blocks(&self.store, part.object, (from, to), usize::MAX)?;
+        let Some(zone_refs) = self.enter_zones(extents.iter().map(|(_, extent)| extent)) else {
+            return Ok(None);
+        };
+        plan.zone_refs.extend(zone_refs);
+        let (mut references, mut found) = (Vec::new(), inline_blocks.len() as u64);
         let data = extents.iter().filter(|(_, extent)| !extent.unwritten);
         for (start, extent) in data.filter_map(|(start, extent)| extent.within(*start, (from, to))) {
             if let Some(origin) = extent.origin {
@@ -211,13 +211,13 @@ impl Extents {
                 plan.add(part, start, extent);
             }
         }
-        for (block, value) in residents {
-            plan.residents.push((plan.place(part.start + (block - from)), value));
+        for (block, value) in inline_blocks {
+            plan.inline_blocks.push((plan.place(part.start + (block - from)), value));
         }
         Ok(Some((references, found)))
     }
 
-    fn hold<'e>(&self, extents: impl Iterator<Item = &'e Extent>) -> Option<Vec<ZoneRef>> {
+    fn enter_zones<'e>(&self, extents: impl Iterator<Item = &'e Extent>) -> Option<Vec<ZoneRef>> {
         if rt::is_planted("break-zone-reference") {
             return Some(Vec::new());
         }
@@ -244,30 +244,30 @@ impl Extents {
         Ok(())
     }
 
-    /// The first byte of data at or after `offset`; None when there is none. Unwritten blocks are none.
+    /// The first byte of data at or after `offset`, if any. Unwritten blocks have no data.
     pub fn next_data(&self, object: Object, offset: u64) -> Result<Option<u64>> {
         let size = u64::from(self.block_size());
         let first = offset / size;
         let _shared = self.map_of(object).read();
         let extent = self.next_written(object, first)?;
-        let resident =
-            map::residents(&self.store, object, (first, u64::MAX), 1)?.first().map(|(block, _)| *block);
-        let block = [extent, resident].into_iter().flatten().min();
+        let inline_block =
+            map::inline_blocks(&self.store, object, (first, u64::MAX), 1)?.first().map(|(block, _)| *block);
+        let block = [extent, inline_block].into_iter().flatten().min();
         Ok(block.map(|block| (block * size).max(offset)))
     }
 
-    /// Where the last data ends that begins before `offset`, the beginning of a block, but no later than that; None when
-    /// there is none. Unwritten blocks are none; behind many of them it ends where they begin as far as was looked.
+    /// The end of the last data that begins before `offset`, but at most `offset`, which is the start of a block. `None` if
+    /// there is none. Unwritten blocks have no data. After many unwritten extents, the start of the last one is returned.
     pub fn data_end_before(&self, object: Object, offset: u64) -> Result<Option<u64>> {
         let size = u64::from(self.block_size());
         let first = offset / size;
         let _shared = self.map_of(object).read();
-        let mut end = map::resident_before(&self.store, object, first)?.map(|block| block + 1);
+        let mut end = map::inline_block_before(&self.store, object, first)?.map(|block| block + 1);
         let mut below = first;
-        for looked in 1.. {
+        for skipped in 1.. {
             let Some((start, extent)) = map::extent_before(&self.store, object, below)? else { break };
             let data_ends = if extent.unwritten { start } else { start + u64::from(extent.blocks) };
-            if !extent.unwritten || looked == UNWRITTEN_LOOKED_AT {
+            if !extent.unwritten || skipped == UNWRITTEN_SKIPPED_MAX {
                 end = end.max(Some(data_ends));
             }
             if end.is_some_and(|end| end >= start) {
@@ -278,7 +278,7 @@ impl Extents {
         Ok(end.map(|end| (end * size).min(offset)))
     }
 
-    /// The first block, from `first` on, of an extent that was written, or where it begins if before.
+    /// The first block of a written extent that ends after `first`. It may begin before `first`.
     fn next_written(&self, object: Object, first: u64) -> Result<Option<u64>> {
         let (mut from, mut some) = (first, 1);
         loop {
@@ -290,11 +290,11 @@ impl Extents {
                 Some((start, extent)) => from = start + u64::from(extent.blocks),
                 None => return Ok(None),
             }
-            some = EXTENTS_AT_ONCE;
+            some = EXTENTS_PER_LOOKUP;
         }
     }
 
-    /// The first byte at or after `offset` that is in a hole: there always is one, beyond all data.
+    /// The first byte at or after `offset` that is in a hole. There always is one, after all data.
     pub fn next_hole(&self, object: Object, offset: u64) -> Result<u64> {
         let size = u64::from(self.block_size());
         let mut block = offset / size;
@@ -306,8 +306,8 @@ impl Extents {
             {
                 block = start + u64::from(extent.blocks);
             }
-            for (resident, _) in map::residents(&self.store, object, (block, block + 64), 64)? {
-                if resident != block {
+            for (inline_block, _) in map::inline_blocks(&self.store, object, (block, block + 64), 64)? {
+                if inline_block != block {
                     break;
                 }
                 block += 1;

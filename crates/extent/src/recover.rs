@@ -1,20 +1,18 @@
-//! Recovery: verifying what records name, and going on with the zones that were being written.
+//! Recovery: verifying the data of records, and continuing open zones.
 //!
-//! While the store replays, [`Recovering`] gathers for each zone what the checkpoint knew of its reverse
-//! map and what later records add; and where the log does not say that a record was durable, it
-//! verifies that the data that the record names are there (`break-verify-tail` removes this). Extents
-//! that are only the rest of older ones are left out: their data are older than the record.
+//! During replay, [`Recovering`] collects the reverse map of each zone: from the checkpoint, and from later records. If the
+//! log does not say that a record was durable, the data that the record names is verified (`break-verify-tail` removes this).
+//! Extents that are only the rest of older ones are left out: their data is older than the record.
 //!
-//! Afterwards each data zone is one of these:
+//! Afterwards each data zone is in one of these states:
 //!
-//! * *closed, footer and summaries whole*: what was gathered is forgotten;
-//! * *active at the device*: it is continued at its pointer; blocks below it that nothing names are
-//!   dead. What was gathered becomes its unsummarised entries; summaries that came after the checkpoint
-//!   are dead blocks too;
-//! * *anything else*: it takes no more, and is evacuated first.
+//! * *closed, with a whole footer and whole summaries*: the recovered map is dropped.
+//! * *active at the device*: it is continued at its pointer. Blocks below it that no extent names are dead. The entries of the
+//!   recovered map are not in a summary: summaries that were appended after the checkpoint are dead blocks too.
+//! * *anything else*: it takes no more data, and GC reclaims it first.
 //!
-//! A zone that takes no more and is still active is finished: it would hold one of the device's few
-//! active zones for as long as something lives in it, and the log could not switch for want of one.
+//! A zone that takes no more data and is still active is finished. Otherwise it would be one of the device's few active
+//! zones while it has live blocks, and the log could find no zone to switch to.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,39 +28,39 @@ use crate::place::OpenZone;
 use crate::reverse::{self, Closed, ZoneMap};
 use crate::{Extents, Lifetime, Result};
 
-/// Recovery's half: hand it to `Store::open`, then to [`Extents::open`].
+/// The part of this crate in recovery: pass it to `Store::open`, then to [`Extents::open`].
 pub struct Recovering {
     device: Arc<dyn Device>,
-    zones: BTreeMap<ZoneId, Gathered>,
-    /// Headers that were read to verify; None: there is none.
+    zones: BTreeMap<ZoneId, RecoveredMap>,
+    /// Headers that were read to verify records. `None`: there is none.
     headers: Mutex<BTreeMap<ZoneId, Option<ZoneIdentity>>>,
 }
 
-/// What is known of a zone's reverse map.
+/// The recovered reverse map of a zone.
 #[derive(Default)]
-struct Gathered {
-    /// The low bits of the life that it is about.
+struct RecoveredMap {
+    /// The low bits of the zone's life.
     life_low_bits: u16,
     unfinished: Unfinished,
 }
 
 impl Recovering {
-    /// Nothing gathered yet.
+    /// Before a replay.
     pub fn new(device: Arc<dyn Device>) -> Self {
         Recovering { device, zones: BTreeMap::new(), headers: Mutex::new(BTreeMap::new()) }
     }
 
-    fn is_there(&self, extent: &Extent) -> tree::Result<bool> {
+    fn is_data_present(&self, extent: &Extent) -> tree::Result<bool> {
         let (zone, block) = (extent.address.zone(), extent.address.block());
         let geometry = self.device.geometry();
         if zone.0 >= geometry.zones {
             return Ok(false);
         }
-        // Nothing can be said of a zone that went offline: the record counts, and its data cannot be read.
+        // The data of an offline zone cannot be read or verified: the record counts.
         if self.device.report_zone(zone).is_ok_and(|info| info.state == ZoneState::Offline) {
             return Ok(true);
         }
-        if !self.is_of_its_life(extent)? {
+        if !self.has_right_life(extent)? {
             return Ok(false);
         }
         let size = geometry.block_size as usize;
@@ -70,10 +68,10 @@ impl Recovering {
         if block.checked_add(extent.blocks).is_none_or(|end| end > geometry.zone_blocks) {
             return Ok(false);
         }
-        // A record that is not believed is given up for good: a block must be wrong twice.
+        // A record that fails is dropped for good, so a block is read twice before it counts as wrong.
         for _ in 0..2 {
             match self.device.read(zone, block, &mut bytes) {
-                Ok(()) if is_whole(&bytes, size, extent) => return Ok(true),
+                Ok(()) if have_right_checksums(&bytes, size, extent) => return Ok(true),
                 Err(DeviceError::Offline(_)) => return Ok(true),
                 Err(error) if crate::write::is_fatal(&error) => return Err(error.into()),
                 _ => {}
@@ -82,11 +80,11 @@ impl Recovering {
         Ok(false)
     }
 
-    /// Whether the zone's header shows the life that the address speaks of, or cannot be asked any more.
-    fn is_of_its_life(&self, extent: &Extent) -> tree::Result<bool> {
+    /// Whether the zone's header has the life in the address, or the zone is offline.
+    fn has_right_life(&self, extent: &Extent) -> tree::Result<bool> {
         let zone = extent.address.zone();
-        let known = self.headers.lock().get(&zone).copied();
-        let header = match known {
+        let cached = self.headers.lock().get(&zone).copied();
+        let header = match cached {
             Some(header) => header,
             None => {
                 let header = match tree::read_header(&*self.device, zone) {
@@ -103,13 +101,13 @@ impl Recovering {
     }
 }
 
-/// Whether these are the blocks that the extent names.
-fn is_whole(bytes: &[u8], block_size: usize, extent: &Extent) -> bool {
+/// Whether these blocks have the checksums of the extent.
+fn have_right_checksums(bytes: &[u8], block_size: usize, extent: &Extent) -> bool {
     let mut blocks = bytes.chunks(block_size).zip(&extent.crcs);
     blocks.all(|(block, &crc)| zone::format::checksum(&[block]) == crc)
 }
 
-/// Blocks that this write is the first to name.
+/// The data of this operation, if it is new data.
 fn new_data(op: &Op) -> Option<(crate::Object, u64, Extent)> {
     let Op::Put { table: EXTENT, key, value, .. } = op else { return None };
     let (object, start) = format::decode_key(key)?;
@@ -122,9 +120,9 @@ impl tree::Replay for Recovering {
         let zones = format::decode_checkpoint(bytes).ok_or_else(|| {
             StoreError::Corrupt("the reverse maps in the checkpoint cannot be decoded".into())
         })?;
-        let gathered =
-            |unfinished: Unfinished| Gathered { life_low_bits: unfinished.life.low_bits(), unfinished };
-        self.zones = zones.into_iter().map(|(zone, unfinished)| (zone, gathered(unfinished))).collect();
+        let recovered =
+            |unfinished: Unfinished| RecoveredMap { life_low_bits: unfinished.life.low_bits(), unfinished };
+        self.zones = zones.into_iter().map(|(zone, unfinished)| (zone, recovered(unfinished))).collect();
         Ok(())
     }
 
@@ -133,7 +131,7 @@ impl tree::Replay for Recovering {
             return Ok(true);
         }
         for (_, _, extent) in ops.iter().filter_map(new_data) {
-            if !self.is_there(&extent)? {
+            if !self.is_data_present(&extent)? {
                 return Ok(false);
             }
         }
@@ -144,27 +142,27 @@ impl tree::Replay for Recovering {
         for op in ops {
             if let Op::ZoneOpened { zone, life, .. } = op {
                 let unfinished = Unfinished { life: *life, ..Unfinished::default() };
-                self.zones.insert(*zone, Gathered { life_low_bits: life.low_bits(), unfinished });
+                self.zones.insert(*zone, RecoveredMap { life_low_bits: life.low_bits(), unfinished });
             }
             let Some((object, offset, extent)) = new_data(op) else { continue };
             let low_bits = extent.address.life_low_bits();
-            let gathered = self.zones.entry(extent.address.zone()).or_default();
-            if gathered.life_low_bits != low_bits {
-                *gathered = Gathered { life_low_bits: low_bits, unfinished: Unfinished::default() };
+            let recovered = self.zones.entry(extent.address.zone()).or_default();
+            if recovered.life_low_bits != low_bits {
+                *recovered = RecoveredMap { life_low_bits: low_bits, unfinished: Unfinished::default() };
             }
             let (block, crcs) = (extent.address.block(), extent.crcs);
-            gathered.unfinished.entries.push(Entry { object, offset, sequence: 0, block, crcs });
+            recovered.unfinished.entries.push(Entry { object, offset, sequence: 0, block, crcs });
         }
     }
 }
 
 impl Extents {
-    /// Gives every data zone its state after recovery.
+    /// Continues or closes every data zone.
     pub(crate) fn continue_zones(&self, mut recovering: Recovering) -> Result<()> {
         let mut target = None;
         for role in [Role::Data, Role::Gc] {
             for zone in self.store.pool().in_role(role) {
-                let unfinished = self.gathered(&mut recovering, zone);
+                let unfinished = self.recovered_map(&mut recovering, zone);
                 let Some(open) = self.continue_zone(zone, unfinished)? else { continue };
                 match role {
                     Role::Gc => target = Some(open),
@@ -176,21 +174,21 @@ impl Extents {
         Ok(())
     }
 
-    /// What was gathered for the zone in the life that it has, each entry once.
-    fn gathered(&self, recovering: &mut Recovering, zone: ZoneId) -> Option<Unfinished> {
+    /// The recovered map of the zone in its current life, each entry once.
+    fn recovered_map(&self, recovering: &mut Recovering, zone: ZoneId) -> Option<Unfinished> {
         let life = self.store.pool().entry(zone).life;
         let sequence = self.store.last_lsn().0;
-        let gathered =
+        let recovered =
             recovering.zones.remove(&zone).filter(|found| found.life_low_bits == life.low_bits())?;
-        let mut unfinished = Unfinished { life, ..gathered.unfinished };
+        let mut unfinished = Unfinished { life, ..recovered.unfinished };
         let new = unfinished.entries.iter_mut().filter(|entry| entry.sequence == 0);
         new.for_each(|entry| entry.sequence = sequence);
         Some(unfinished)
     }
 
-    /// The zone, when it takes more data.
+    /// The open zone, if it takes more data.
     fn continue_zone(&self, zone: ZoneId, unfinished: Option<Unfinished>) -> Result<Option<Arc<OpenZone>>> {
-        let open = self.decide(zone, unfinished)?;
+        let open = self.continue_or_close(zone, unfinished)?;
         if open.is_none()
             && self.store.pool().info(zone).state.is_active()
             && self.store.writable().is_ok()
@@ -201,16 +199,20 @@ impl Extents {
         Ok(open)
     }
 
-    fn decide(&self, zone: ZoneId, unfinished: Option<Unfinished>) -> Result<Option<Arc<OpenZone>>> {
+    fn continue_or_close(
+        &self,
+        zone: ZoneId,
+        unfinished: Option<Unfinished>,
+    ) -> Result<Option<Arc<OpenZone>>> {
         let pool = self.store.pool();
         let user = ZoneUser::decode(&pool.entry(zone).user);
         if user.footer > 0 {
-            // Gathered since the checkpoint: the footer, or a summary that it names, is perhaps lost, while
+            // There is a recovered map after the checkpoint: the footer, or a summary that it names, may be lost although
             // the record is not.
             let name = reverse::name_of(&self.store, zone);
             match unfinished {
                 Some(unfinished) if reverse::read_all(&self.store, &name, user).is_none() => {
-                    self.leave_without_footer(zone, unfinished);
+                    self.close_without_footer(zone, unfinished);
                 }
                 _ => pool.close(zone),
             }
@@ -219,7 +221,7 @@ impl Extents {
         let unfinished =
             unfinished.unwrap_or(Unfinished { life: pool.entry(zone).life, ..Default::default() });
         if user.closed || !pool.info(zone).state.is_active() {
-            self.leave_without_footer(zone, unfinished);
+            self.close_without_footer(zone, unfinished);
             return Ok(None);
         }
         self.resume(zone, unfinished)
@@ -229,22 +231,22 @@ impl Extents {
         let lease = match self.store.resume_zone(zone) {
             Ok(lease) => lease,
             Err(error) => {
-                tracing::warn!("zone {} is not continued: {error}", zone.0);
-                self.leave_without_footer(zone, unfinished);
+                tracing::warn!("zone {} cannot be continued: {error}", zone.0);
+                self.close_without_footer(zone, unfinished);
                 return Ok(None);
             }
         };
         let name = reverse::name_of(&self.store, zone);
         let map = ZoneMap::new(name, self.packing, unfinished.clone());
         if !map.fits(lease.free_blocks()) {
-            self.leave_without_footer(zone, unfinished);
+            self.close_without_footer(zone, unfinished);
             return Ok(None);
         }
         Ok(Some(self.adopt(lease, unfinished)))
     }
 
-    /// The zone takes no more, and its map stays in memory until it is evacuated.
-    fn leave_without_footer(&self, zone: ZoneId, unfinished: Unfinished) {
+    /// The zone takes no more data, and its map stays in memory until GC has reclaimed it.
+    fn close_without_footer(&self, zone: ZoneId, unfinished: Unfinished) {
         let name = reverse::name_of(&self.store, zone);
         let map = self.reverse.add(ZoneMap::new(name, self.packing, unfinished));
         map.lock().close(Closed::Without);

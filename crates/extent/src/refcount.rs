@@ -1,19 +1,18 @@
-//! Blocks that several objects share: who owns them, and how many references there are.
+//! Shared blocks: their owners, and the numbers of references.
 //!
-//! An extent has one owner (I-EXT-1). Another object has its blocks by a **reference**: an extent that names the
-//! owner and a block of it, and has no place of its own. Owners are objects that are written no more: what a
-//! file had when it was first shared stays the old object's, under the same keys, so that neither data nor
-//! reverse maps move and garbage collection knows nothing of it; the file goes on in a new object that refers
-//! to the old one ([`Extents::refer`]). References are never to references.
+//! An extent has one owner (I-EXT-1). Another object has its blocks by a **reference**: an extent that names the owner and a
+//! block of it, and has no address. Owners are no longer written. The data that a file had when it was first shared stays
+//! with the old object, under the same keys. So neither data nor reverse maps move, and GC does not know of sharing. The file
+//! continues in a new object that refers to the old one ([`Extents::refer`]). References never refer to references.
 //!
-//! * A block of an owner that is shared has as many references as are **counted**: those with two or more have a
-//!   row in [`REFCOUNT`], all others have one. The transaction that takes away the last one takes away the block.
-//! * What a **shadow** has beside data of its own counts for nothing: references that are being copied and that
-//!   nobody reads yet, and those that were copied and that nobody reads any more. Which objects are shadows
-//!   is known to whoever makes them; [`Extents::drop_shadow`] ends one.
+//! * References are **counted** for each shared block. Runs with two references or more have a row in [`REFCOUNT`]. All
+//!   others have one reference. The transaction that removes the last reference removes the block.
+//! * References of an **uncounted** object do not count: those that are being copied and are not read yet, and those that
+//!   were copied and are not read any more. The user of this crate knows which objects are uncounted.
+//!   [`Extents::drop_uncounted`] removes their references.
 //!
-//! Counts are changed, and blocks taken away, under the map lock of their owner. An object's references change
-//! only while its user keeps others from changing it.
+//! Counts are changed, and blocks removed, under the map lock of the owner. The references of an object are changed only
+//! while its user prevents other changes of the object.
 
 mod check;
 
@@ -25,17 +24,17 @@ use zone::Blocks;
 
 use crate::format::{self, EXTENT_BLOCKS_MAX, Extent, Origin, REFCOUNT};
 use crate::map::{self, View};
-use crate::steps::{GONE_BYTES, ROW_BYTES};
+use crate::tx_limits::{GONE_BYTES, ROW_BYTES};
 use crate::write::MapLock;
 use crate::{Extents, FileClass, Object, Result};
 
 pub use check::SharedBlocks;
 
-/// Rows asked of the store at once.
+/// Rows that are read from the store at once.
 const BATCH: usize = 256;
 
-/// Part of the counts of one owner, and what they are to become: where runs begin, where they end, and how many
-/// references there are, if more than one.
+/// Counts of one owner, in the old and the new state: the start of a run, its end, and the number of references if it is
+/// more than one.
 struct Counts {
     owner: Object,
     old: BTreeMap<u64, (u64, u32)>,
@@ -43,7 +42,7 @@ struct Counts {
 }
 
 impl Counts {
-    /// Those that overlap a run.
+    /// The counts that overlap a run.
     fn load<'r>(store: &Store, owner: Object, runs: impl Iterator<Item = &'r Range<u64>>) -> Result<Counts> {
         let mut old = BTreeMap::new();
         for run in runs {
@@ -54,7 +53,7 @@ impl Counts {
         Ok(Counts { owner, new: old.clone(), old })
     }
 
-    /// Changes the counts of a run; the parts to which no reference is left.
+    /// Changes the counts of a run. Returns the parts without any reference.
     fn change(&mut self, run: &Range<u64>, change: i64) -> Result<Vec<Range<u64>>> {
         let mut unreferenced = Vec::new();
         for (part, count) in self.take(run) {
@@ -71,7 +70,7 @@ impl Counts {
         Ok(unreferenced)
     }
 
-    /// Takes the counts of a run out: all parts of it.
+    /// Removes the counts of a run and returns all parts of it.
     fn take(&mut self, run: &Range<u64>) -> Vec<(Range<u64>, u32)> {
         let before = self.new.range(..run.start).next_back().map(|(&start, _)| start);
         let hit: Vec<u64> =
@@ -102,7 +101,7 @@ impl Counts {
         parts
     }
 
-    /// Adds the difference between what was and what is to be.
+    /// Adds the difference between the old and the new state.
     fn apply(&self, store: &Store, tx: &mut Tx) {
         let group = store.group_of(self.owner.0);
         for &start in self.old.keys().filter(|start| !self.new.contains_key(start)) {
@@ -115,7 +114,7 @@ impl Counts {
     }
 }
 
-/// The runs of an owner that have a count, and a block in `run`.
+/// The counted runs of an owner that have a block in `run`.
 pub(crate) fn counted(store: &Store, owner: Object, run: &Range<u64>) -> Result<Vec<(Range<u64>, u32)>> {
     let group = store.group_of(owner.0);
     let mut found = Vec::new();
@@ -139,7 +138,7 @@ pub(crate) fn counted(store: &Store, owner: Object, run: &Range<u64>) -> Result<
     }
 }
 
-/// The run of a row of the counts, and its references; None when the row is another owner's.
+/// The run and the references of a row. `None` if it is another owner's row.
 pub(crate) fn decode(owner: Object, key: &[u8], value: &[u8]) -> Result<Option<(Range<u64>, u32)>> {
     let Some((_, start)) = format::decode_key(key).filter(|(of, _)| *of == owner) else { return Ok(None) };
     let (blocks, count) = format::decode_refcount(value).ok_or_else(|| miscounted(owner, start))?;
@@ -148,18 +147,18 @@ pub(crate) fn decode(owner: Object, key: &[u8], value: &[u8]) -> Result<Option<(
 }
 
 fn miscounted(owner: Object, block: u64) -> StoreError {
-    StoreError::Corrupt(format!("object {} block {block}: its reference count makes no sense", owner.0))
+    StoreError::Corrupt(format!("object {} block {block}: its reference count is not valid", owner.0))
 }
 
 impl Extents {
-    /// Whether blocks [from, to) of an object have data that are its own.
+    /// Whether the object itself has data in blocks [from, to).
     pub fn has_own_data(&self, object: Object, (from, to): (u64, u64)) -> Result<bool> {
         let _shared = self.map_of(object).read();
-        Ok(!map::residents(&self.store, object, (from, to), 1)?.is_empty()
+        Ok(!map::inline_blocks(&self.store, object, (from, to), 1)?.is_empty()
             || self.has_extent(object, (from, to), &|extent| extent.is_stored() || extent.is_lost())?)
     }
 
-    /// Whether blocks [from, to) of an object have references to blocks of others.
+    /// Whether the object has references in blocks [from, to).
     pub fn has_references(&self, object: Object, range: (u64, u64)) -> Result<bool> {
         let _shared = self.map_of(object).read();
         self.has_extent(object, range, &|extent| extent.origin.is_some())
@@ -185,10 +184,10 @@ impl Extents {
         }
     }
 
-    /// Adds to `tx` a part of what makes `copy`, a shadow, an object that has the data that `object` has: references
-    /// to data of its own, and the same references as it. From block `from` on, at most `limit` extents; where
-    /// to go on, if anywhere. Nobody may change `object` until all is done and `copy` is used in its place; from then on
-    /// `object` is the shadow, and an owner, and `copy` its heir.
+    /// Adds to `tx` a part of what makes `copy`, an uncounted object, have the data of `object`: references to the data
+    /// that `object` itself has, and copies of its references. The part begins at block `from` and has at most `limit`
+    /// extents. Returns where the next part begins. No thread may change `object` until all parts are done and `copy` is used
+    /// in its place. From then on `object` is an owner and uncounted, and `copy` is its successor.
     pub fn refer<'a>(
         &'a self,
         tx: &mut Tx,
@@ -196,32 +195,32 @@ impl Extents {
         from: u64,
         limit: usize,
     ) -> Result<(MapLock<'a>, Option<u64>)> {
-        let limit = self.step_rows(limit);
+        let limit = self.part_rows_max(limit);
         let view = {
             let _shared = self.map_of(object).read();
             View::load(&self.store, object, (from, u64::MAX), limit + 1)?
         };
-        let until = view.end_of_step(limit, usize::MAX, |_| Ok(0))?;
+        let until = view.end_of_part(limit, usize::MAX, |_| Ok(0))?;
         let copied = copied(&view, (from, until.unwrap_or(u64::MAX)), copy);
         let lock = self.lock_maps(copy, &BTreeSet::new());
         copied.apply(&self.store, tx);
         Ok((lock, until))
     }
 
-    /// Adds to `tx` a part of the end of a shadow: what it has beside data of its own goes, and no count changes.
-    /// Space that it has kept is the heir's from now on, up to the block that is named and where that has nothing.
-    /// Where to go on, if anywhere. The lock says how many blocks shadow and heir together have more than before.
-    pub fn drop_shadow<'a>(
+    /// Adds to `tx` a part of the end of an uncounted object: its references and preallocated space are removed, and no
+    /// count changes. Where the successor has nothing, it gets the preallocated space, up to the given block. Returns where
+    /// the next part begins. The lock has the change of the number of blocks of both objects.
+    pub fn drop_uncounted<'a>(
         &'a self,
         tx: &mut Tx,
-        (object, heir): (Object, Option<(Object, u64)>),
+        (object, successor): (Object, Option<(Object, u64)>),
         from: u64,
         limit: usize,
     ) -> Result<(MapLock<'a>, Option<u64>)> {
-        let limit = self.step_rows(limit);
-        let mut lock = self.lock_maps(object, &heir.iter().map(|(heir, _)| *heir).collect());
+        let limit = self.part_rows_max(limit);
+        let mut lock = self.lock_maps(object, &successor.iter().map(|(successor, _)| *successor).collect());
         let mut view = View::load(&self.store, object, (from, u64::MAX), limit + 1)?;
-        let mut until = view.end_of_step(limit, usize::MAX, |_| Ok(0))?;
+        let mut until = view.end_of_part(limit, usize::MAX, |_| Ok(0))?;
         let loose: Vec<(u64, Extent)> = view
             .extents()
             .filter(|(_, extent)| extent.origin.is_some() || extent.unwritten)
@@ -229,35 +228,37 @@ impl Extents {
             .collect();
         let mut change = -(view.unwritten() as i64);
         for (start, extent) in loose {
-            if tx.encoded_bytes() > self.step_bytes_max() {
+            if tx.encoded_bytes() > self.part_bytes_max() {
                 until = until.into_iter().chain([start]).min();
             }
             let end = until.unwrap_or(u64::MAX).min(start + u64::from(extent.blocks));
             if start >= end {
                 break;
             }
-            let left = view.cut_between_residents(start, end);
-            let Some((heir, heirs_end)) = heir.filter(|_| extent.unwritten) else { continue };
-            for run in left.into_iter().filter(|run| run.start < heirs_end) {
-                change += self.keep_for_heir(tx, heir, run.start, run.end.min(heirs_end))?;
+            let left = view.cut_between_inline_blocks(start, end);
+            let Some((successor, successor_end)) = successor.filter(|_| extent.unwritten) else { continue };
+            for run in left.into_iter().filter(|run| run.start < successor_end) {
+                change +=
+                    self.preallocate_for_successor(tx, successor, run.start, run.end.min(successor_end))?;
             }
         }
         view.apply(&self.store, tx);
-        lock.note_blocks(change + view.unwritten() as i64);
+        lock.set_blocks_added(change + view.unwritten() as i64);
         Ok((lock, until))
     }
 
-    /// No more than an extent has at most; the heir's map is locked.
-    fn keep_for_heir(&self, tx: &mut Tx, heir: Object, from: u64, to: u64) -> Result<i64> {
-        let mut view = View::load(&self.store, heir, (from, to), usize::MAX)?;
-        view.keep(from, to, usize::MAX);
+    /// At most the blocks of one extent. The successor's map is locked.
+    fn preallocate_for_successor(&self, tx: &mut Tx, successor: Object, from: u64, to: u64) -> Result<i64> {
+        let mut view = View::load(&self.store, successor, (from, to), usize::MAX)?;
+        view.preallocate(from, to, usize::MAX);
         view.apply(&self.store, tx);
         Ok(view.block_change())
     }
 
-    /// Adds to `tx` that blocks of `into` from `at` on become what [from, to) of `object` is: a first part of them, in
-    /// at most `limit` extents; where in `object` it stopped. Data of that range is none of `object`'s own, and nobody may change either
-    /// meanwhile. What `into` had there, of `file_class`, goes. Keep the lock until `commit` has returned.
+    /// Adds to `tx` references in `into`, from block `at` on, to the data of blocks [from, to) of `object`: a first part,
+    /// in at most `limit` extents. Returns where in `object` it stopped. `object` itself must not own data in that range, and
+    /// no thread may change either object meanwhile. Data of `into` there, of this file class, is removed. Keep the lock until
+    /// `commit` has returned.
     pub fn share<'a>(
         &'a self,
         tx: &mut Tx,
@@ -278,44 +279,44 @@ impl Extents {
             }
             owners.extend(found);
         };
-        let until = self.end_of_step(&source, limit)?.unwrap_or(to);
+        let until = self.end_of_part(&source, limit)?.unwrap_or(to);
         let end = at + (until - from);
-        let end = self.end_of_step(&view, limit)?.map_or(end, |step| step.min(end));
+        let end = self.end_of_part(&view, limit)?.map_or(end, |step| step.min(end));
         view.cut(at, end);
         let until = from + (end - at);
         for (start, extent) in source.extents() {
-            assert!(extent.origin.is_some() || extent.unwritten, "an object owns nothing of what it shares");
+            assert!(extent.origin.is_some() || extent.unwritten, "the shared data has another owner");
             if let Some((start, part)) =
                 extent.within(start, (from, until)).filter(|(_, e)| e.origin.is_some())
             {
                 view.put(at + (start - from), part);
             }
         }
-        lock.note_blocks(self.finish_view(&view, tx)?);
-        self.learn_of(&view, file_class, &[]);
+        lock.set_blocks_added(self.finish_view(&view, tx)?);
+        self.learn_from(&view, file_class, &[]);
         Ok((lock, until))
     }
 
-    /// How many blocks in zones, or that have space kept for, are others' to which nobody but this object refers in a
-    /// range, and that once.
+    /// The number of blocks of other owners, in zones or preallocated, that only this object refers to in a range, and
+    /// only once.
     pub(crate) fn blocks_of_others_alone(&self, object: Object, range: (u64, u64)) -> Result<u64> {
         let (_lock, view) = self.lock_view(object, range, usize::MAX, BTreeSet::new())?;
-        let mut alone = 0;
+        let mut unshared = 0;
         for (_, part) in view.extents().filter_map(|(start, extent)| extent.within(start, range)) {
             let Some(Origin { object: owner, block }) = part.origin else { continue };
             let run = block..block + u64::from(part.blocks);
             let mut from = run.start;
             for (several, _) in counted(&self.store, owner, &run)? {
-                alone += self.blocks_in_space(owner, (from, several.start.clamp(from, run.end)))?;
+                unshared += self.blocks_with_space(owner, (from, several.start.clamp(from, run.end)))?;
                 from = several.end.clamp(from, run.end);
             }
-            alone += self.blocks_in_space(owner, (from, run.end))?;
+            unshared += self.blocks_with_space(owner, (from, run.end))?;
         }
-        Ok(alone)
+        Ok(unshared)
     }
 
-    /// How many blocks of a range have a place in a zone, or space kept; the map is locked.
-    fn blocks_in_space(&self, object: Object, range: (u64, u64)) -> Result<u64> {
+    /// The number of blocks of a range that are in a zone or preallocated. The map is locked.
+    fn blocks_with_space(&self, object: Object, range: (u64, u64)) -> Result<u64> {
         if range.0 == range.1 {
             return Ok(0);
         }
@@ -325,9 +326,9 @@ impl Extents {
         Ok(parts.map(|(_, part)| u64::from(part.blocks)).sum())
     }
 
-    /// Bytes in a transaction that takes a reference away, or makes another like it, at most: the owner's rows
-    /// go with the last reference, and it may take others to the same blocks, or follow those that went since this was
-    /// asked. The owner's map is locked.
+    /// The most bytes in a transaction that removes or copies a reference. With the last reference the owner's rows are
+    /// removed. The transaction may add other references to the same blocks, or references may have been removed since this
+    /// call. The owner's map is locked.
     pub(crate) fn bytes_of_reference(&self, extent: &Extent) -> Result<usize> {
         let Some(Origin { object, block }) = extent.origin else { return Ok(GONE_BYTES) };
         let run = block..block + u64::from(extent.blocks);
@@ -336,15 +337,15 @@ impl Extents {
         let range = (run.start, run.end);
         for (start, owned) in map::extents(&self.store, object, range, usize::MAX)? {
             let is_cut = start < run.start || start + u64::from(owned.blocks) > run.end;
-            // What is left of it is written anew: before, behind, and where others refer to it.
+            // The rest of it is written again: before it, after it, and where other objects refer to it.
             let rest = 2 * ROW_BYTES + owned.crcs.len() * size_of::<u32>();
             bytes += ROW_BYTES + if is_cut || !counts.is_empty() { rest } else { 0 };
         }
-        bytes += ROW_BYTES * map::residents(&self.store, object, range, usize::MAX)?.len();
+        bytes += ROW_BYTES * map::inline_blocks(&self.store, object, range, usize::MAX)?.len();
         Ok(bytes)
     }
 
-    /// Adds to `tx` what a change of references means for those whose blocks they are; their maps are locked.
+    /// Adds to `tx` the changed counts of the owners, for the changed references of a view. Their maps are locked.
     pub(crate) fn count_references(&self, view: &View, tx: &mut Tx) -> Result<()> {
         for (owner, runs) in view.reference_changes() {
             let mut counts = Counts::load(&self.store, owner, runs.iter().map(|(run, _)| run))?;
@@ -359,20 +360,20 @@ impl Extents {
     }
 
     fn remove_unreferenced(&self, owner: Object, runs: &[Range<u64>], tx: &mut Tx) -> Result<()> {
-        let (mut extents, mut residents) = (Vec::new(), Vec::new());
+        let (mut extents, mut inline_blocks) = (Vec::new(), Vec::new());
         for run in runs {
             extents.extend(map::extents(&self.store, owner, (run.start, run.end), usize::MAX)?);
-            residents.extend(map::residents(&self.store, owner, (run.start, run.end), usize::MAX)?);
+            inline_blocks.extend(map::inline_blocks(&self.store, owner, (run.start, run.end), usize::MAX)?);
         }
-        let mut view = View::new(owner, extents, residents);
+        let mut view = View::new(owner, extents, inline_blocks);
         runs.iter().for_each(|run| view.cut(run.start, run.end));
-        self.residents.changed(owner, view.resident_change());
+        self.inline_counts.changed(owner, view.inline_change());
         view.apply(&self.store, tx);
         Ok(())
     }
 }
 
-/// What a copy of blocks [from, to) of a view has.
+/// The rows of a copy of blocks [from, to) of a view.
 fn copied(view: &View, range: (u64, u64), copy: Object) -> View {
     let mut copied = View::new(copy, Vec::new(), Vec::new());
     let mut own: Vec<Range<u64>> = Vec::new();
@@ -383,13 +384,13 @@ fn copied(view: &View, range: (u64, u64), copy: Object) -> View {
             None => own.push(start..start + u64::from(extent.blocks)),
         }
     }
-    let residents = view.residents().keys().filter(|block| (range.0..range.1).contains(block));
-    own.extend(residents.map(|&block| block..block + 1));
+    let inline_blocks = view.inline_blocks().keys().filter(|block| (range.0..range.1).contains(block));
+    own.extend(inline_blocks.map(|&block| block..block + 1));
     own.sort_by_key(|run| run.start);
     let mut runs: Vec<Range<u64>> = Vec::new();
     for run in own {
         match runs.last_mut() {
-            // On a damaged volume a block may be in two places.
+            // On a damaged volume two rows may have the same block.
             Some(last) if last.end >= run.start => last.end = last.end.max(run.end),
             _ => runs.push(run),
         }

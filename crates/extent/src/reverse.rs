@@ -49,7 +49,7 @@ pub(crate) struct ZoneMap {
     /// Bytes of these, without those that are being summarised.
     entry_bytes: usize,
     /// Bytes that the entries of appends in flight will have.
-    promised_bytes: usize,
+    in_flight_bytes: usize,
     /// Batches of appends in flight.
     in_flight: u32,
     /// Appends that are neither inserted nor given up.
@@ -83,7 +83,7 @@ impl ZoneMap {
             summaries: unfinished.summaries,
             entry_bytes: entries.iter().map(Entry::bytes).sum(),
             entries,
-            promised_bytes: 0,
+            in_flight_bytes: 0,
             in_flight: 0,
             pending: 0,
             writing: false,
@@ -95,13 +95,13 @@ impl ZoneMap {
 
     /// Whether all that is unsummarised, and the footer, fit in so many blocks.
     pub(crate) fn fits(&self, room: Blocks) -> bool {
-        self.packing.keep_back(self.entry_bytes, self.summaries.len()) <= room
+        self.packing.reserved_behind(self.entry_bytes, self.summaries.len()) <= room
     }
 
     /// Blocks to keep back behind `more` bytes of entries.
-    fn keep_back(&self, more: usize) -> Blocks {
-        let bytes = self.entry_bytes + self.promised_bytes + more;
-        self.packing.keep_back(bytes, self.summaries.len() + usize::from(self.writing))
+    fn reserved_behind(&self, more: usize) -> Blocks {
+        let bytes = self.entry_bytes + self.in_flight_bytes + more;
+        self.packing.reserved_behind(bytes, self.summaries.len() + usize::from(self.writing))
     }
 
     /// Admits one append of at most `wanted` blocks and says of how many; 0 when the zone is full.
@@ -109,12 +109,12 @@ impl ZoneMap {
         let mut blocks = wanted.min(lease.free_blocks());
         while blocks > 0 && !self.full {
             let bytes = Entry::bytes_for(blocks);
-            let keep_back = self.keep_back(bytes);
-            if lease.admit(blocks, keep_back) {
-                self.promised_bytes += bytes;
+            let reserved_behind = self.reserved_behind(bytes);
+            if lease.admit(blocks, reserved_behind) {
+                self.in_flight_bytes += bytes;
                 return blocks;
             }
-            let left = lease.free_blocks().saturating_sub(keep_back);
+            let left = lease.free_blocks().saturating_sub(reserved_behind);
             blocks = if left == 0 && blocks > 1 { 1 } else { left.min(blocks - 1) };
         }
         self.full = true;
@@ -127,10 +127,10 @@ impl ZoneMap {
     }
 
     /// A batch is over: what was promised for it, and the entries of what succeeded.
-    pub(crate) fn end(&mut self, promised: usize, entries: Vec<Entry>) {
-        assert!(self.in_flight > 0 && self.promised_bytes >= promised, "a batch ends once");
+    pub(crate) fn end(&mut self, bytes: usize, entries: Vec<Entry>) {
+        assert!(self.in_flight > 0 && self.in_flight_bytes >= bytes, "a batch ends once");
         self.in_flight -= 1;
-        self.promised_bytes -= promised;
+        self.in_flight_bytes -= bytes;
         self.entry_bytes += entries.iter().map(Entry::bytes).sum::<usize>();
         self.entries.extend(entries);
     }
@@ -179,7 +179,7 @@ impl ZoneMap {
         if self.in_flight > 0 || self.writing || self.closing {
             return None;
         }
-        assert_eq!(self.promised_bytes, 0, "nothing is promised when nothing is in flight");
+        assert_eq!(self.in_flight_bytes, 0, "entries are in flight with their appends");
         (self.full, self.closing) = (true, true);
         if self.entries.is_empty() || lease.has_failed() {
             return Some(None);
@@ -188,9 +188,9 @@ impl ZoneMap {
     }
 
     fn take(&mut self, lease: &Lease, count: usize, bytes: usize) -> Option<Summary> {
-        let rest = self.entry_bytes - bytes + self.promised_bytes;
-        let keep_back = self.packing.keep_back(rest, self.summaries.len() + 1);
-        if !lease.admit(self.packing.summary(bytes), keep_back) {
+        let rest = self.entry_bytes - bytes + self.in_flight_bytes;
+        let reserved_behind = self.packing.reserved_behind(rest, self.summaries.len() + 1);
+        if !lease.admit(self.packing.summary(bytes), reserved_behind) {
             return None;
         }
         self.writing = true;

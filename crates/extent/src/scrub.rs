@@ -109,7 +109,7 @@ impl Extents {
     /// Reads what the map has in these blocks.
     fn scrub_range(&self, object: Object, blocks: Range<u64>, scrubbed: &mut Scrubbed) -> Result<()> {
         let range = (blocks.start, blocks.end);
-        let (extents, _held) = match self.look_up_and_hold(object, range) {
+        let (extents, _held) = match self.look_up_and_enter(object, range) {
             Ok(Some(held)) => held,
             Ok(None) => {
                 let why = "its zone is not in the life in which it was written";
@@ -143,7 +143,7 @@ impl Extents {
     /// The extents of a range with the zones held that they lie in; none when these are in another life, however
     /// often one looks.
     #[allow(clippy::type_complexity, reason = "extents and references, used once")]
-    fn look_up_and_hold(
+    fn look_up_and_enter(
         &self,
         object: Object,
         range: (u64, u64),
@@ -190,7 +190,7 @@ impl Extents {
     /// Whether the map still names the block there, and it is still wrong.
     fn is_confirmed(&self, object: Object, suspect: Suspect) -> Result<bool> {
         let block = suspect.block;
-        let Some((extents, _held)) = self.look_up_and_hold(object, (block, block + 1))? else {
+        let Some((extents, _held)) = self.look_up_and_enter(object, (block, block + 1))? else {
             return Ok(true);
         };
         let Some((start, extent)) = extents.first().filter(|(_, extent)| extent.is_stored()) else {

@@ -1,11 +1,10 @@
 //! Writing: reserve, place, append, and later insert.
 //!
-//! A write is complete at the device before it has a place in the object map. Between the two its
-//! blocks are *pending*: their zone is neither victim nor reset. A [`Written`] that is dropped without
-//! being inserted leaves dead blocks behind, nothing else.
+//! A write is complete at the device before it is in the object map. Between the two its blocks are *pending*: their zone is
+//! no victim and is not reset. A [`Written`] that is dropped without being inserted only leaves dead blocks.
 //!
-//! The transaction that inserts is built after the appends have returned, so its record can only be
-//! submitted after the data (`break-data-before-record` removes this).
+//! The transaction that inserts is built after the appends have returned. So its record is submitted after the data
+//! (`break-data-before-record` removes this).
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
@@ -25,12 +24,12 @@ use crate::reverse::ZoneMap;
 use crate::space::Reservation;
 use crate::{ExtentError, Extents, FileClass, Hint, Lifetime, Object, Result};
 
-/// Appends in flight to one zone for one writer.
+/// Appends of one writer that are in flight to one zone.
 pub(crate) const BATCH_APPENDS: usize = 8;
-/// Zones that may fail under one write before it does.
+/// Zones that may fail during one write before the write fails.
 const FAILURES_MAX: u32 = 16;
 
-/// Blocks of a zone that are submitted and neither inserted nor given up.
+/// Blocks of a zone that are submitted and not yet inserted or abandoned.
 pub(crate) struct Pending {
     store: Arc<Store>,
     map: Arc<Mutex<ZoneMap>>,
@@ -60,11 +59,11 @@ pub(crate) struct Run<'a> {
     pub(crate) object: Object,
     /// The first block in the object.
     pub(crate) start: u64,
-    /// What lies in memory together with it, and where in there it is.
+    /// The buffer that contains the run, and its place in there.
     buffer: &'a [u8],
     from: usize,
     to: usize,
-    /// The checksums, when they are carried along.
+    /// The checksums, if they are known.
     pub(crate) crcs: Option<&'a [u32]>,
 }
 
@@ -73,7 +72,7 @@ impl<'a> Run<'a> {
         Run::within(object, start, (data, 0..data.len()), None)
     }
 
-    /// A part of what lies in memory together.
+    /// A run in a part of a buffer.
     pub(crate) fn within(
         object: Object,
         start: u64,
@@ -107,7 +106,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What one command appends: runs that follow one another in memory, whosever they are.
+/// The runs that one command appends: they are adjacent in memory, and may be of several objects.
 struct Append<'a> {
     runs: Vec<Run<'a>>,
 }
@@ -118,30 +117,30 @@ impl<'a> Append<'a> {
         &first.buffer[first.from..last.to]
     }
 
-    /// Whether the run can be appended by the same command, which takes so many bytes.
+    /// Whether the same command can append this run too, within `most` bytes.
     fn is_followed_by(&self, run: &Run<'a>, most: usize) -> bool {
         let (first, last) = (self.runs[0], self.runs[self.runs.len() - 1]);
         std::ptr::eq(first.buffer, run.buffer) && last.to == run.from && run.to - first.from <= most
     }
 }
 
-/// Runs that are to be appended to a zone, and why.
+/// Runs to be appended to a zone, and the cause.
 pub(crate) struct Appending<'r, 'd> {
     pub(crate) open: &'r Arc<OpenZone>,
     pub(crate) runs: &'r mut VecDeque<Run<'d>>,
     pub(crate) cause: Cause,
-    /// How many appends of it may be under way at once: a device carries those out in any order.
+    /// Most appends in flight at once. The device carries them out in any order.
     pub(crate) at_once: usize,
 }
 
-/// What of it is appended at once.
+/// Appends that are submitted together.
 struct Batch<'d> {
     appends: Vec<Append<'d>>,
     /// For each run of each append.
     prepared: Vec<Vec<(Pending, Vec<u32>)>>,
-    /// Bytes of the entries that tell what was appended.
-    promised: usize,
-    /// Entries of what was appended before: they come first.
+    /// Bytes of the reverse map's entries for these appends.
+    entry_bytes: usize,
+    /// A summary of earlier appends, which is appended first.
     due: Option<Summary>,
 }
 
@@ -153,8 +152,8 @@ impl Batch<'_> {
     }
 }
 
-/// An append that is complete.
-pub(crate) struct Piece {
+/// A completed append.
+pub(crate) struct Appended {
     pub(crate) object: Object,
     /// The first block in the object.
     pub(crate) start: u64,
@@ -162,21 +161,20 @@ pub(crate) struct Piece {
     pub(crate) _pending: Pending,
 }
 
-impl Piece {
-    /// The block behind the last one.
+impl Appended {
+    /// The block after the last one.
     pub(crate) fn end(&self) -> u64 {
         self.start + u64::from(self.extent.blocks)
     }
 }
 
-/// Data that is complete at the device and pending until it is inserted. Dropped before, it becomes
-/// dead blocks.
+/// Data that is complete at the device and pending until it is inserted. If it is dropped before, it becomes dead blocks.
 pub struct Written {
     object: Object,
     file_class: FileClass,
-    pieces: Vec<Piece>,
-    /// Blocks that are to become values of the store.
-    residents: Vec<(u64, Vec<u8>)>,
+    pieces: Vec<Appended>,
+    /// Blocks to be stored in the table of inline blocks.
+    inline_blocks: Vec<(u64, Vec<u8>)>,
     reservation: Option<Reservation>,
 }
 
@@ -191,14 +189,14 @@ pub struct WriteCall<'d> {
     pub offset: u64,
     /// The bytes.
     pub data: &'d [u8],
-    /// The size of the file before this write: bytes of the object at or beyond it count as zeros.
+    /// The size of the file before this write. Older bytes of the object from there on count as zeros.
     pub valid: u64,
     /// Whether the object may refer to blocks of other objects.
     pub may_refer: bool,
 }
 
 impl WriteCall<'_> {
-    /// The blocks in which bytes are written.
+    /// The blocks of these bytes.
     fn blocks(&self, block_size: u64) -> (u64, u64) {
         (self.offset / block_size, (self.offset + self.data.len() as u64).div_ceil(block_size))
     }
@@ -206,26 +204,26 @@ impl WriteCall<'_> {
 
 impl Written {
     fn nothing(object: Object, hint: Hint) -> Self {
-        let (pieces, residents) = (Vec::new(), Vec::new());
-        Written { object, file_class: hint.file_class, pieces, residents, reservation: None }
+        let (pieces, inline_blocks) = (Vec::new(), Vec::new());
+        Written { object, file_class: hint.file_class, pieces, inline_blocks, reservation: None }
     }
 
     fn range(&self) -> (u64, u64) {
-        let starts = self.pieces.iter().map(|piece| piece.start).chain(self.residents.iter().map(|r| r.0));
-        let ends = self.pieces.iter().map(Piece::end).chain(self.residents.iter().map(|r| r.0 + 1));
+        let starts =
+            self.pieces.iter().map(|piece| piece.start).chain(self.inline_blocks.iter().map(|r| r.0));
+        let ends = self.pieces.iter().map(Appended::end).chain(self.inline_blocks.iter().map(|r| r.0 + 1));
         (starts.min().unwrap_or(0), ends.max().unwrap_or(0))
     }
 }
 
-/// The object's map, locked until the transaction that changes it is committed: keep it until
-/// `commit` has returned, then drop it.
+/// The object's map, locked until the transaction that changes it is committed: keep it until `commit` has returned.
 pub struct MapLock<'a> {
     blocks_added: i64,
-    // In this order they are dropped: what was inserted is pending until nobody can miss it.
+    // The order of dropping: an append is pending until its insertion is visible.
     _guard: Guard<RwLockWriteGuard<'a, ()>>,
-    /// Of those to whose blocks it refers, where they have other locks.
+    /// Locks of the owners to which it refers, if they have other locks.
     _others: Vec<Guard<RwLockWriteGuard<'a, ()>>>,
-    _pieces: Vec<Piece>,
+    _pieces: Vec<Appended>,
     _reservation: Option<Reservation>,
 }
 
@@ -234,29 +232,29 @@ impl<'a> MapLock<'a> {
         MapLock { blocks_added: 0, _guard: guard, _others: others, _pieces: Vec::new(), _reservation: None }
     }
 
-    /// How many blocks the object takes more than before.
+    /// The change of the number of blocks of the object.
     pub fn blocks_added(&self) -> i64 {
         self.blocks_added
     }
 
-    pub(crate) fn note_blocks(&mut self, added: i64) {
+    pub(crate) fn set_blocks_added(&mut self, added: i64) {
         self.blocks_added = added;
     }
 }
 
 impl Extents {
-    /// Admits a write of this number of bytes, which may wait for GC, and then appends its data if `early` has them: without the lock of
-    /// the file, so that writers of one file append concurrently. The caller knows that what precedes and follows the data in
-    /// their blocks is nothing, or zeros.
+    /// Admits a write of this number of bytes, which may wait for GC. Then appends the data if `early` has it: without the
+    /// lock of the file, so that writers of one file append concurrently. The caller knows that the rest of the first and of the
+    /// last block has no data.
     ///
-    /// Appends nothing if space is so scarce that others could miss the reservation until the data are inserted, or if one
-    /// transaction might not replace everything that the object has there. Call with no lock.
+    /// Appends nothing if space is so scarce that others could lack the reservation until the data is inserted, or if one
+    /// transaction might not replace everything in these blocks. Call without any lock.
     pub fn begin_write(&self, bytes: u64, early: Option<&WriteCall<'_>>) -> Result<Option<Written>> {
         self.throttle(bytes);
         self.admit()?;
         let Some(call) = early else { return Ok(None) };
         let (first, end) = call.blocks(u64::from(self.block_size()));
-        if call.may_refer || !self.are_replaced_at_once(end - first) {
+        if call.may_refer || !self.fit_in_one_tx(end - first) {
             return Ok(None);
         }
         match self.append_early(call) {
@@ -265,9 +263,9 @@ impl Extents {
         }
     }
 
-    /// Appends the data, unless that was done early, and adds to `tx` what makes them the object's. Returns the lock of the
-    /// map, to be kept until `commit` has returned, and how many bytes were written: fewer than given if one transaction
-    /// cannot replace all that the object has there. Call with the lock of the file.
+    /// Appends the data, unless that was done early, and adds to `tx` its insertion into the object. Returns the lock of the
+    /// map, to be kept until `commit` has returned, and the number of written bytes. It is less than given if one transaction
+    /// cannot replace everything in these blocks. Call with the lock of the file.
     ///
     /// # Errors
     /// As [`Extents::append`].
@@ -279,7 +277,7 @@ impl Extents {
     ) -> Result<(MapLock<'a>, usize)> {
         let size = u64::from(self.block_size());
         let (first, end) = call.blocks(size);
-        let blocks = self.blocks_at_once(call.object, (first, end), call.may_refer)?;
+        let blocks = self.blocks_per_tx(call.object, (first, end), call.may_refer)?;
         let length = (((first + blocks) * size - call.offset) as usize).min(call.data.len());
         let to = (call.offset + length as u64).div_ceil(size);
         let is_same = |early: &Written| early.object == call.object && early.range() == (first, to);
@@ -290,15 +288,14 @@ impl Extents {
         Ok((self.insert(tx, written)?, length))
     }
 
-    /// Reserves, places and appends: in pieces, several in flight, tried elsewhere when a zone fails.
+    /// Reserves, places and appends. Several appends are in flight. If a zone fails, the data goes to another one.
     ///
-    /// Whole blocks are written: at unaligned edges the rest is read and merged, and bytes at or beyond
-    /// `valid`, the file's size before this write, count as zeros. A write of less than a block whose
-    /// blocks fit into values of the store is kept there instead. Call with the file's write lock held
-    /// and no map lock; of one call, insert in one transaction.
+    /// Whole blocks are written. At unaligned edges the rest is read and merged. Bytes from `valid` on, the file's size
+    /// before this write, count as zeros. A write of less than a block becomes inline blocks if these fit into values of the
+    /// store. Call with the file's write lock and without map locks, and insert everything of one call in one transaction.
     ///
     /// # Errors
-    /// `NoSpace` when it does not fit after all reclaim; `Lost` when a block at an edge cannot be read.
+    /// `NoSpace` if the data does not fit even after GC; `Lost` if a block at an edge cannot be read.
     pub fn append(
         &self,
         object: Object,
@@ -314,8 +311,8 @@ impl Extents {
         let (first, blocks) = self.assemble(object, offset, data, valid)?;
         let size = self.block_size() as usize;
         let count = (blocks.len() / size) as u64;
-        let is_small = data.len() < size && self.may_be_resident(&blocks);
-        // Where trees may not grow, what the object has space for already is written there.
+        let is_small = data.len() < size && self.fit_inline(&blocks);
+        // If trees may not grow, the data goes to space that the object has already.
         let reserved = match is_small && self.may_trees_grow() {
             true => None,
             false => Some(self.reserve_over(object, first, count)),
@@ -324,36 +321,36 @@ impl Extents {
             Some(Ok(reservation)) => Some(reservation),
             Some(Err(error)) if !is_small || !matches!(error, ExtentError::NoSpace) => return Err(error),
             _ => {
-                self.residents.expect(object, hint);
+                self.inline_counts.set_hint(object, hint);
                 let contents = blocks.chunks(size).map(|block| trim(block).to_vec());
-                written.residents = (first..).zip(contents).collect();
+                written.inline_blocks = (first..).zip(contents).collect();
                 return Ok(written);
             }
         };
-        written.pieces = self.append_fresh(object, hint, (first, &blocks), valid)?;
+        written.pieces = self.append_user_data(object, hint, (first, &blocks), valid)?;
         Ok(written)
     }
 
     fn append_early(&self, call: &WriteCall<'_>) -> Result<Option<Written>> {
         let WriteCall { object, hint, offset, data, valid, .. } = *call;
         let size = self.block_size() as usize;
-        assert!(offset.is_multiple_of(size as u64), "the start of a block is not known without the lock");
+        assert!(offset.is_multiple_of(size as u64), "without the lock, the write begins with a whole block");
         let (first, blocks) = self.assemble(object, offset, data, 0)?;
         let Some(reservation) = self.reserve_of_plenty((blocks.len() / size) as u64) else { return Ok(None) };
         let mut written = Written::nothing(object, hint);
         written.reservation = Some(reservation);
-        written.pieces = self.append_fresh(object, hint, (first, &blocks), valid)?;
+        written.pieces = self.append_user_data(object, hint, (first, &blocks), valid)?;
         Ok(Some(written))
     }
 
-    /// Appends whole blocks, from this one on, to zones of the class that they are of.
-    fn append_fresh(
+    /// Appends whole blocks, from block `first` on, to zones of their lifetime class.
+    fn append_user_data(
         &self,
         object: Object,
         hint: Hint,
         (first, blocks): (u64, &[u8]),
         valid: u64,
-    ) -> Result<Vec<Piece>> {
+    ) -> Result<Vec<Appended>> {
         let size = u64::from(self.block_size());
         let run = Run::new(object, first, blocks);
         let lifetime = self.class_of(object, hint, first, first * size < valid)?;
@@ -362,11 +359,10 @@ impl Extents {
         Ok(pieces)
     }
 
-    /// Locks the object's map and adds to `tx` what makes the written data the object's. Keep the lock
-    /// until `commit` has returned.
+    /// Locks the object's map and adds to `tx` the insertion of the written data. Keep the lock until `commit` has returned.
     pub fn insert<'a>(&'a self, tx: &mut Tx, written: Written) -> Result<MapLock<'a>> {
         let (from, to) = written.range();
-        let Written { object, file_class, pieces, residents, reservation } = written;
+        let Written { object, file_class, pieces, inline_blocks, reservation } = written;
         if let Some(reservation) = &reservation {
             reservation.kept_by(tx);
         }
@@ -376,26 +372,26 @@ impl Extents {
                 view.cut(piece.start, piece.end());
                 view.put(piece.start, piece.extent.clone());
             }
-            residents.into_iter().for_each(|(block, contents)| view.put_resident(block, contents));
+            inline_blocks.into_iter().for_each(|(block, contents)| view.put_inline(block, contents));
             lock.blocks_added = self.finish_view(&view, tx)?;
-            self.learn_of(&view, file_class, &pieces);
+            self.learn_from(&view, file_class, &pieces);
         }
         lock._pieces = pieces;
         lock._reservation = reservation;
         Ok(lock)
     }
 
-    /// Adds what the view is to become, and what that means for the blocks of others; how many blocks more the object
-    /// has.
+    /// Adds the changes of the view, and of the references to other objects' blocks. Returns the change of the number of
+    /// blocks of the object.
     pub(crate) fn finish_view(&self, view: &View, tx: &mut Tx) -> Result<i64> {
-        self.residents.changed(view.object(), view.resident_change());
+        self.inline_counts.changed(view.object(), view.inline_change());
         view.apply(&self.store, tx);
         self.count_references(view, tx)?;
         Ok(view.block_change())
     }
 
-    /// What was written, and what is nobody's any more.
-    pub(crate) fn learn_of(&self, view: &View, file_class: FileClass, pieces: &[Piece]) {
+    /// Learns from blocks that were written and blocks that have died.
+    pub(crate) fn learn_from(&self, view: &View, file_class: FileClass, pieces: &[Appended]) {
         let mut written = 0;
         for piece in pieces {
             written += i64::from(piece.extent.blocks);
@@ -404,14 +400,13 @@ impl Extents {
         self.learned.died(file_class, (written - view.stored_change()).max(0) as u64);
     }
 
-    /// Locks the object's map and adds to `tx` that blocks [from, to) have space kept for them, which
-    /// later writes there take: a first part of them, in at most `limit` extents; where it stopped. With
-    /// `clear`, what they hold goes, data of that file_class, and they read as zeros. Keep the lock until `commit` has returned. Call
-    /// with no map lock.
+    /// Locks the object's map and adds to `tx` the preallocation of a first part of blocks [from, to), in at most `limit`
+    /// extents. Returns where it stopped. Later writes use this space. With `clear`, data in these blocks is removed, so
+    /// that they read as zeros; it has the given file class. Keep the lock until `commit` has returned. Call without map locks.
     ///
     /// # Errors
-    /// `NoSpace` when there is not as much after all reclaim.
-    pub fn keep_space<'a>(
+    /// `NoSpace` if there is not enough space even after GC.
+    pub fn preallocate<'a>(
         &'a self,
         tx: &mut Tx,
         object: Object,
@@ -419,29 +414,29 @@ impl Extents {
         limit: usize,
         clear: Option<FileClass>,
     ) -> Result<(MapLock<'a>, u64)> {
-        assert!(from < to && limit > 0, "a step that does nothing never ends");
+        assert!(from < to && limit > 0, "a call that changes nothing is repeated forever");
         let most = limit as u64 * u64::from(EXTENT_BLOCKS_MAX);
         let to = to.min(from.saturating_add(most));
-        // What is cleared is given back only afterwards, where others own it.
+        // Cleared blocks of other owners are only freed afterwards.
         let held = match clear {
             Some(_) => self.blocks_held(object, from, to - from)?,
             None => self.count_blocks(object, from, to - from, |_| true)?,
         };
         let reservation = self.reserve(to - from - held)?;
         let (mut lock, mut view) = self.lock_view(object, (from, to), limit + 1, BTreeSet::new())?;
-        let until = self.end_of_step(&view, limit)?.unwrap_or(to);
+        let until = self.end_of_part(&view, limit)?.unwrap_or(to);
         if clear.is_some() {
             view.cut(from, until);
         }
-        let until = view.keep(from, until, limit);
+        let until = view.preallocate(from, until, limit);
         lock.blocks_added = self.finish_view(&view, tx)?;
-        self.learn_of(&view, clear.unwrap_or_default(), &[]);
+        self.learn_from(&view, clear.unwrap_or_default(), &[]);
         reservation.kept_by(tx);
         lock._reservation = Some(reservation);
         Ok((lock, until))
     }
 
-    /// Locks the maps of an object and of those whose blocks it has, in the order of the locks.
+    /// Locks the maps of an object and of the owners of its blocks, in the order of the locks.
     pub(crate) fn lock_maps(&self, object: Object, owners: &BTreeSet<Object>) -> MapLock<'_> {
         if owners.is_empty() {
             return MapLock::new(self.map_of(object).write(), Vec::new());
@@ -452,7 +447,7 @@ impl Extents {
         MapLock::new(guard, guards.collect())
     }
 
-    /// Locks the object's map, and those of `owners` and of all to whose blocks it refers in the range.
+    /// Locks the maps of the object, of `owners`, and of all owners to which it refers in the range.
     pub(crate) fn lock_view(
         &self,
         object: Object,
@@ -471,8 +466,8 @@ impl Extents {
         }
     }
 
-    /// Locks the object's map and adds to `tx` the removal of blocks [from, to), data of `file_class`, at most `limit` extents
-    /// (and as many resident blocks); true when none is left. Keep the lock until `commit` has returned.
+    /// Locks the object's map and adds to `tx` the removal of blocks [from, to) of this file class: at most `limit` extents,
+    /// and as many inline blocks. True if none is left. Keep the lock until `commit` has returned.
     pub fn remove<'a>(
         &'a self,
         tx: &mut Tx,
@@ -481,17 +476,17 @@ impl Extents {
         limit: usize,
         file_class: FileClass,
     ) -> Result<(MapLock<'a>, bool)> {
-        assert!(limit > 0, "a removal that removes nothing never ends");
+        assert!(limit > 0, "a call that changes nothing is repeated forever");
         let (mut lock, mut view) = self.lock_view(object, (from, to), limit + 1, BTreeSet::new())?;
-        let until = self.end_of_step(&view, limit)?;
+        let until = self.end_of_part(&view, limit)?;
         view.cut(from, until.unwrap_or(to));
         lock.blocks_added = self.finish_view(&view, tx)?;
-        self.learn_of(&view, file_class, &[]);
+        self.learn_from(&view, file_class, &[]);
         Ok((lock, until.is_none()))
     }
 
-    /// Locks the object's map and adds to `tx` what makes a block lost: it cannot be read, and takes no
-    /// space. Keep the lock until `commit` has returned.
+    /// Locks the object's map and adds to `tx` that a block is lost: it cannot be read, and takes no space. Keep the lock
+    /// until `commit` has returned.
     pub fn lose_block<'a>(&'a self, tx: &mut Tx, object: Object, block: u64) -> Result<MapLock<'a>> {
         let range = (block, block + 1);
         let (mut lock, mut view) = self.lock_view(object, range, usize::MAX, BTreeSet::new())?;
@@ -501,7 +496,7 @@ impl Extents {
         Ok(lock)
     }
 
-    /// Whole blocks from the one that holds `offset`, with what the file has at both edges.
+    /// Whole blocks from the one that contains `offset`, with the file's bytes at both edges.
     fn assemble<'d>(
         &self,
         object: Object,
@@ -540,14 +535,19 @@ impl Extents {
         Ok(())
     }
 
-    fn may_be_resident(&self, blocks: &[u8]) -> bool {
+    fn fit_inline(&self, blocks: &[u8]) -> bool {
         let fits = |block: &[u8]| trim(block).len() <= self.store.value_max();
         blocks.chunks(self.block_size() as usize).all(fits)
     }
 
-    /// Appends a run to zones of user data. By `Cause::Gc` it is moved, and stays together with what was written of its
-    /// object last.
-    pub(crate) fn append_data(&self, lifetime: Lifetime, run: Run<'_>, cause: Cause) -> Result<Vec<Piece>> {
+    /// Appends a run to zones of user data. With `Cause::Gc` its blocks are moved: they stay in the zone to which the last
+    /// data of the object went.
+    pub(crate) fn append_data(
+        &self,
+        lifetime: Lifetime,
+        run: Run<'_>,
+        cause: Cause,
+    ) -> Result<Vec<Appended>> {
         let (mut pieces, mut runs, mut failures) = (Vec::new(), VecDeque::from([run]), 0);
         let blocks = u64::from(run.blocks(self.block_size() as usize));
         self.charge(blocks);
@@ -567,20 +567,20 @@ impl Extents {
         Ok(pieces)
     }
 
-    /// Appends from the runs what the zone takes, one batch; what failed is in them again, in its order. The zone
-    /// is retired when it has become full or has failed. `beside`: reads that are done meanwhile, if there is anything to append.
+    /// Appends one batch of runs, as far as the zone has space. Failed runs are put back in their order. A zone that is full
+    /// or has failed is retired. `beside`: reads to be submitted with the appends, if there are any.
     pub(crate) fn append_some(
         &self,
         to: &mut Appending<'_, '_>,
         beside: Vec<Command<'_>>,
-    ) -> Result<Vec<Piece>> {
+    ) -> Result<Vec<Appended>> {
         let batch = self.prepare(to);
         let outputs = self.submit_batch(to.open, &batch, beside);
         self.complete(to, batch, &mut outputs.into_iter())
     }
 
     fn submit_batch(&self, open: &Arc<OpenZone>, batch: &Batch<'_>, beside: Vec<Command<'_>>) -> Vec<Output> {
-        self.catch_up();
+        self.submit_deferred();
         let mut commands: Vec<Command<'_>> = batch.commands(open.lease.zone()).collect();
         if commands.is_empty() {
             return Vec::new();
@@ -589,24 +589,24 @@ impl Extents {
         self.submit(open, &mut commands)
     }
 
-    /// Takes from the runs what is to be appended next.
+    /// Takes the next appends from the runs.
     fn prepare<'d>(&self, to: &mut Appending<'_, 'd>) -> Batch<'d> {
         let size = self.block_size() as usize;
         let due = to.open.map.lock().take_due(&to.open.lease);
-        let (appends, promised) = self.admit_batch(to);
+        let (appends, entry_bytes) = self.admit_batch(to);
         let prepare =
             |run: &Run<'_>| (Pending::new(&self.store, to.open, run.blocks(size)), run.checksums(size));
         let prepared = appends.iter().map(|append| append.runs.iter().map(prepare).collect()).collect();
-        Batch { appends, prepared, promised, due }
+        Batch { appends, prepared, entry_bytes, due }
     }
 
-    /// The device has done what it was asked to: with these outputs, one for each command.
+    /// The device has carried out the commands, with these outputs.
     fn complete<'d>(
         &self,
         to: &mut Appending<'_, 'd>,
         batch: Batch<'d>,
         outputs: &mut impl Iterator<Item = Output>,
-    ) -> Result<Vec<Piece>> {
+    ) -> Result<Vec<Appended>> {
         let Appending { open, cause, .. } = *to;
         if let Some(due) = batch.due {
             let output = outputs.next().expect("each command has an output");
@@ -634,28 +634,28 @@ impl Extents {
                 let (object, offset) = (run.object, run.start);
                 entries.push(Entry { object, offset, sequence, block, crcs: crcs.clone() });
                 let extent = Extent::new(Address::new(zone, block, open.lease.life()), crcs);
-                pieces.push(Piece { object, start: run.start, extent, _pending: pending });
+                pieces.push(Appended { object, start: run.start, extent, _pending: pending });
                 block += run.blocks(size);
             }
         }
-        // In their order, before what follows them.
+        // In their order, before the runs that follow them.
         failed.into_iter().rev().for_each(|run| to.runs.push_front(run));
-        open.map.lock().end(batch.promised, entries);
+        open.map.lock().end(batch.entry_bytes, entries);
         match fatal {
-            // The zone has failed for its lease, while the device goes on: it must be closed like any other.
+            // The zone has failed for its lease, but the device works: the zone is closed like any other.
             Some(DeviceError::HostFull { .. }) => self.tend(open).and(Err(ExtentError::NoSpace)),
             Some(error) => Err(tree::StoreError::Device(error).into()),
             None => self.tend(open).map(|()| pieces),
         }
     }
 
-    /// Takes pieces from the front of the runs that the zone has room for; also the bytes that their
-    /// entries will have. Begins a batch unless there is none.
+    /// Takes runs from the front as far as the zone has space for them. Returns them and the bytes of their entries. Begins
+    /// a batch unless it is empty.
     fn admit_batch<'d>(&self, to: &mut Appending<'_, 'd>) -> (Vec<Append<'d>>, usize) {
         let Appending { open, runs, at_once, .. } = to;
         let size = self.block_size() as usize;
         let most = self.piece_blocks_max as usize * size;
-        let (mut batch, mut promised): (Vec<Append<'d>>, usize) = (Vec::new(), 0);
+        let (mut batch, mut entry_bytes): (Vec<Append<'d>>, usize) = (Vec::new(), 0);
         let mut map = open.map.lock();
         while let Some(run) = runs.pop_front() {
             let wanted = run.blocks(size).min(self.piece_blocks_max);
@@ -670,7 +670,7 @@ impl Extents {
                 break;
             }
             let (piece, rest) = run.split(blocks, size);
-            promised += Entry::bytes_for(blocks);
+            entry_bytes += Entry::bytes_for(blocks);
             match batch.last_mut().filter(|_| joins) {
                 Some(last) => last.runs.push(piece),
                 None => batch.push(Append { runs: vec![piece] }),
@@ -680,16 +680,16 @@ impl Extents {
         if !batch.is_empty() {
             map.begin();
         }
-        (batch, promised)
+        (batch, entry_bytes)
     }
 }
 
-/// Whether trying another zone is no use.
+/// Whether other zones would fail too.
 pub(crate) fn is_fatal(error: &DeviceError) -> bool {
     error.is_of_whole_device()
 }
 
-/// A block without the zeros at its end.
+/// A block without its trailing zeros.
 fn trim(block: &[u8]) -> &[u8] {
     let end = block.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
     &block[..end]

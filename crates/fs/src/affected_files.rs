@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use extent::format::{EXTENT, EXTENT_BLOCKS_MAX, Extent, RESIDENT};
+use extent::format::{EXTENT, EXTENT_BLOCKS_MAX, Extent, INLINE_BLOCK};
 use extent::{Object, blocks_in};
 use tree::{Group, KeyRange, KeyRanges, Table};
 use zone::Blocks;
@@ -66,7 +66,7 @@ impl Uses {
 }
 
 /// Tables whose rows belong to inodes.
-const OF_INODES: [Table; 7] = [EXTENT, RESIDENT, INODE, DIRENT, XATTR, ORPHAN, INTENT];
+const OF_INODES: [Table; 7] = [EXTENT, INLINE_BLOCK, INODE, DIRENT, XATTR, ORPHAN, INTENT];
 
 /// The names that lead to some inodes.
 #[derive(Default)]

@@ -9,7 +9,7 @@ mod ancestors;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use extent::format::{EXTENT, RESIDENT};
+use extent::format::{EXTENT, INLINE_BLOCK};
 use extent::{ExtentError, Object};
 use tree::{Group, StoreError, Table};
 
@@ -483,7 +483,7 @@ impl Pass<'_> {
             self.judge_number(*object)?;
         }
         NAMES.into_iter().filter(|table| *table != INODE).try_for_each(|table| self.rows(table))?;
-        for table in [EXTENT, RESIDENT] {
+        for table in [EXTENT, INLINE_BLOCK] {
             fs.for_each_object(table, &mut |inode| self.data_of(inode))?;
         }
         for (inode, seen) in std::mem::take(&mut self.seen) {

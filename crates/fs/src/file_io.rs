@@ -198,7 +198,7 @@ impl Fs {
         let first = at / block;
         let blocks = (first, (at + length as u64).div_ceil(block));
         let may_refer = record.has(FLAG_SHARES);
-        let end = (first + self.extents.blocks_at_once(record.object(inode), blocks, may_refer)?) * block;
+        let end = (first + self.extents.blocks_per_tx(record.object(inode), blocks, may_refer)?) * block;
         Ok((end - at).min(length as u64) as usize)
     }
 

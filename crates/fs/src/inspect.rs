@@ -1,6 +1,6 @@
 //! Inspection: the stored record of an inode, and verification of a volume in use.
 
-use extent::format::{EXTENT, Extent, REFCOUNT, RESIDENT, decode_refcount};
+use extent::format::{EXTENT, Extent, INLINE_BLOCK, REFCOUNT, decode_refcount};
 use tree::{Group, StoreError, Table};
 
 use crate::check::{Finding, NameFinding};
@@ -36,7 +36,9 @@ impl Fs {
     pub fn check_readable(&self) -> Result<Readable> {
         let mut found = Readable::default();
         for group in (0..self.store.info().groups).map(Group) {
-            for table in [EXTENT, RESIDENT, REFCOUNT, INODE, DIRENT, XATTR, ORPHAN, INTENT, SHADOW, COUNTER] {
+            for table in
+                [EXTENT, INLINE_BLOCK, REFCOUNT, INODE, DIRENT, XATTR, ORPHAN, INTENT, SHADOW, COUNTER]
+            {
                 self.read_table(group, table, &mut found)?;
             }
         }
@@ -69,7 +71,7 @@ impl Fs {
         let damaged = |why| Some(NameFinding::Damaged { table: table.0, why });
         let no_key = Damaged("a key of data has a wrong length");
         let owner = match table {
-            EXTENT | RESIDENT | REFCOUNT => {
+            EXTENT | INLINE_BLOCK | REFCOUNT => {
                 extent::format::decode_key(key).map(|(object, _)| InodeNo(object.0)).ok_or(no_key)
             }
             DIRENT => decode_dirent_key(key).map(|(inode, _)| inode),

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use extent::{Object, Piece};
+use extent::{MapRow, Object};
 use tree::Lsn;
 
 use crate::change::Change;
@@ -106,7 +106,7 @@ impl Fs {
         let block = u64::from(self.extents.block_size());
         let pieces = self.extents.view_object(object)?.into_iter();
         let allocated = pieces.filter_map(|(at, piece)| match piece {
-            Piece::Stored(extent) if extent.holds_space() => {
+            MapRow::Extent(extent) if extent.holds_space() => {
                 let end = (at + u64::from(extent.blocks)) * block;
                 Some(end.min(range.end).saturating_sub((at * block).max(range.start)))
             }
@@ -141,7 +141,7 @@ impl Fs {
         let mut change = Change::new();
         let (object, blocks) = (record.object(inode), part.blocks);
         let clear = part.clear.then_some(record.file_class);
-        let (map, until) = self.extents.keep_space(&mut change.tx, object, blocks, STEP_EXTENTS, clear)?;
+        let (map, until) = self.extents.preallocate(&mut change.tx, object, blocks, STEP_EXTENTS, clear)?;
         let until = until * block;
         record.add_blocks(map.blocks_added());
         if until.min(end) > record.size {

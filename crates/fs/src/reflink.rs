@@ -369,7 +369,7 @@ impl Fs {
         };
         let mut change = Change::reclaiming();
         let (map, next) =
-            self.extents.drop_shadow(&mut change.tx, (object, gets_space_up_to), from, STEP_EXTENTS)?;
+            self.extents.drop_uncounted(&mut change.tx, (object, gets_space_up_to), from, STEP_EXTENTS)?;
         if next.is_none() {
             self.delete_uncounted(&mut change, object);
         }

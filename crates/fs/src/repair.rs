@@ -18,7 +18,7 @@ mod directories;
 
 use std::collections::BTreeSet;
 
-use extent::format::{EXTENT, RESIDENT};
+use extent::format::{EXTENT, INLINE_BLOCK};
 use tree::{Table, Tx};
 
 use crate::check::{Finding, NameFinding};
@@ -213,7 +213,7 @@ impl Fs {
     /// Whether anything is left of an inode: a record, even one that cannot be decoded, or data.
     fn is_anything_left(&self, inode: InodeNo) -> Result<bool> {
         let (group, Some(next)) = (self.group(inode), inode.0.checked_add(1)) else { return Ok(true) };
-        for table in [INODE, EXTENT, RESIDENT] {
+        for table in [INODE, EXTENT, INLINE_BLOCK] {
             let (from, to) = (number_key(inode), number_key(InodeNo(next)));
             if !self.store.range(group, table, &from, &to, 1)?.is_empty() {
                 return Ok(true);

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use extent::format::{EXTENT, Extent, RESIDENT};
+use extent::format::{EXTENT, Extent, INLINE_BLOCK};
 use fs::format::{
     DIRENT, Dirent, INODE, NAME_MAX, ORPHAN, Record, SHADOW, XATTR, decode_dirent_key, decode_inode_key,
 };
@@ -219,7 +219,7 @@ impl<E: From<FsError>> Walk<'_, E> {
                 || deleted.contains(inode))
         };
         let mut strays = BTreeSet::new();
-        for table in [EXTENT, RESIDENT] {
+        for table in [EXTENT, INLINE_BLOCK] {
             salvage.for_each(table, &mut |key, _, _| {
                 let inode = extent::format::decode_key(key).map(|(object, _)| InodeNo(object.0));
                 strays.extend(inode.filter(is_stray));

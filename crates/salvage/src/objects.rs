@@ -9,7 +9,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use extent::format::{self, EXTENT, EXTENT_BLOCKS_MAX, Extent, Origin, RESIDENT};
+use extent::format::{self, EXTENT, EXTENT_BLOCKS_MAX, Extent, INLINE_BLOCK, Origin};
 use extent::{Object, blocks_in};
 use rt::sync::Mutex;
 use tree::{Result, StoreError, Table};
@@ -103,7 +103,7 @@ impl Objects {
         }
         found.merge(std::mem::take(&mut more));
         let mut block_bytes = vec![0; self.block_size()];
-        self.rows(object, RESIDENT, 0..u64::MAX, &mut |block, value, certain| {
+        self.rows(object, INLINE_BLOCK, 0..u64::MAX, &mut |block, value, certain| {
             if value.len() > block_bytes.len() {
                 return Ok(());
             }
@@ -183,7 +183,7 @@ impl Objects {
             self.extent(object, at, &part, &mut theirs, &mut give)
         })?;
         let mut bytes = vec![0; size];
-        self.rows(object, RESIDENT, first..end, &mut |block, value, certain| {
+        self.rows(object, INLINE_BLOCK, first..end, &mut |block, value, certain| {
             if value.len() <= size {
                 bytes.fill(0);
                 bytes[..value.len()].copy_from_slice(value);
@@ -248,7 +248,7 @@ impl Objects {
         let prefix = object.0.to_be_bytes();
         let near = |table| self.tables.lost_near(group, table, &prefix);
         let mut unknown = Vec::new();
-        [EXTENT, RESIDENT].into_iter().flat_map(near).for_each(|range| {
+        [EXTENT, INLINE_BLOCK].into_iter().flat_map(near).for_each(|range| {
             let blocks = blocks_in(range, object);
             if !blocks.is_empty() {
                 add(&mut unknown, blocks);

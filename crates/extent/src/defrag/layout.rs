@@ -36,7 +36,7 @@ pub struct Layout {
     /// How often a device is asked when they are read in order, a mebibyte at a time.
     pub reads: u64,
     /// How often it would be if all that follows one another in the object did so in a zone.
-    pub reads_least: u64,
+    pub reads_min: u64,
     /// Whether there is a region that putting the object together would write anew.
     pub scattered: bool,
 }
@@ -197,7 +197,7 @@ impl<'r> Surveyor<'r> {
     fn end_run(&mut self) {
         self.end_fragment();
         self.end_stretch();
-        self.layout.reads_least += self.run.div_ceil(self.rewriting.read_blocks);
+        self.layout.reads_min += self.run.div_ceil(self.rewriting.read_blocks);
         self.reads_anew += self.rewriting.reads_anew(self.run);
         (self.run, self.summary_at) = (0, None);
     }
@@ -205,9 +205,9 @@ impl<'r> Surveyor<'r> {
     /// Of a region.
     pub(super) fn finish(mut self) -> Layout {
         self.end_run();
-        let Layout { reads, reads_least, .. } = self.layout;
-        let saved = (self.reads_in_order - reads_least).min(reads.saturating_sub(self.reads_anew));
-        let scattered = saved * WORTH_SHARE > reads_least;
+        let Layout { reads, reads_min, .. } = self.layout;
+        let saved = (self.reads_in_order - reads_min).min(reads.saturating_sub(self.reads_anew));
+        let scattered = saved * WORTH_SHARE > reads_min;
         Layout { zones: self.zones.len() as u64, scattered, ..self.layout }
     }
 }
@@ -215,7 +215,7 @@ impl<'r> Surveyor<'r> {
 impl Extents {
     /// How regions are written anew on this volume.
     pub(super) fn rewriting(&self) -> Rewriting<'_> {
-        Rewriting::new(self.packing, self.rewritten_at_once(), |zone| self.store.pool().capacity(zone))
+        Rewriting::new(self.packing, self.rewrite_blocks_max(), |zone| self.store.pool().capacity(zone))
     }
 }
 

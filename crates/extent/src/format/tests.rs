@@ -118,12 +118,12 @@ fn payload_is_what_the_worst_writer_gets() {
             // Appends of one block, each block of summary as soon as it is full.
             let (mut used, mut data, mut open, mut summaries) = (1, 0, 0, 0);
             loop {
-                let keep = packing.keep_back((open + 1) * Entry::bytes_for(1), summaries);
+                let keep = packing.reserved_behind((open + 1) * Entry::bytes_for(1), summaries);
                 if used + 1 + keep > capacity {
                     break;
                 }
                 (used, data, open) = (used + 1, data + 1, open + 1);
-                if open == per_block && used + 1 + packing.keep_back(0, summaries + 1) <= capacity {
+                if open == per_block && used + 1 + packing.reserved_behind(0, summaries + 1) <= capacity {
                     (used, open, summaries) = (used + 1, 0, summaries + 1);
                 }
             }

@@ -185,7 +185,7 @@ impl Extents {
     pub(super) fn read_chunk(&self, gc: &mut GcState, blocks: usize) -> Result<(Chunk, Vec<ZoneRef>)> {
         if !gc.queue.front().is_some_and(|next| gc.contents.has(next)) {
             let (mut contents, _held) = self.plan_moves(gc)?;
-            self.catch_up();
+            self.submit_deferred();
             self.device.run(&mut contents.reads().collect::<Vec<_>>());
             gc.contents = contents;
         }
@@ -280,7 +280,7 @@ impl Extents {
     /// Reads what is to be moved, from zones that are held; what cannot be read is marked.
     pub(crate) fn read_moves(&self, moves: &[Move]) -> Result<Chunk> {
         let mut contents = Contents::of_all(moves.iter().collect(), self.device.geometry());
-        self.catch_up();
+        self.submit_deferred();
         self.device.run(&mut contents.reads().collect::<Vec<_>>());
         let bytes = moves.iter().filter_map(|moved| contents.of(moved));
         self.chunk_of(moves, bytes.collect::<Vec<_>>().concat())

@@ -21,33 +21,33 @@ fn a_cut_leaves_head_and_tail() {
 fn a_block_is_in_one_table_only() {
     let mut view = View::new(Object(1), vec![(0, extent(3, 5, 4))], vec![(7, vec![1])]);
     view.cut(2, 3);
-    view.put_resident(2, vec![9]);
+    view.put_inline(2, vec![9]);
     view.cut(7, 8);
     view.put(7, extent(3, 30, 1));
-    assert_eq!(view.residents().keys().copied().collect::<Vec<_>>(), [2]);
+    assert_eq!(view.inline_blocks().keys().copied().collect::<Vec<_>>(), [2]);
     assert_eq!(view.live_changes(), []);
-    assert_eq!(view.resident_change(), 0);
+    assert_eq!(view.inline_change(), 0);
 }
 
 #[test]
-fn space_is_kept_under_resident_blocks_and_where_nothing_is() {
+fn space_is_preallocated_under_inline_blocks_and_in_holes() {
     let mut view = View::new(Object(1), vec![(4, extent(3, 5, 4))], vec![(20, vec![1])]);
-    view.put_resident(5, vec![9]);
+    view.put_inline(5, vec![9]);
     assert_eq!((view.live_changes(), view.block_change()), (vec![(ZoneId(3), -1)], 0));
-    assert_eq!(view.keep(2, 300, 2), 264);
+    assert_eq!(view.preallocate(2, 300, 2), 264);
     let kept: Vec<_> = view.extents().filter(|(_, e)| e.unwritten).map(|(at, e)| (at, e.blocks)).collect();
     assert_eq!(kept, [(2, 2), (5, 1), (8, 256)]);
-    assert_eq!(view.block_change(), 2 + 256 - 1, "the resident block at 20 counted before");
+    assert_eq!(view.block_change(), 2 + 256 - 1, "the inline block at 20 counted before");
     view.cut(0, 300);
     assert_eq!((view.extents().count(), view.block_change()), (0, -5));
 }
 
-/// A step that changes nothing would be taken again and again.
+/// A part that changes nothing would be repeated forever.
 #[test]
-fn a_step_ends_behind_as_many_as_it_may_change_but_behind_one_at_least() {
+fn a_part_has_at_most_the_limit_and_at_least_one_extent() {
     let extents = (0..4).map(|at| (at * 10, extent(3, 5 + at as u32 * 10, 4))).collect();
     let view = View::new(Object(1), extents, vec![(7, vec![1]), (17, vec![1]), (27, vec![1])]);
-    let end = |limit, bytes_max| view.end_of_step(limit, bytes_max, |_| Ok(100)).unwrap();
+    let end = |limit, bytes_max| view.end_of_part(limit, bytes_max, |_| Ok(100)).unwrap();
     assert_eq!(end(1, 10), Some(10), "the first one alone is too much");
     assert_eq!(end(2, 1000), Some(20));
     assert_eq!(end(9, 100), Some(10));

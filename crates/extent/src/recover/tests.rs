@@ -10,7 +10,7 @@ const ZONE: ZoneId = ZoneId(5);
 const LIFE: Life = Life(3);
 const BLOCKS: Blocks = 4;
 
-/// A device with a zone of data in its third life, of which four blocks were written, and the extent that names them.
+/// A device with a data zone in its third life and four written blocks, and the extent that names them.
 fn written() -> (Arc<Emulated>, Extent) {
     let device = Arc::new(Emulated::new(Spec::power_of_two()));
     let identity = ZoneIdentity { fs_id: FsId([3; 16]), zone: ZONE, life: LIFE, role: Role::Data };
@@ -23,7 +23,7 @@ fn written() -> (Arc<Emulated>, Extent) {
     (device, Extent::new(Address::new(ZONE, at, LIFE), crcs))
 }
 
-/// Whether a record that names this extent and is not known to be durable counts.
+/// Whether a record with this extent counts if the log does not say that it was durable.
 fn counts(device: &Arc<Emulated>, extent: &Extent) -> tree::Result<bool> {
     let key = format::key(Object(1), 0).to_vec();
     let put = Op::Put { group: tree::Group(0), table: EXTENT, key, value: extent.encode() };
@@ -38,13 +38,13 @@ fn at(extent: &Extent, zone: ZoneId, block: Blocks, life: Life) -> Extent {
 fn a_record_whose_data_is_there_counts() {
     let (device, extent) = written();
     assert!(counts(&device, &extent).unwrap());
-    // What is only the rest of an older extent is older than the record.
+    // The rest of an older extent is older than the record.
     let trimmed = Extent { trimmed: true, ..at(&extent, ZONE, 40, LIFE) };
     assert!(counts(&device, &trimmed).unwrap());
 }
 
 #[test]
-fn a_record_whose_data_is_not_there_does_not_count() {
+fn a_record_without_its_data_does_not_count() {
     let (device, extent) = written();
     let geometry = device.geometry().clone();
     let block = extent.address.block();
@@ -66,9 +66,9 @@ fn a_record_whose_data_is_not_there_does_not_count() {
     assert!(!counts(&device, &extent).unwrap(), "the first block cannot be read");
 }
 
-/// A bit that came wrong once during a mount made acknowledged changes disappear for good.
+/// One bit that was read wrong during a mount made acknowledged changes disappear for good.
 #[test]
-fn what_cannot_be_read_once_is_asked_again() {
+fn data_that_cannot_be_read_once_is_read_again() {
     for effect in [Effect::Error, Effect::FlipBit(77)] {
         // The header first, then the data.
         for nth in 1..=2 {
@@ -81,7 +81,7 @@ fn what_cannot_be_read_once_is_asked_again() {
 }
 
 #[test]
-fn nothing_can_be_said_of_a_zone_that_goes_offline() {
+fn a_record_counts_if_its_zone_is_offline() {
     for nth in 1..=2 {
         let (device, extent) = written();
         device.inject(Fault::nth(CommandKind::Read, nth, Effect::TurnOffline).on(ZONE));
@@ -93,7 +93,7 @@ fn nothing_can_be_said_of_a_zone_that_goes_offline() {
 }
 
 #[test]
-fn a_device_that_is_gone_says_nothing_of_any_record() {
+fn a_failed_device_fails_the_recovery() {
     for nth in 1..=2 {
         let (device, extent) = written();
         device.inject(Fault::nth(CommandKind::Read, nth, Effect::HostFull).on(ZONE).forever());

@@ -1,6 +1,6 @@
 //! The checker of shared blocks: whether references, counts and data agree.
 //!
-//! In passes, each about the owners of one residue class, few enough to be kept in memory.
+//! It works in passes. Each is about the owners of one residue class, few enough to be kept in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -11,7 +11,7 @@ use crate::finding::{Finding, FindingKind};
 use crate::format::{self, EXTENT, Extent, Origin, REFCOUNT};
 use crate::{ExtentError, Extents, Object, Result, map, refcount};
 
-/// Extents asked of the store at once.
+/// Extents that are read from the store at once.
 const BATCH: usize = 256;
 /// References that one pass keeps in memory.
 const PASS_REFERENCES: u64 = 1 << 20;
@@ -19,43 +19,43 @@ const PASS_REFERENCES: u64 = 1 << 20;
 /// Runs of blocks, in order.
 type Runs = Vec<Range<u64>>;
 
-/// What is known of shared blocks.
+/// The result of the check.
 #[derive(Clone, Debug, Default)]
 pub struct SharedBlocks {
-    /// What is wrong.
+    /// The damage.
     pub findings: Vec<Finding>,
-    /// Objects to whose blocks others refer.
+    /// Objects with shared blocks.
     pub owners: BTreeSet<Object>,
 }
 
 impl Extents {
-    /// Whether every reference leads to data, every block that is shared has a reference, and all are
-    /// counted. What `shadows` refer to counts for nothing. Nobody may change the volume meanwhile.
-    pub fn check_references(&self, shadows: &BTreeSet<Object>) -> Result<SharedBlocks> {
-        self.check_references_in_passes(shadows, PASS_REFERENCES)
+    /// Whether every reference leads to data, every shared block has a reference, and all counts are right. References of
+    /// `uncounted` objects do not count. No thread may change the volume meanwhile.
+    pub fn check_references(&self, uncounted: &BTreeSet<Object>) -> Result<SharedBlocks> {
+        self.check_references_in_passes(uncounted, PASS_REFERENCES)
     }
 
     pub(crate) fn check_references_in_passes(
         &self,
-        shadows: &BTreeSet<Object>,
+        uncounted: &BTreeSet<Object>,
         pass_references: u64,
     ) -> Result<SharedBlocks> {
         let mut references = 0;
-        self.each_reference(shadows, &mut |_, _| references += 1)?;
+        self.each_reference(uncounted, &mut |_, _| references += 1)?;
         let mut shared = SharedBlocks::default();
         let passes = u64::div_ceil(references, pass_references).max(1);
         for residue in 0..passes {
-            self.check_owners(shadows, &|owner: Object| owner.0 % passes == residue, &mut shared)?;
+            self.check_owners(uncounted, &|owner: Object| owner.0 % passes == residue, &mut shared)?;
         }
         Ok(shared)
     }
 
-    fn each_reference(&self, shadows: &BTreeSet<Object>, each: &mut dyn FnMut(Origin, u64)) -> Result<()> {
+    fn each_reference(&self, uncounted: &BTreeSet<Object>, each: &mut dyn FnMut(Origin, u64)) -> Result<()> {
         self.each_entry(EXTENT, &mut |key, value| {
             let (Some((object, _)), Some(extent)) = (format::decode_key(key), Extent::decode(value)) else {
                 return;
             };
-            if let Some(origin) = extent.origin.filter(|_| !shadows.contains(&object)) {
+            if let Some(origin) = extent.origin.filter(|_| !uncounted.contains(&object)) {
                 each(origin, u64::from(extent.blocks));
             }
         })
@@ -63,12 +63,12 @@ impl Extents {
 
     fn check_owners(
         &self,
-        shadows: &BTreeSet<Object>,
+        uncounted: &BTreeSet<Object>,
         is_ours: &dyn Fn(Object) -> bool,
         shared: &mut SharedBlocks,
     ) -> Result<()> {
         let mut steps: BTreeMap<Object, BTreeMap<u64, i64>> = BTreeMap::new();
-        self.each_reference(shadows, &mut |origin, blocks| {
+        self.each_reference(uncounted, &mut |origin, blocks| {
             if is_ours(origin.object) {
                 let steps = steps.entry(origin.object).or_default();
                 *steps.entry(origin.block).or_default() += 1;
@@ -85,7 +85,7 @@ impl Extents {
             unowned.extend(owner.filter(|owner| is_ours(*owner) && !steps.contains_key(owner)));
         })?;
         for owner in unowned {
-            let what = format!("object {} has reference counts, and nothing refers to it", owner.0);
+            let what = format!("object {} has reference counts, but no object refers to it", owner.0);
             shared.findings.push(Finding::new(FindingKind::Refcount, None, what));
         }
         for (owner, steps) in steps {
@@ -114,10 +114,10 @@ impl Extents {
         };
         let covered = joined(referenced.iter().map(|(run, _)| run.clone()));
         for run in differences(&covered, &data) {
-            found(FindingKind::Reference, run, "there is a reference, and no data");
+            found(FindingKind::Reference, run, "there is a reference, but no data");
         }
         for run in differences(&data, &covered) {
-            found(FindingKind::Unreferenced, run, "there is shared data, and no reference");
+            found(FindingKind::Unreferenced, run, "there is shared data, but no reference");
         }
         let several = referenced.iter().filter(|(_, count)| *count > 1).cloned();
         let stored = match refcount::counted(&self.store, owner, &(0..u64::MAX)) {
@@ -131,12 +131,16 @@ impl Extents {
         let expected = joined_counts(several);
         let wrong = first_missing(&expected, &stored).or(first_missing(&stored, &expected));
         if let Some((run, count)) = wrong {
-            found(FindingKind::Refcount, run.clone(), &format!("{count} references, or not so many"));
+            found(
+                FindingKind::Refcount,
+                run.clone(),
+                &format!("stored and actual reference counts differ ({count})"),
+            );
         }
         Ok(())
     }
 
-    /// The blocks of an object that have data of its own.
+    /// The blocks of an object with data of its own.
     fn data_of(&self, object: Object) -> Result<Runs> {
         let _shared = self.map_of(object).read();
         let (mut runs, mut from) = (Runs::new(), Some(0));
@@ -147,14 +151,14 @@ impl Extents {
             let own = extents.iter().filter(|(_, extent)| extent.is_stored() || extent.is_lost());
             runs.extend(own.map(|one| one.0..end(one)));
         }
-        let residents = map::residents(&self.store, object, (0, u64::MAX), usize::MAX)?;
-        runs.extend(residents.into_iter().map(|(block, _)| block..block + 1));
+        let inline_blocks = map::inline_blocks(&self.store, object, (0, u64::MAX), usize::MAX)?;
+        runs.extend(inline_blocks.into_iter().map(|(block, _)| block..block + 1));
         runs.sort_by_key(|run| run.start);
         Ok(joined(runs.into_iter()))
     }
 }
 
-/// How many references there are, where there are any.
+/// The runs that have references, and their numbers.
 fn counts(steps: BTreeMap<u64, i64>) -> Vec<(Range<u64>, i64)> {
     let ends: Vec<u64> = steps.keys().skip(1).copied().collect();
     let (mut count, mut runs) = (0, Vec::new());
@@ -167,7 +171,7 @@ fn counts(steps: BTreeMap<u64, i64>) -> Vec<(Range<u64>, i64)> {
     runs
 }
 
-/// Those that follow one another made one.
+/// Joins runs that are adjacent.
 fn joined(runs: impl Iterator<Item = Range<u64>>) -> Runs {
     joined_counts(runs.map(|run| (run, 1))).into_iter().map(|(run, _)| run).collect()
 }
@@ -183,7 +187,7 @@ fn joined_counts(runs: impl Iterator<Item = (Range<u64>, i64)>) -> Vec<(Range<u6
     joined
 }
 
-/// The first run that is not among others, which are in order.
+/// The first run that is not in the other list. Both are in order.
 fn first_missing<'a>(
     some: &'a [(Range<u64>, i64)],
     others: &[(Range<u64>, i64)],
@@ -194,7 +198,7 @@ fn first_missing<'a>(
     })
 }
 
-/// What is in some runs and not in others; both are in order.
+/// Blocks in the first list that are not in the second. Both are in order.
 fn differences(some: &[Range<u64>], others: &[Range<u64>]) -> Runs {
     let (mut left, mut others) = (Vec::new(), others.iter().peekable());
     for run in some {

@@ -18,7 +18,7 @@ fn counts_agree_with_an_array() {
                 model[block] += change;
                 let gone = unreferenced.iter().any(|run| run.contains(&(block as u64)));
                 assert_eq!(gone, model[block] == 0);
-                // Whose last reference has gone is shared no more: it counts from one again.
+                // A block without a reference is no longer shared: its count begins with one again.
                 model[block] = model[block].max(1);
             }
         }
@@ -30,7 +30,7 @@ fn counts_agree_with_an_array() {
 }
 
 #[test]
-fn more_references_cannot_go_than_there_are() {
+fn more_references_than_counted_cannot_be_removed() {
     let mut counts = Counts { owner: Object(1), old: BTreeMap::new(), new: BTreeMap::new() };
     assert!(counts.change(&(3..9), 2).unwrap().is_empty());
     assert!(counts.change(&(4..5), -4).is_err());

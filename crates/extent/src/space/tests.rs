@@ -174,7 +174,7 @@ fn what_is_shown_adds_up() {
     (2..=30).step_by(2).for_each(|object| write(&extents, object, 40));
     assert_eq!(adds_up("half of it is dead").live, 30 * 40 * size);
     let mut tx = Tx::new();
-    drop(extents.keep_space(&mut tx, Object(40), (0, 20), 64, None).unwrap());
+    drop(extents.preallocate(&mut tx, Object(40), (0, 20), 64, None).unwrap());
     extents.store.commit(tx).unwrap();
     let promised = extents.reserve(10).unwrap();
     let space = adds_up("promised");
@@ -229,7 +229,7 @@ fn a_promise_is_kept_at_the_moment_at_which_its_blocks_come_to_life() {
         let seen = seen_while(seed, &extents, || {
             let mut tx = Tx::new();
             let range = (0, BLOCKS);
-            let (lock, until) = extents.keep_space(&mut tx, Object(2), range, 64, None).unwrap();
+            let (lock, until) = extents.preallocate(&mut tx, Object(2), range, 64, None).unwrap();
             assert_eq!(until, BLOCKS);
             extents.store.commit(tx).unwrap();
             drop(lock);
@@ -237,7 +237,7 @@ fn a_promise_is_kept_at_the_moment_at_which_its_blocks_come_to_life() {
             // What lived is kept, what was kept is written: as much as before.
             let mut tx = Tx::new();
             let (lock, _) =
-                extents.keep_space(&mut tx, Object(1), range, 64, Some(FileClass::default())).unwrap();
+                extents.preallocate(&mut tx, Object(1), range, 64, Some(FileClass::default())).unwrap();
             extents.store.commit(tx).unwrap();
             drop(lock);
         });

@@ -392,8 +392,8 @@ fn a_zone_that_cannot_be_evacuated_is_left_alone() {
 #[test]
 fn planted_damage_is_found() {
     use polder_extent::FindingKind::*;
-    use polder_extent::format::{EXTENT, RESIDENT, key};
-    // Blocks that are smaller than the longest value, so that a resident one can be too long.
+    use polder_extent::format::{EXTENT, INLINE_BLOCK, key};
+    // Blocks that are smaller than the longest value, so that an inline block can be too long.
     let volume = Volume::new(Spec::blocks_of_512());
     volume.write(1, 0, &vec![5; 10 * 512], 0).unwrap();
     let group = volume.store.group_of(1);
@@ -416,9 +416,9 @@ fn planted_damage_is_found() {
     assert_eq!(plant(EXTENT, 30, value.clone(), 10), [Shared]);
     assert_eq!(plant(EXTENT, 30, value.clone(), 0), [Shared, LiveCount]);
     assert_eq!(plant(EXTENT, 30, vec![1; 7], 0), [Record]);
-    assert_eq!(plant(RESIDENT, 4, vec![1; 7], 0), [Overlap]);
-    assert_eq!(plant(RESIDENT, 40, vec![1; 513], 0), [Record]);
-    assert_eq!(plant(RESIDENT, 40, vec![1; 7], 1), [LiveCount]);
+    assert_eq!(plant(INLINE_BLOCK, 4, vec![1; 7], 0), [Overlap]);
+    assert_eq!(plant(INLINE_BLOCK, 40, vec![1; 513], 0), [Record]);
+    assert_eq!(plant(INLINE_BLOCK, 40, vec![1; 7], 1), [LiveCount]);
     let mut far = value;
     far[7] = 0xff;
     assert_eq!(plant(EXTENT, 30, far, 0), [Place]);
@@ -466,25 +466,27 @@ fn an_extent_that_no_zone_has_is_damage() {
 
 #[test]
 fn records_that_contradict_each_other_are_damage_wherever_they_are_met() {
-    use polder_extent::format::{EXTENT, RESIDENT, key};
+    use polder_extent::format::{EXTENT, INLINE_BLOCK, key};
     let is_corrupt = |error: &ExtentError| matches!(error, ExtentError::Store(tree::StoreError::Corrupt(_)));
-    // Blocks that are smaller than the longest value, so that a resident one can be too long.
+    // Blocks that are smaller than the longest value, so that an inline block can be too long.
     let volume = Volume::new(Spec::blocks_of_512());
     let (size, object) = (512, Object(1));
     volume.write(1, 0, &vec![5; 10 * size], 0).unwrap();
     let group = volume.store.group_of(1);
     let value = volume.store.get(group, EXTENT, &key(object, 0)).unwrap().unwrap();
     let too_far = u64::MAX / size as u64;
-    for (table, block, value) in
-        [(EXTENT, 3, value.clone()), (RESIDENT, 12, vec![1; size + 1]), (RESIDENT, too_far, vec![1; 7])]
-    {
+    for (table, block, value) in [
+        (EXTENT, 3, value.clone()),
+        (INLINE_BLOCK, 12, vec![1; size + 1]),
+        (INLINE_BLOCK, too_far, vec![1; 7]),
+    ] {
         let mut tx = Tx::new();
         tx.put(group, table, key(object, block), value);
         volume.store.commit(tx).unwrap();
         if block < too_far {
             let read = volume.extents.read(object, 0, &mut vec![0; 13 * size]);
             assert!(read.is_err_and(|error| is_corrupt(&error)), "block {block} is read");
-            let kept = volume.extents.keep_space(&mut Tx::new(), object, (0, 13), 64, None).map(|_| ());
+            let kept = volume.extents.preallocate(&mut Tx::new(), object, (0, 13), 64, None).map(|_| ());
             assert!(kept.is_err_and(|error| is_corrupt(&error)), "space is kept at block {block}");
             let written = volume.extents.append(object, Hint::default(), 0, &vec![7; 13 * size], 0);
             let inserted =

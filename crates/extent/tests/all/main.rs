@@ -68,7 +68,7 @@ impl Volume {
         let mut from = blocks.start;
         while from < blocks.end {
             let mut tx = Tx::new();
-            let kept = self.extents.keep_space(&mut tx, Object(object), (from, blocks.end), 64, None);
+            let kept = self.extents.preallocate(&mut tx, Object(object), (from, blocks.end), 64, None);
             let (_lock, until) = kept?;
             self.store.commit(tx)?;
             from = until;

@@ -290,8 +290,8 @@ fn an_extent_has_a_mebibyte_at_most_whatever_the_device_takes_at_once() {
     let size = volume.block_size();
     write(&volume, &mut model, 1, 0, &noise(&mut Rng::with_seed(6), 32 * size as usize)).unwrap();
     let pieces = volume.extents.view_object(Object(1)).unwrap();
-    let bytes = |piece: &extent::Piece| match piece {
-        extent::Piece::Stored(extent) => u64::from(extent.blocks) * size,
+    let bytes = |piece: &extent::MapRow| match piece {
+        extent::MapRow::Extent(extent) => u64::from(extent.blocks) * size,
         other => panic!("{other:?}"),
     };
     let bytes: Vec<u64> = pieces.iter().map(|(_, piece)| bytes(piece)).collect();

@@ -61,7 +61,8 @@ impl Files {
             let mut from = Some(0);
             while let Some(at) = from {
                 let mut tx = Tx::reclaiming();
-                let (lock, next) = self.volume.extents.drop_shadow(&mut tx, (shadow, heir), at, 3).unwrap();
+                let (lock, next) =
+                    self.volume.extents.drop_uncounted(&mut tx, (shadow, heir), at, 3).unwrap();
                 self.commit(tx, lock);
                 from = next;
             }
@@ -143,7 +144,7 @@ fn what_a_shadow_has_kept_goes_to_its_heir_in_as_many_steps_as_its_rows_take() {
     while let Some(at) = from {
         let mut tx = Tx::reclaiming();
         let heir = Some((heir, u64::MAX));
-        let (lock, next) = files.volume.extents.drop_shadow(&mut tx, (shadow, heir), at, 1000).unwrap();
+        let (lock, next) = files.volume.extents.drop_uncounted(&mut tx, (shadow, heir), at, 1000).unwrap();
         assert!(tx.encoded_bytes() < files.volume.store.tx_bytes_max(), "it is a transaction");
         files.commit(tx, lock);
         (from, steps) = (next, steps + 1);
@@ -188,7 +189,7 @@ fn space_that_is_kept_is_the_files_own() {
     files.write(1, 0, &noise(&mut Rng::with_seed(4), 5 * size));
     files.write(2, 0, b"");
     let (mut tx, object) = (Tx::new(), Object(1));
-    let (lock, _) = files.volume.extents.keep_space(&mut tx, object, (5, 25), 9, None).unwrap();
+    let (lock, _) = files.volume.extents.preallocate(&mut tx, object, (5, 25), 9, None).unwrap();
     files.commit(tx, lock);
     let kept = files.volume.extents.space().unwritten;
     assert_eq!(kept, 20 * size as u64);

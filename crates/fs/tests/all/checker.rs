@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 use extent::Object;
-use extent::format::{EXTENT, Extent, Origin, REFCOUNT, RESIDENT, UNWRITTEN_BLOCKS, encode_refcount};
+use extent::format::{EXTENT, Extent, INLINE_BLOCK, Origin, REFCOUNT, UNWRITTEN_BLOCKS, encode_refcount};
 use fs::format::{
     self, COUNTER, DIRENT, Damaged, Dirent, FLAG_INLINE, FLAG_SHIFTING, FLAG_TRUNCATING, INODE, INTENT,
     ORPHAN, Record, XATTR, XattrHead, dirent_key, inode_key, marker, number_key, xattr_key,
@@ -351,7 +351,12 @@ fn data_of_an_inode_that_is_no_file() {
     for owner in [NOBODY, short, sound.d] {
         let store = sound.volume.fs.store();
         let mut tx = Tx::new();
-        tx.put(store.group_of(owner.0), RESIDENT, extent::format::key(Object(owner.0), 3), b"lost".to_vec());
+        tx.put(
+            store.group_of(owner.0),
+            INLINE_BLOCK,
+            extent::format::key(Object(owner.0), 3),
+            b"lost".to_vec(),
+        );
         store.commit(tx).unwrap();
     }
     let d = sound.d;
@@ -531,7 +536,7 @@ fn reported(volume: &Volume, findings: &[Finding]) -> Vec<Reported> {
 fn first_extent(volume: &Volume, inode: InodeNo) -> zone::Address {
     let pieces = volume.fs.extents().view_object(Object(inode.0)).unwrap();
     match &pieces[0].1 {
-        extent::Piece::Stored(extent) => extent.address,
+        extent::MapRow::Extent(extent) => extent.address,
         other => panic!("{other:?}"),
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use emulated::Spec;
+use extent::MapRow;
 use extent::Object;
-use extent::Piece::Stored;
 use fs::{Caller, FsError, InodeNo, LIFETIME_ATTRIBUTE, Lifetime, OpenFlags};
 use zone::{Role, ZoneId};
 
@@ -24,7 +24,7 @@ fn get(volume: &Volume, inode: InodeNo) -> fs::Result<String> {
 
 fn zones_of(volume: &Volume, inode: InodeNo) -> BTreeSet<ZoneId> {
     let pieces = volume.fs.extents().view_object(Object(inode.0)).unwrap();
-    let zone = |piece| if let Stored(extent) = piece { Some(extent.address.zone()) } else { None };
+    let zone = |piece| if let MapRow::Extent(extent) = piece { Some(extent.address.zone()) } else { None };
     pieces.into_iter().filter_map(|(_, piece)| zone(piece)).collect()
 }
 
@@ -178,7 +178,7 @@ fn the_lifetime_of_a_handle_applies_to_writes_through_it() {
     let zone = |wanted: u64| {
         let of = extents.iter().filter(move |(block, _)| block % 2 == wanted);
         BTreeSet::from_iter(of.map(|(_, piece)| match piece {
-            Stored(extent) => extent.address.zone(),
+            MapRow::Extent(extent) => extent.address.zone(),
             other => panic!("{other:?} is not in a zone"),
         }))
     };

@@ -66,7 +66,7 @@ impl Bench {
     fn zones_of(&self, file: &Handle) -> Vec<ZoneId> {
         let pieces = self.volume.fs.extents().view_object(extent::Object(file.inode().0)).unwrap();
         let zone = |piece| match piece {
-            extent::Piece::Stored(extent) => extent.address.zone(),
+            extent::MapRow::Extent(extent) => extent.address.zone(),
             other => panic!("{other:?} is not in a zone"),
         };
         pieces.into_iter().map(|(_, piece)| zone(piece)).collect()
@@ -216,7 +216,7 @@ fn damaged_blocks_are_not_moved() {
     let bench = Bench::new();
     let (file, _others) = bench.write_beside(OTHERS);
     let pieces = bench.volume.fs.extents().view_object(extent::Object(file.inode().0)).unwrap();
-    let (block, extent::Piece::Stored(extent)) = &pieces[500] else { panic!("{:?}", pieces[500]) };
+    let (block, extent::MapRow::Extent(extent)) = &pieces[500] else { panic!("{:?}", pieces[500]) };
     bench.watched.device.make_unreadable(extent.address.zone(), extent.address.block());
     assert_eq!(defragment(&bench.volume.fs, file.inode()), Ok(PIECES - u64::from(extent.blocks)));
     let mut bytes = vec![0; PIECE as usize];

@@ -204,7 +204,7 @@ fn data(volume: &Volume, tree: &Tree) -> Vec<(ZoneId, Blocks)> {
     let extents = inodes.into_iter().flat_map(|inode| {
         let pieces = volume.fs.extents().view_object(extent::Object(inode)).unwrap();
         pieces.into_iter().filter_map(|(_, piece)| match piece {
-            extent::Piece::Stored(extent) if extent.is_stored() => Some(extent),
+            extent::MapRow::Extent(extent) if extent.is_stored() => Some(extent),
             _ => None,
         })
     });

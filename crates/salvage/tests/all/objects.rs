@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use emulated::{Emulated, Spec};
-use extent::{Extents, Hint, FileClass, Object, Recovering};
+use extent::{Extents, FileClass, Hint, Object, Recovering};
 use rt::random::Rng;
 use salvage::{ObjectReport, Objects, Tables};
 use tree::{Config, FormatOptions, Reserve, Store, Tx};

@@ -32,7 +32,7 @@ fn what_lies_together_is_one_fragment_however_many_extents_it_has() {
         fragments: 1,
         zones: 1,
         reads: 1,
-        reads_least: 1,
+        reads_min: 1,
         scattered: false,
     };
     assert_eq!(layout, expected);
@@ -49,7 +49,7 @@ fn every_break_in_a_zone_or_between_zones_begins_a_fragment() {
         (20, Extent::new(Address::new(ZoneId(2), 40, Life(2)), vec![0; 5])),
     ]);
     let expected =
-        Layout { blocks: 25, extents: 5, fragments: 4, zones: 2, reads: 4, reads_least: 1, scattered: true };
+        Layout { blocks: 25, extents: 5, fragments: 4, zones: 2, reads: 4, reads_min: 1, scattered: true };
     assert_eq!(layout, expected);
 }
 
@@ -63,7 +63,7 @@ fn holes_cannot_be_put_together() {
         (116, stored(1, 20, 5)),
     ]);
     let expected =
-        Layout { blocks: 15, extents: 3, fragments: 3, zones: 1, reads: 3, reads_least: 3, scattered: false };
+        Layout { blocks: 15, extents: 3, fragments: 3, zones: 1, reads: 3, reads_min: 3, scattered: false };
     assert_eq!(layout, expected);
     assert_eq!(survey([]), Layout::default());
     assert!(!survey([]).scattered);
@@ -74,13 +74,13 @@ fn long_fragments_gain_too_little() {
     // Nine reads where eight would do; and three, or two, where one would.
     let rest = (1..16).map(|n| (n * 128, stored(2, 10 + n as Blocks * 128, 128)));
     let long = survey([(0, stored(1, 10, 128))].into_iter().chain(rest));
-    assert_eq!((long.reads, long.reads_least), (9, 8), "{long:?}");
+    assert_eq!((long.reads, long.reads_min), (9, 8), "{long:?}");
     assert!(!long.scattered);
     let short = survey([(0, stored(1, 10, 80)), (80, stored(2, 10, 80)), (160, stored(3, 10, 80))]);
-    assert_eq!((short.reads, short.reads_least), (3, 1));
+    assert_eq!((short.reads, short.reads_min), (3, 1));
     assert!(short.scattered);
     let halves = survey([(0, stored(1, 10, 100)), (100, stored(2, 10, 100))]);
-    assert_eq!((halves.reads, halves.reads_least), (2, 1));
+    assert_eq!((halves.reads, halves.reads_min), (2, 1));
     assert!(halves.scattered);
 }
 
@@ -88,7 +88,7 @@ fn long_fragments_gain_too_little() {
 #[test]
 fn a_zones_end_is_no_reason() {
     let full = survey([(0, stored(1, CAPACITY - 103, 100)), (100, stored(2, 10, 100))]);
-    assert_eq!((full.reads, full.reads_least), (2, 1));
+    assert_eq!((full.reads, full.reads_min), (2, 1));
     assert!(!full.scattered, "{full:?}");
     let own = survey([(0, stored(1, 10, 100)), (100, stored(2, 1, 100))]);
     assert!(!own.scattered, "{own:?}");
@@ -106,7 +106,7 @@ fn what_comes_between_pieces_is_no_reason() {
         [(64, 1, false), (128, 1, false), (63, 1, true), (65, 1, true), (64, 2, false), (64, 10, true)]
     {
         let layout = gap(at, blocks);
-        assert_eq!((layout.reads, layout.reads_least, layout.scattered), (2, 1, scattered), "{at}, {blocks}");
+        assert_eq!((layout.reads, layout.reads_min, layout.scattered), (2, 1, scattered), "{at}, {blocks}");
     }
     let back = survey_by(64, [(0, stored(1, 100, 64)), (64, stored(1, 1, 64))]);
     assert!(back.scattered, "{back:?}");
@@ -119,7 +119,7 @@ fn what_others_wrote_behind_each_piece_is_a_reason() {
         let pieces =
             (0..256 / piece).map(|n| (n * piece, stored(1, (1 + n * (piece + 1)) as Blocks, piece as usize)));
         let layout = survey_by(piece as Blocks, pieces);
-        assert_eq!((layout.reads, layout.reads_least), (256 / piece, 1));
+        assert_eq!((layout.reads, layout.reads_min), (256 / piece, 1));
         assert!(layout.scattered, "{piece}: {layout:?}");
     }
 }
@@ -137,6 +137,6 @@ fn what_would_lie_no_better_is_left() {
         surveyor.finish()
     };
     let (longer, shorter) = (survey(512 / 2), survey(64));
-    assert_eq!((longer.reads, longer.reads_least, longer.scattered), (4, 1, false));
-    assert_eq!((shorter.reads, shorter.reads_least, shorter.scattered), (16, 1, true));
+    assert_eq!((longer.reads, longer.reads_min, longer.scattered), (4, 1, false));
+    assert_eq!((shorter.reads, shorter.reads_min, shorter.scattered), (16, 1, true));
 }

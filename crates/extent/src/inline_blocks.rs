@@ -1,15 +1,14 @@
-//! Writeback of resident blocks: from values of the store to blocks of a zone.
+//! Writeback of inline blocks: from values of the store to blocks of a zone.
 //!
-//! Small writes stay in the store, where a journal record makes them durable without a block of their
-//! own. When an object has gathered many, or those that could be moved are too many together, they are
-//! appended to a zone like any other data and inserted with a re-check, under the map lock, that each
-//! value is still the one that was written. A block that had space, in a zone or promised, keeps it as an
-//! unwritten extent while it is resident, so that it can always be moved and written over.
+//! Small writes stay in the store: a journal record makes them durable without a block of their own. If an object has many of
+//! them, or all objects together have too many, they are appended to a zone like any other data. The insertion checks under
+//! the map lock that each value is still the one that was written. A block that had space, in a zone or preallocated, keeps
+//! it as an unwritten extent while it is inline. So it can always be moved and overwritten.
 //!
-//! How many an object has is a count kept in memory, for choosing only, and for so many objects at most:
-//! small files that stay small are without number. What is not counted (it was there before the mount,
-//! or its count gave way to others) stays in the store, and is moved when its object is chosen for newer
-//! blocks. A single block is never moved: it would take a whole block of a zone and win nothing.
+//! The number of inline blocks of an object is counted in memory, only for choosing objects. The number of counted objects
+//! is bounded, because there can be any number of small files that stay small. Blocks that are not counted (they are from
+//! before the mount, or their count was dropped for others) stay in the store until their object is chosen for newer blocks.
+//! A single block is never moved: it would take a whole block of a zone and gain nothing.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -19,36 +18,36 @@ use zone::{Blocks, Cause};
 
 use crate::map::{self, View};
 use crate::space::Reservation;
-use crate::write::{Piece, Run};
+use crate::write::{Appended, Run};
 use crate::{ExtentError, Extents, FileClass, Hint, Object, Result};
 
-/// Resident blocks of one object that are worth a write.
+/// Inline blocks of one object that are worth a write.
 const MANY: u64 = 16;
-/// Resident blocks of one object that are moved when all together have too many.
+/// Inline blocks of one object that are moved if all together have too many.
 const SOME: u64 = 2;
-/// Bytes of resident blocks that all objects that have some may have together.
+/// Bytes of inline blocks of all objects that have at least `SOME`.
 const MOVABLE_BYTES_MAX: u64 = 32 << 20;
 /// Blocks moved at once.
 const BATCH: usize = 256;
-/// Objects whose resident blocks are counted.
+/// Objects whose inline blocks are counted.
 const COUNTED_MAX: usize = 1 << 16;
 
-/// How many resident blocks there are.
+/// Counts of inline blocks.
 #[derive(Default)]
-pub(crate) struct Residents {
+pub(crate) struct InlineCounts {
     /// A leaf lock.
     counts: Mutex<Counts>,
 }
 
-/// Counts of objects, none of them 0.
+/// Counts of objects. None is 0.
 #[derive(Default)]
 struct Counts {
     of: HashMap<Object, u64>,
-    /// The same, fewest first.
+    /// The same counts, in ascending order.
     order: BTreeSet<(u64, Object)>,
-    /// The sum of those that are at least `SOME`.
+    /// The sum of the counts of at least `SOME`.
     movable: u64,
-    /// What is known of those of which something is: as many as are counted.
+    /// Hints for the data, at most as many as counts.
     hints: HashMap<Object, Hint>,
 }
 
@@ -76,8 +75,8 @@ impl Counts {
     }
 }
 
-impl Residents {
-    /// The object has so many more (or less).
+impl InlineCounts {
+    /// The object has more inline blocks, or fewer.
     pub(crate) fn changed(&self, object: Object, change: i64) {
         if change == 0 {
             return;
@@ -87,8 +86,8 @@ impl Residents {
         counts.set(object, before.saturating_add_signed(change));
     }
 
-    /// A block is about to become resident.
-    pub(crate) fn expect(&self, object: Object, hint: Hint) {
+    /// The object is about to have an inline block with this hint.
+    pub(crate) fn set_hint(&self, object: Object, hint: Hint) {
         let mut counts = self.counts.lock();
         if hint == Hint::default() {
             counts.hints.remove(&object);
@@ -97,17 +96,17 @@ impl Residents {
         }
     }
 
-    /// What was said when its last block became resident.
+    /// The hint of its last inline block.
     fn hint(&self, object: Object) -> Hint {
         self.counts.lock().hints.get(&object).copied().unwrap_or_default()
     }
 
-    /// The object has as many.
+    /// Sets the count of an object.
     fn counted(&self, object: Object, count: u64) {
         self.counts.lock().set(object, count);
     }
 
-    /// An object whose resident blocks should be moved.
+    /// An object whose inline blocks should be moved.
     fn next(&self, block_size: u32) -> Option<Object> {
         let counts = self.counts.lock();
         let too_many = counts.movable * u64::from(block_size) > MOVABLE_BYTES_MAX;
@@ -115,38 +114,38 @@ impl Residents {
         (most >= if too_many { SOME } else { MANY }).then_some(object)
     }
 
-    /// The object has none left that would be moved.
+    /// The object has no inline blocks that would be moved.
     fn forget(&self, object: Object) {
         self.counted(object, 0);
     }
 }
 
 impl Extents {
-    /// Moves the resident blocks of one object; false when none has enough.
+    /// Moves the inline blocks of one object. False if no object has enough of them.
     pub(crate) fn write_back(&self) -> Result<bool> {
-        let Some(object) = self.residents.next(self.block_size()) else { return Ok(false) };
+        let Some(object) = self.inline_counts.next(self.block_size()) else { return Ok(false) };
         let blocks = {
             let _shared = self.map_of(object).read();
-            map::residents(&self.store, object, (0, u64::MAX), BATCH)?
+            map::inline_blocks(&self.store, object, (0, u64::MAX), BATCH)?
         };
         let found = blocks.len() as u64;
         if found < SOME {
-            self.residents.forget(object);
+            self.inline_counts.forget(object);
             return Ok(true);
         }
-        // Behind a full batch there may be more: so many that the object is chosen again.
+        // There may be more after a full batch: enough to choose the object again.
         let beyond = if blocks.len() == BATCH { MANY } else { 0 };
-        self.residents.counted(object, found + beyond);
-        match self.move_residents(object, &blocks) {
-            Err(ExtentError::NoSpace) => self.residents.forget(object),
+        self.inline_counts.counted(object, found + beyond);
+        match self.move_inline_blocks(object, &blocks) {
+            Err(ExtentError::NoSpace) => self.inline_counts.forget(object),
             moved => moved?,
         }
         Ok(true)
     }
 
-    fn move_residents(&self, object: Object, blocks: &[(u64, Vec<u8>)]) -> Result<()> {
+    fn move_inline_blocks(&self, object: Object, blocks: &[(u64, Vec<u8>)]) -> Result<()> {
         let size = self.block_size() as usize;
-        let hint = self.residents.hint(object);
+        let hint = self.inline_counts.hint(object);
         for run in blocks.chunk_by(|a, b| a.0 + 1 == b.0) {
             let mut data = vec![0; run.len() * size];
             for (into, (_, value)) in data.chunks_mut(size).zip(run) {
@@ -157,16 +156,16 @@ impl Extents {
             let lifetime = self.class_of(object, hint, run_of.start, false)?;
             self.learned.placed(lifetime, hint, run.len() as u64);
             for piece in self.append_data(lifetime, run_of, Cause::Data)? {
-                self.commit_resident(piece, hint.file_class, run, &reservation)?;
+                self.commit_inline_blocks(piece, hint.file_class, run, &reservation)?;
             }
         }
         Ok(())
     }
 
-    /// The blocks of the piece leave the store, where they are still the same.
-    fn commit_resident(
+    /// Moves the blocks of an append out of the store, if they are unchanged.
+    fn commit_inline_blocks(
         &self,
-        piece: Piece,
+        piece: Appended,
         file_class: FileClass,
         written: &[(u64, Vec<u8>)],
         reservation: &Reservation,
@@ -176,14 +175,14 @@ impl Extents {
         let first = (piece.start - written[0].0) as usize;
         for (index, (block, value)) in written[first..first + piece.extent.blocks as usize].iter().enumerate()
         {
-            if view.residents().get(block) == Some(value) {
+            if view.inline_blocks().get(block) == Some(value) {
                 view.cut(*block, block + 1);
                 view.put(*block, piece.extent.slice(index as Blocks, index as Blocks + 1));
             }
         }
         view.join(&piece);
-        self.residents.changed(piece.object, view.resident_change());
-        self.learn_of(&view, file_class, std::slice::from_ref(&piece));
+        self.inline_counts.changed(piece.object, view.inline_change());
+        self.learn_from(&view, file_class, std::slice::from_ref(&piece));
         let mut tx = Tx::new();
         view.apply(&self.store, &mut tx);
         reservation.part_kept_by(&mut tx, u64::from(piece.extent.blocks));

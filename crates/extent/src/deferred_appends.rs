@@ -14,19 +14,19 @@ use crate::place::OpenZone;
 
 /// Appends that are to follow; each keeps its zone open.
 #[derive(Default)]
-pub(crate) struct Deferred(Mutex<Vec<(Arc<OpenZone>, Vec<u8>)>>);
+pub(crate) struct DeferredAppends(Mutex<Vec<(Arc<OpenZone>, Vec<u8>)>>);
 
 impl Extents {
     /// Carries out appends to a zone, and reads beside them. Returns when all of it is complete at the device.
     pub(crate) fn submit(&self, open: &Arc<OpenZone>, commands: &mut [Command<'_>]) -> Vec<Output> {
         match rt::is_planted("break-data-before-record") {
             false => self.device.run(commands),
-            true => commands.iter_mut().map(|command| self.put_off(open, command)).collect(),
+            true => commands.iter_mut().map(|command| self.defer(open, command)).collect(),
         }
     }
 
     /// Submits what was put off.
-    pub(crate) fn catch_up(&self) {
+    pub(crate) fn submit_deferred(&self) {
         if !rt::is_planted("break-data-before-record") {
             return;
         }
@@ -38,7 +38,7 @@ impl Extents {
     }
 
     /// Puts an append off, and says where it will land.
-    fn put_off(&self, open: &Arc<OpenZone>, command: &mut Command<'_>) -> Output {
+    fn defer(&self, open: &Arc<OpenZone>, command: &mut Command<'_>) -> Output {
         let Command::Append { zone, from } = *command else {
             return self.device.run(std::slice::from_mut(command)).remove(0);
         };
@@ -57,6 +57,6 @@ impl Extents {
 
 impl Drop for Extents {
     fn drop(&mut self) {
-        self.catch_up();
+        self.submit_deferred();
     }
 }
