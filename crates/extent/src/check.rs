@@ -1,7 +1,7 @@
-//! The checker of data: what the object map says against what zones and the ZIT say.
+//! The checker of data: whether the object map agrees with the zones and the ZIT.
 //!
-//! Meant for a volume that nobody changes meanwhile. It walks over the object map once, keeps one bit for
-//! each block of the zones it finds in use, and asks the store again only for resident blocks.
+//! No thread may change the volume meanwhile. It reads the object map once, uses one bit for each block of the zones that it
+//! finds in use, and looks up only inline blocks a second time.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,25 +14,25 @@ use crate::format::{self, EXTENT, Extent, INLINE_BLOCK, UNWRITTEN_BLOCKS};
 use crate::scrub::{self, DataScrub};
 use crate::{ExtentError, Extents, Object, Result, map};
 
-/// Bytes read in one piece when all data are.
+/// Bytes that one step of a scrub reads.
 const SCRUB_AT_ONCE: u64 = 1 << 20;
 
-/// What has been seen of one zone.
+/// Blocks of one zone that extents name.
 #[derive(Default)]
-struct Seen {
+struct ZoneBlocks {
     live: u64,
-    /// One bit a block: whether an extent names it.
-    owned: Vec<u64>,
+    /// One bit for each block.
+    named: Vec<u64>,
 }
 
-impl Seen {
-    /// Notes that an extent owns these blocks; the first that another owns already.
-    fn own(&mut self, from: Blocks, to: Blocks) -> Option<Blocks> {
+impl ZoneBlocks {
+    /// Adds the blocks of an extent. Returns the first one that another extent names.
+    fn add(&mut self, from: Blocks, to: Blocks) -> Option<Blocks> {
         self.live += u64::from(to - from);
-        self.owned.resize(self.owned.len().max(to as usize / 64 + 1), 0);
+        self.named.resize(self.named.len().max(to as usize / 64 + 1), 0);
         let mut twice = None;
         for block in from..to {
-            let (word, bit) = (&mut self.owned[block as usize / 64], 1 << (block % 64));
+            let (word, bit) = (&mut self.named[block as usize / 64], 1 << (block % 64));
             if *word & bit != 0 {
                 twice = twice.or(Some(block));
             }
@@ -45,7 +45,7 @@ impl Seen {
 struct Check<'a> {
     extents: &'a Extents,
     findings: Vec<Finding>,
-    zones: BTreeMap<ZoneId, Seen>,
+    zones: BTreeMap<ZoneId, ZoneBlocks>,
     /// The extent before this one, for overlaps: object and end.
     before: Option<(Object, u64)>,
     /// Blocks of unwritten extents.
@@ -53,14 +53,14 @@ struct Check<'a> {
 }
 
 impl Extents {
-    /// Recomputes the live counts of all zones from the object map and compares; looks for extents that
-    /// overlap, share blocks, or lie outside of a zone or its life. Reads no data.
+    /// Compares the live counts of all zones with the object map, and finds extents that overlap, share blocks, or are outside
+    /// of a zone or its life. Reads no data.
     pub fn check(&self) -> Result<Vec<Finding>> {
         self.check_with_progress(&mut || ())
     }
 
-    /// Sets the counts that follow from the object map (I-EXT-2). False, and nothing is done, when the map
-    /// contradicts itself, so that nothing follows from it. Nobody may change the volume meanwhile.
+    /// Sets the counts that follow from the object map (I-EXT-2). If the map contradicts itself, it changes nothing and returns
+    /// false. No thread may change the volume meanwhile.
     pub fn repair_counts(&self) -> Result<bool> {
         let (findings, zones) = (Vec::new(), BTreeMap::new());
         let mut check = Check { extents: self, findings, zones, before: None, unwritten: 0 };
@@ -70,7 +70,7 @@ impl Extents {
         }
         let table = self.store.pool();
         for zone in [Role::Data, Role::Gc].into_iter().flat_map(|role| table.in_role(role)) {
-            let live = check.zones.get(&zone).map_or(0, |seen| seen.live);
+            let live = check.zones.get(&zone).map_or(0, |blocks| blocks.live);
             let mut tx = Tx::reclaiming();
             tx.zone_live(zone, (live as i64 - i64::from(table.entry(zone).live)) as i32);
             self.store.commit(tx)?;
@@ -81,13 +81,13 @@ impl Extents {
         Ok(true)
     }
 
-    /// As [`Extents::check`]; calls `told` after each extent.
-    pub fn check_with_progress(&self, told: &mut dyn FnMut()) -> Result<Vec<Finding>> {
+    /// As [`Extents::check`]. Calls `progress` after each extent.
+    pub fn check_with_progress(&self, progress: &mut dyn FnMut()) -> Result<Vec<Finding>> {
         let (findings, zones) = (Vec::new(), BTreeMap::new());
         let mut check = Check { extents: self, findings, zones, before: None, unwritten: 0 };
         self.each_entry(EXTENT, &mut |key, value| {
             check.extent(key, value);
-            told();
+            progress();
         })?;
         check.inline_blocks()?;
         check.live_counts();
@@ -95,13 +95,13 @@ impl Extents {
         for zone in self.gc.lock().stuck() {
             check.found(
                 FindingKind::LiveCount,
-                format!("zone {} could not be evacuated: it counts blocks that nobody owns", zone.0),
+                format!("zone {} cannot be reclaimed: it counts live blocks that no extent names", zone.0),
             );
         }
         Ok(check.findings)
     }
 
-    /// As [`Extents::check`]; with `scrub` also reads and verifies all data.
+    /// As [`Extents::check`]. With `scrub` it also reads and verifies all data.
     pub fn check_data(&self, scrub: bool) -> Result<Vec<Finding>> {
         let mut findings = self.check()?;
         if scrub {
@@ -117,7 +117,7 @@ impl Extents {
         Ok(findings)
     }
 
-    /// What could not be read when it was to be moved, and is lost for good: told by the object map alone.
+    /// Blocks that could not be read when GC moved them, and are lost for good. Reads only the object map.
     pub fn lost(&self) -> Result<Vec<Finding>> {
         let mut findings: Vec<Finding> = Vec::new();
         self.each_extent(&mut |object, start, extent| {
@@ -146,7 +146,10 @@ impl Check<'_> {
         let most = map::blocks_max(self.extents.device.geometry());
         let end = start.checked_add(u64::from(extent.blocks));
         let Some(end) = end.filter(|&end| end <= most) else {
-            let what = format!("object {}: the extent at block {start} has no end", object.0);
+            let what = format!(
+                "object {}: the extent at block {start} ends beyond the largest block number",
+                object.0
+            );
             return self.found_at(FindingKind::Record, object, start..u64::MAX, what);
         };
         if self.before.is_some_and(|(owner, end)| owner == object && end > start) {
@@ -176,7 +179,7 @@ impl Check<'_> {
             let what = format!("object {} block {start}: {address} is of another life or role", object.0);
             self.found_at(FindingKind::Place, object, blocks.clone(), what);
         }
-        if let Some(block) = self.zones.entry(zone).or_default().own(address.block(), end) {
+        if let Some(block) = self.zones.entry(zone).or_default().add(address.block(), end) {
             let what =
                 format!("object {} block {start}: block {block} of zone {} has two owners", object.0, zone.0);
             self.found_at(FindingKind::Shared, object, blocks, what);
@@ -190,10 +193,12 @@ impl Check<'_> {
         let findings = &mut self.findings;
         let mut found = |what: String| findings.push(Finding::new(FindingKind::Record, None, what));
         self.extents.each_entry(INLINE_BLOCK, &mut |key, value| match format::decode_key(key) {
-            Some(_) if value.len() > size => found(format!("a resident block at {key:02x?} is too long")),
-            Some((_, block)) if block >= most => found(format!("a resident block at {key:02x?} has no end")),
+            Some(_) if value.len() > size => found(format!("an inline block at {key:02x?} is too long")),
+            Some((_, block)) if block >= most => {
+                found(format!("an inline block at {key:02x?} has too large a number"))
+            }
             Some(block) => blocks.push(block),
-            None => found(format!("a resident block with key {key:02x?} cannot be decoded")),
+            None => found(format!("an inline block with key {key:02x?} cannot be decoded")),
         })?;
         for (object, block) in blocks {
             match map::extents(&self.extents.store, object, (block, block + 1), 1) {
@@ -204,7 +209,7 @@ impl Check<'_> {
                 Ok(found) if found.iter().all(|(_, extent)| extent.unwritten) => {}
                 Ok(_) => {
                     let what =
-                        format!("object {} block {block} is both inline_block and in an extent", object.0);
+                        format!("object {} block {block} is both an inline block and in an extent", object.0);
                     self.found_at(FindingKind::Overlap, object, block..block + 1, what);
                 }
             }
@@ -216,7 +221,7 @@ impl Check<'_> {
         let pool = self.extents.store.pool();
         for zone in [Role::Data, Role::Gc].into_iter().flat_map(|role| pool.in_role(role)) {
             let counted = u64::from(pool.entry(zone).live);
-            let live = self.zones.get(&zone).map_or(0, |seen| seen.live);
+            let live = self.zones.get(&zone).map_or(0, |blocks| blocks.live);
             if counted != live {
                 self.found(
                     FindingKind::LiveCount,

@@ -1,8 +1,8 @@
-//! Submitting appends of data; and how that looks when data need not precede its record.
+//! Submitting appends. A planted fault defers them.
 //!
-//! With `break-data-before-record` a write returns before its appends are submitted: they follow when
-//! the next read or write begins, so a record can become durable before its data. The harness uses
-//! this, from one thread, to see that it notices; in no release is anything ever put off.
+//! With `break-data-before-record` a write returns before its appends are submitted. They are submitted when the next read or
+//! write begins, so a record can become durable before its data. The test harness uses this, in one thread, to show that it
+//! finds such a bug. No release defers an append.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use zone::{Blocks, Command, Output};
 use crate::Extents;
 use crate::place::OpenZone;
 
-/// Appends that are to follow; each keeps its zone open.
+/// Deferred appends. Each keeps its zone open.
 #[derive(Default)]
 pub(crate) struct DeferredAppends(Mutex<Vec<(Arc<OpenZone>, Vec<u8>)>>);
 
 impl Extents {
-    /// Carries out appends to a zone, and reads beside them. Returns when all of it is complete at the device.
+    /// Carries out appends to a zone, and reads beside them. Returns when all are complete at the device.
     pub(crate) fn submit(&self, open: &Arc<OpenZone>, commands: &mut [Command<'_>]) -> Vec<Output> {
         match rt::is_planted("break-data-before-record") {
             false => self.device.run(commands),
@@ -25,19 +25,19 @@ impl Extents {
         }
     }
 
-    /// Submits what was put off.
+    /// Submits the deferred appends.
     pub(crate) fn submit_deferred(&self) {
         if !rt::is_planted("break-data-before-record") {
             return;
         }
         for (open, data) in std::mem::take(&mut *self.deferred.0.lock()) {
             if let Err(error) = self.device.append(open.lease.zone(), &data) {
-                tracing::warn!("an append that was put off has failed: {error}");
+                tracing::warn!("a deferred append has failed: {error}");
             }
         }
     }
 
-    /// Puts an append off, and says where it will land.
+    /// Defers an append, and returns its future place.
     fn defer(&self, open: &Arc<OpenZone>, command: &mut Command<'_>) -> Output {
         let Command::Append { zone, from } = *command else {
             return self.device.run(std::slice::from_mut(command)).remove(0);

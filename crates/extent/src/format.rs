@@ -1,7 +1,7 @@
-//! The bytes of extents, of the reverse map, and of what checkpoints carry for it.
+//! The bytes of extents, of the reverse map, and of its part in checkpoints.
 //!
-//! Everything that comes from a device goes through a `decode` here, to which any bytes whatever may
-//! be offered (I-TREE-2). Layouts are in `docs/format.md`, section "Data (extent)".
+//! Everything that comes from a device goes through a `decode` function here, which accepts any bytes (I-TREE-2). For the
+//! layouts see `docs/format.md`, section "Data (extent)".
 
 use std::ops::Range;
 
@@ -16,19 +16,19 @@ use crate::Object;
 pub const EXTENT: Table = tree::PREPAID;
 /// The store's counter of unwritten blocks.
 pub const UNWRITTEN_BLOCKS: u8 = 0;
-/// The table of resident blocks: (object, block) → contents, zeros at the end left out.
+/// The table of inline blocks: (object, block) → contents without trailing zeros.
 pub const INLINE_BLOCK: Table = Table(2);
 /// The table of reference counts: (object, block) → [`RefcountRecord`], for blocks with two references or more.
 pub const REFCOUNT: Table = Table(4);
 
-/// Bytes of a key of either table.
+/// Bytes of a key of these tables.
 pub const KEY_BYTES: usize = 20;
 /// The most blocks of one extent.
 pub const EXTENT_BLOCKS_MAX: Blocks = 256;
 /// The most bytes of one extent.
 pub const EXTENT_BYTES_MAX: u64 = 1 << 20;
 
-/// The key of a block: object and block, so that they sort, and room for a snapshot.
+/// The key of a block: object and block, in an order that sorts, and space for a snapshot number.
 pub fn key(object: Object, block: u64) -> [u8; KEY_BYTES] {
     let mut key = [0; KEY_BYTES];
     key[..8].copy_from_slice(&object.0.to_be_bytes());
@@ -43,13 +43,13 @@ pub fn decode_key(key: &[u8]) -> Option<(Object, u64)> {
     (key[16..] == [0; 4]).then(|| (Object(number(0)), number(8)))
 }
 
-/// The fixed part of a stored extent; one CRC-32C a block follows.
+/// The fixed part of a stored extent. The CRC-32C of each block follows.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ExtentRecord {
-    /// Where its first block lies; 0 when lost, unwritten or a reference.
+    /// The address of its first block. 0 if it is lost, unwritten or a reference.
     pub address: U64,
-    /// How many blocks.
+    /// The number of blocks.
     pub blocks: U16,
     /// [`LOST`], [`TRIMMED`], [`UNWRITTEN`], [`REFERENCE`].
     pub flags: U16,
@@ -58,17 +58,17 @@ pub struct ExtentRecord {
 }
 const _: () = assert!(size_of::<ExtentRecord>() == 16);
 
-/// The blocks cannot be read any more; there is no address and no CRC.
+/// The blocks cannot be read any more. There is no address and no CRC.
 pub const LOST: u16 = 1;
-/// What is left of an extent that was written before: its data is older than the record that says so.
+/// The rest of an earlier extent: its data is older than the record.
 pub const TRIMMED: u16 = 2;
-/// Space is kept for the blocks, and nothing has been written there; there is no address and no CRC.
+/// The blocks are preallocated, and nothing was written to them. There is no address and no CRC.
 pub const UNWRITTEN: u16 = 4;
-/// The blocks are another object's; an [`OriginRecord`] stands where the CRCs would.
+/// The blocks belong to another object. An [`OriginRecord`] is in the place of the CRCs.
 pub const REFERENCE: u16 = 8;
 const FLAGS_KNOWN: u16 = LOST | TRIMMED | UNWRITTEN | REFERENCE;
 
-/// Which blocks a reference means.
+/// The blocks to which a reference refers.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct OriginRecord {
@@ -79,11 +79,11 @@ pub struct OriginRecord {
 }
 const _: () = assert!(size_of::<OriginRecord>() == 16);
 
-/// How often a run of blocks is referred to.
+/// The number of references to a run of blocks.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RefcountRecord {
-    /// How many blocks.
+    /// The number of blocks.
     pub blocks: U32,
     /// References to each of them, at least 2.
     pub references: U32,
@@ -104,7 +104,7 @@ pub fn decode_refcount(bytes: &[u8]) -> Option<(u32, u32)> {
     (blocks > 0 && references > 1).then_some((blocks, references))
 }
 
-/// Where blocks are that an extent refers to.
+/// The blocks to which an extent refers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
     /// The object that owns them.
@@ -116,22 +116,22 @@ pub struct Origin {
 /// A run of blocks of one object: contiguous in one zone, or in another object that owns them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Where its first block lies; none when lost, unwritten or a reference.
+    /// The address of its first block. None if it is lost, unwritten or a reference.
     pub address: Address,
-    /// How many blocks, at least one.
+    /// The number of blocks, at least one.
     pub blocks: Blocks,
     /// [`TRIMMED`].
     pub trimmed: bool,
     /// [`UNWRITTEN`].
     pub unwritten: bool,
-    /// Whose blocks they are, of a [`REFERENCE`].
+    /// For a [`REFERENCE`]: the owner and its blocks.
     pub origin: Option<Origin>,
-    /// The CRC-32C of each block that lies in a zone.
+    /// The CRC-32C of each block in a zone.
     pub crcs: Vec<u32>,
 }
 
 impl Extent {
-    /// Blocks that are at `address` with these checksums.
+    /// Blocks at `address` with these checksums.
     pub fn new(address: Address, crcs: Vec<u32>) -> Self {
         assert!(!address.is_none() && (1..=EXTENT_BLOCKS_MAX as usize).contains(&crcs.len()));
         let blocks = crcs.len() as Blocks;
@@ -145,7 +145,7 @@ impl Extent {
         Extent { address, blocks, trimmed: false, unwritten: false, origin: None, crcs }
     }
 
-    /// Blocks that space is kept for; they read as zeros.
+    /// Preallocated blocks. They read as zeros.
     pub fn unwritten(blocks: Blocks) -> Self {
         Extent { unwritten: true, ..Extent::lost(blocks) }
     }
@@ -155,7 +155,7 @@ impl Extent {
         Extent { origin: Some(origin), ..Extent::lost(blocks) }
     }
 
-    /// Whether it lies in a zone.
+    /// Whether it is in a zone.
     pub fn is_stored(&self) -> bool {
         !self.address.is_none()
     }
@@ -165,7 +165,7 @@ impl Extent {
         self.address.is_none() && !self.unwritten && self.origin.is_none()
     }
 
-    /// Whether it takes space of its own, or space is kept for it.
+    /// Whether it has space of its own, used or preallocated.
     pub fn holds_space(&self) -> bool {
         self.is_stored() || self.unwritten
     }
@@ -175,14 +175,14 @@ impl Extent {
         if self.is_stored() { self.address.offset(index) } else { Address::NONE }
     }
 
-    /// Whether the other one begins in the zone where this one ends.
+    /// Whether `next` begins in the zone where this one ends.
     pub fn is_followed_by(&self, next: &Extent) -> bool {
         let (here, there) = (self.address, next.address);
         let same_zone = here.zone() == there.zone() && here.life_low_bits() == there.life_low_bits();
         self.is_stored() && next.is_stored() && same_zone && here.block() + self.blocks == there.block()
     }
 
-    /// Its blocks from `from` to `to`, counted from its first.
+    /// Its blocks [from, to), counted from its first.
     pub fn slice(&self, from: Blocks, to: Blocks) -> Extent {
         assert!(from < to && to <= self.blocks, "a slice lies within its extent");
         let blocks = to - from;
@@ -194,7 +194,7 @@ impl Extent {
         Extent { address: self.address.offset(from), blocks, crcs, ..*self }
     }
 
-    /// Of an extent that begins at block `start`: the part in blocks [from, to), and where that begins.
+    /// The part of an extent that is in blocks [from, to), and where the part begins. The extent begins at block `start`.
     pub fn within(&self, start: u64, (from, to): (u64, u64)) -> Option<(u64, Extent)> {
         let (first, last) = (start.max(from), (start + u64::from(self.blocks)).min(to));
         (first < last).then(|| (first, self.slice((first - start) as Blocks, (last - start) as Blocks)))
@@ -258,14 +258,14 @@ fn decode_crcs(bytes: &[u8]) -> Option<Vec<u32>> {
     Some(words.iter().map(|word| word.get()).collect())
 }
 
-/// The 16 bytes that the ZIT keeps for us with each data zone.
+/// The 16 bytes for this crate in the ZIT's row of each data zone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ZoneUser {
-    /// Where the footer begins; 0: there is none.
+    /// The first block of the footer. 0: there is none.
     pub footer: Blocks,
     /// Whether the zone takes no more writes.
     pub closed: bool,
-    /// What was written to it: 0–4 fresh data of that lifetime class, 5 what garbage collection moved.
+    /// Its stream: 0–4 user writes of that lifetime class, 5 blocks that GC moved.
     pub stream: u8,
     /// Blocks that users had written when it was closed.
     pub filled_at: u64,
@@ -290,7 +290,7 @@ impl ZoneUser {
     }
 }
 
-/// The fixed part of an entry of the reverse map; one CRC-32C a block follows.
+/// The fixed part of an entry of the reverse map. The CRC-32C of each block follows.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct EntryRecord {
@@ -302,25 +302,25 @@ pub struct EntryRecord {
     pub sequence: U64,
     /// The first block in the zone.
     pub block: U32,
-    /// How many.
+    /// The number of blocks.
     pub blocks: U16,
     /// Zero.
     pub flags: U16,
-    /// Zero; room for a snapshot.
+    /// Zero. Space for a snapshot number.
     pub snapshot: U32,
     /// Zero.
     pub reserved: U32,
 }
 const _: () = assert!(size_of::<EntryRecord>() == 40);
 
-/// One completed append, as the zone tells it.
+/// One completed append in the reverse map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Whose blocks they were when they were written.
+    /// The owner of the blocks when they were written.
     pub object: Object,
     /// The first of them in the object.
     pub offset: u64,
-    /// The last LSN when the append was complete: of two entries for one block the later one is newer.
+    /// The last LSN when the append was complete. Of two entries for one block, the one with the later LSN is newer.
     pub sequence: u64,
     /// The first block in the zone.
     pub block: Blocks,
@@ -329,7 +329,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Bytes of an entry for so many blocks.
+    /// Bytes of an entry for this number of blocks.
     pub const fn bytes_for(blocks: Blocks) -> usize {
         size_of::<EntryRecord>() + 4 * blocks as usize
     }
@@ -339,7 +339,7 @@ impl Entry {
         Self::bytes_for(self.blocks())
     }
 
-    /// How many blocks.
+    /// The number of blocks.
     pub fn blocks(&self) -> Blocks {
         self.crcs.len() as Blocks
     }
@@ -359,7 +359,7 @@ impl Entry {
         self.crcs.iter().for_each(|crc| into.extend_from_slice(&crc.to_le_bytes()));
     }
 
-    /// The entry that `bytes` begins with, and the rest.
+    /// The first entry in `bytes`, and the rest.
     fn decode(bytes: &[u8]) -> Option<(Entry, &[u8])> {
         let (record, rest) = EntryRecord::read_from_prefix(bytes).ok()?;
         let (crcs, rest) = rest.split_at_checked(4 * usize::from(record.blocks.get()))?;
@@ -384,7 +384,7 @@ pub fn encode_entries<'a>(entries: impl Iterator<Item = &'a Entry>) -> Vec<u8> {
     bytes
 }
 
-/// As many entries as were encoded.
+/// Decodes this number of entries.
 pub fn decode_entries(mut bytes: &[u8], count: u32) -> Option<Vec<Entry>> {
     let mut entries = Vec::new();
     for _ in 0..count {
@@ -395,7 +395,7 @@ pub fn decode_entries(mut bytes: &[u8], count: u32) -> Option<Vec<Entry>> {
     bytes.is_empty().then_some(entries)
 }
 
-/// The header of a summary (a run of entries) or of a footer (the places of all summaries).
+/// The header of a summary (a list of entries) or of a footer (the places of all summaries).
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct SummaryHeader {
@@ -409,7 +409,7 @@ pub struct SummaryHeader {
     pub zone: U32,
     /// Its life.
     pub life: U32,
-    /// How many summaries the zone had before this.
+    /// The number of earlier summaries of the zone.
     pub sequence: U64,
     /// Blocks of this summary or footer.
     pub blocks: U32,
@@ -424,12 +424,12 @@ pub struct SummaryHeader {
 pub const SUMMARY_HEADER_BYTES: usize = 64;
 const _: () = assert!(size_of::<SummaryHeader>() == SUMMARY_HEADER_BYTES);
 
-/// Begins a summary.
+/// The magic number of a summary.
 pub const SUMMARY_MAGIC: u32 = u32::from_le_bytes(*b"PSUM");
-/// Begins a footer.
+/// The magic number of a footer.
 pub const FOOTER_MAGIC: u32 = u32::from_le_bytes(*b"PFOT");
 
-/// Which zone in which life a summary or footer speaks of.
+/// The zone and life of a summary or footer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneName {
     /// The volume.
@@ -470,7 +470,7 @@ pub fn encode_summary(
     bytes
 }
 
-/// Completes a summary or footer, so that it is of this zone and has the right checksum.
+/// Sets the zone and the checksum of a summary or footer.
 pub(crate) fn complete_summary(name: &ZoneName, bytes: &mut [u8]) {
     let Ok((mut header, _)) = SummaryHeader::read_from_prefix(bytes) else { return };
     (header.fs_id, header.zone, header.life) = (name.fs_id.0, U32::new(name.zone.0), U32::new(name.life.0));
@@ -478,20 +478,20 @@ pub(crate) fn complete_summary(name: &ZoneName, bytes: &mut [u8]) {
     complete_checksum_of_summary(bytes);
 }
 
-/// Makes the checksum of a summary or footer right.
+/// Sets the checksum of a summary or footer.
 pub(crate) fn complete_checksum_of_summary(bytes: &mut [u8]) {
     bytes[4..8].fill(0);
     let checksum = zone::format::checksum(&[bytes]);
     bytes[4..8].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// How many blocks the summary or footer has that begins with this block; nothing is verified yet.
+/// The number of blocks in the header of a summary or footer. Nothing is verified yet.
 pub fn summary_blocks_claimed(magic: u32, first: &[u8]) -> Option<Blocks> {
     let (header, _) = SummaryHeader::read_from_prefix(first).ok()?;
     (header.magic.get() == magic).then(|| header.blocks.get())
 }
 
-/// Verifies all blocks of a summary or footer and gives the count and bytes of what it holds.
+/// Verifies all blocks of a summary or footer. Returns its count and payload.
 pub fn decode_summary<'a>(magic: u32, name: &ZoneName, bytes: &'a [u8]) -> Option<(u32, &'a [u8])> {
     let (header, payload) = SummaryHeader::read_from_prefix(bytes).ok()?;
     let checksum = zone::format::checksum(&[&bytes[..4], &[0; 4], &bytes[8..]]);
@@ -504,18 +504,18 @@ pub fn decode_summary<'a>(magic: u32, name: &ZoneName, bytes: &'a [u8]) -> Optio
     ours.then_some((header.count.get(), payload))
 }
 
-/// The places of summaries, as a footer and a checkpoint hold them.
+/// The places of summaries, for a footer or a checkpoint.
 pub fn encode_places(places: &[Blocks]) -> Vec<u8> {
     places.iter().flat_map(|place| place.to_le_bytes()).collect()
 }
 
-/// The places of so many summaries.
+/// Decodes this number of places.
 pub fn decode_places(bytes: &[u8], count: u32) -> Option<Vec<Blocks>> {
     let places = decode_crcs(bytes)?;
     (places.len() == count as usize).then_some(places)
 }
 
-/// One zone in the bytes that a checkpoint carries for us; places and entries follow.
+/// The header of one zone in the bytes of a checkpoint. Places and entries follow.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct CheckpointZone {
@@ -523,9 +523,9 @@ pub struct CheckpointZone {
     pub zone: U32,
     /// Its life.
     pub life: U32,
-    /// How many summaries it has.
+    /// The number of its summaries.
     pub summaries: U32,
-    /// How many entries no summary has.
+    /// The number of entries that are in no summary.
     pub entries: U32,
     /// Bytes of these.
     pub entry_bytes: U32,
@@ -534,17 +534,17 @@ pub struct CheckpointZone {
 }
 const _: () = assert!(size_of::<CheckpointZone>() == 24);
 
-/// Begins the bytes that a checkpoint carries for us.
+/// The magic number of these bytes.
 pub const CHECKPOINT_MAGIC: u32 = u32::from_le_bytes(*b"PRV1");
 
-/// What a checkpoint knows of the reverse map of a zone without footer.
+/// The reverse map of a zone without a footer, in a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unfinished {
     /// The zone's life.
     pub life: Life,
     /// Where its summaries begin.
     pub summaries: Vec<Blocks>,
-    /// Entries that no summary has.
+    /// Entries that are in no summary.
     pub entries: Vec<Entry>,
 }
 
@@ -570,7 +570,7 @@ pub fn encode_unfinished<'a>(
     into.extend_from_slice(&bytes);
 }
 
-/// All zones of a checkpoint's bytes; none at all when the volume is new.
+/// All zones in the bytes of a checkpoint. None if the volume is new.
 pub fn decode_checkpoint(bytes: &[u8]) -> Option<Vec<(ZoneId, Unfinished)>> {
     let mut zones = Vec::new();
     if bytes.is_empty() {
@@ -596,7 +596,7 @@ pub fn decode_checkpoint(bytes: &[u8]) -> Option<Vec<(ZoneId, Unfinished)>> {
     Some(zones)
 }
 
-/// Room that the reverse map takes in a zone: pure arithmetic, the same for admission and for space.
+/// The space that the reverse map takes in a zone. Admission and the counts of space use the same arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packing {
     /// Bytes of a block.
@@ -608,37 +608,36 @@ impl Packing {
         (SUMMARY_HEADER_BYTES + payload).div_ceil(self.block_size as usize) as Blocks
     }
 
-    /// Bytes of entries that one block of summary takes.
+    /// Bytes of entries in one block of a summary.
     pub fn bytes_per_block(self) -> usize {
         self.block_size as usize - SUMMARY_HEADER_BYTES
     }
 
-    /// Blocks of one summary with entries of so many bytes.
+    /// Blocks of one summary with this number of bytes of entries.
     pub fn summary(self, bytes: usize) -> Blocks {
         if bytes == 0 { 0 } else { self.blocks(bytes) }
     }
 
-    /// Blocks of a footer for so many summaries.
+    /// Blocks of a footer with this number of summaries.
     pub fn footer(self, summaries: usize) -> Blocks {
         self.blocks(4 * summaries)
     }
 
-    /// Blocks that must stay free behind data for a zone that has so many bytes of entries to
-    /// summarise beside its summaries.
+    /// Blocks to be reserved after the data of a zone with these summaries, and with these bytes of entries in no summary.
     pub fn reserved_behind(self, entry_bytes: usize, summaries: usize) -> Blocks {
         self.summary(entry_bytes) + self.footer(summaries + usize::from(entry_bytes > 0))
     }
 
-    /// The most blocks that a zone of this capacity has behind its last block of data when it takes no more, with so
-    /// many bytes of entries to summarise.
+    /// The most blocks that a full zone of this capacity has after its last block of data, with these bytes of entries in no
+    /// summary.
     pub fn rest(self, entry_bytes: usize, capacity: Blocks) -> Blocks {
-        // A summary that is written when there is a block's worth of entries holds half of that at the least.
+        // A summary is written as soon as entries fill a block. So it has at least half of a block's entries.
         let summaries = 2 * capacity.div_ceil(self.entries_per_block());
         self.reserved_behind(entry_bytes + Entry::bytes_for(1), summaries as usize)
     }
 
-    /// Blocks of data that a zone of this capacity takes in the worst case: each block an append of its
-    /// own. Two blocks are left out for what is in flight when the zone is closed.
+    /// Blocks of data that a zone of this capacity takes in the worst case, when each block is an append of its own. Two
+    /// blocks are left for appends in flight when the zone is closed.
     pub fn payload(self, capacity: Blocks) -> Blocks {
         let Range { start: mut least, end: mut most } = self.payload_within(capacity);
         while most - least > 1 {
@@ -649,8 +648,8 @@ impl Packing {
         least
     }
 
-    /// The payload is one of these, and the first does: as many blocks as would fit with their summaries alone
-    /// are too many by no more than the footer for these takes, the header of the zone, and what is rounded up.
+    /// The payload is in this range, and its start fits. The end is the number of blocks that fit with their summaries but
+    /// without a footer. It is too large by at most this footer, the zone's header, and what is rounded up.
     fn payload_within(self, capacity: Blocks) -> Range<Blocks> {
         let per_block = u64::from(self.entries_per_block());
         let without_footer = (u64::from(capacity) * per_block / (per_block + 1)) as Blocks;
@@ -663,7 +662,7 @@ impl Packing {
         1 + data + summaries + self.footer(summaries as usize + 1) + 2 <= capacity
     }
 
-    /// Entries of one block each that a block of summary takes.
+    /// Entries of one block each in one block of a summary.
     fn entries_per_block(self) -> Blocks {
         (self.bytes_per_block() / Entry::bytes_for(1)).max(1) as Blocks
     }

@@ -1,5 +1,5 @@
-//! Offers any bytes to the decoders of this crate, as a hostile device would: each is completed with the right
-//! checksum first. Whatever the bytes, every function returns. For fuzzing.
+//! Passes any bytes to the decoders of this crate, as a hostile device would. The right checksum is set first. Every function
+//! must return, whatever the bytes are. For fuzzing.
 
 use zone::hostile::Decoder;
 use zone::{FsId, Life, ZoneId};
@@ -12,10 +12,10 @@ use crate::format::{
     summary_blocks_claimed,
 };
 
-/// The zone that everything is said to be of.
+/// The zone of all inputs.
 const NAME: ZoneName = ZoneName { fs_id: FsId([7; 16]), zone: ZoneId(1), life: Life(1) };
 
-/// Every decoder with the name of its target.
+/// Every decoder with the name of its fuzz target.
 pub const DECODERS: [Decoder; 6] = [
     ("extents", extents),
     ("refcounts", refcounts),
@@ -34,27 +34,30 @@ fn extents(bytes: &[u8]) {
     }
     let Some(extent) = Extent::decode(value) else { return };
     assert!(extent.blocks > 0 && extent.blocks <= format::EXTENT_BLOCKS_MAX, "an extent has blocks");
-    assert!(!extent.is_stored() || extent.crcs.len() == extent.blocks as usize, "and a checksum of each");
+    assert!(
+        !extent.is_stored() || extent.crcs.len() == extent.blocks as usize,
+        "a stored extent has a checksum of each block"
+    );
     let half = extent.slice(0, extent.blocks.div_ceil(2));
-    assert!(half.blocks <= extent.blocks, "a part is smaller");
+    assert!(half.blocks <= extent.blocks, "a part is not larger than the whole");
 }
 
-/// A row of the reference counts: its key, then its value. What is accepted is what was written.
+/// A row of the reference counts: its key, then its value. If it is valid, encoding it gives the same bytes.
 fn refcounts(bytes: &[u8]) {
     let (key, value) = bytes.split_at(bytes.len().min(format::KEY_BYTES));
     if let Some((blocks, references)) = decode_refcount(value) {
-        assert!(blocks > 0 && references > 1, "what has one reference has no row");
+        assert!(blocks > 0 && references > 1, "one reference has no row");
         assert_eq!(format::encode_refcount(blocks, references), value, "a count has one form");
     }
     let Some((owner, start)) = decode_key(key) else { return };
     assert_eq!(format::key(owner, start), key, "a key has one form");
     if let Ok(row) = crate::refcount::decode(owner, key, value) {
         let (run, references) = row.expect("the row is its owner's");
-        assert!(run.start == start && run.end > start && references > 1, "a run that can be");
+        assert!(run.start == start && run.end > start && references > 1, "the run is a valid one");
     }
 }
 
-/// Completes what begins with such a magic number, so that it is of the zone.
+/// Completes bytes with this magic number to a summary or footer of the zone.
 fn complete(magic: u32, bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     bytes.resize(bytes.len().next_multiple_of(512).max(512), 0);
@@ -68,7 +71,7 @@ fn summary(bytes: &[u8]) {
     let _ = summary_blocks_claimed(SUMMARY_MAGIC, &bytes);
     let Some((count, payload)) = decode_summary(SUMMARY_MAGIC, &NAME, &bytes) else { return };
     let entries = decode_entries(payload, count).unwrap_or_default();
-    assert!(entries.iter().map(Entry::bytes).sum::<usize>() <= payload.len(), "no more than there is");
+    assert!(entries.iter().map(Entry::bytes).sum::<usize>() <= payload.len(), "the payload has all entries");
 }
 
 fn footer(bytes: &[u8]) {
@@ -76,21 +79,21 @@ fn footer(bytes: &[u8]) {
     let Some((count, payload)) = decode_summary(FOOTER_MAGIC, &NAME, &bytes) else { return };
     assert!(
         decode_places(payload, count).is_none_or(|places| places.len() == count as usize),
-        "as many as said"
+        "the footer has as many places as it says"
     );
 }
 
-/// What a checkpoint carries. What is accepted is what was written: encoded again it decodes to the same.
+/// The bytes in a checkpoint. If they are valid, they can be encoded and decoded again.
 fn checkpoint(bytes: &[u8]) {
     let Some(zones) = decode_checkpoint(bytes) else { return };
     let mut again = format::CHECKPOINT_MAGIC.to_le_bytes().to_vec();
     for (zone, Unfinished { life, summaries, entries }) in &zones {
         encode_unfinished(&mut again, (*zone, *life), summaries, entries.iter());
     }
-    assert_eq!(decode_checkpoint(&again), Some(zones), "what was read can be written");
+    assert_eq!(decode_checkpoint(&again), Some(zones), "valid zones can be encoded and decoded again");
 }
 
-/// Rows of what was learned: each a key of so many bytes, and a value of as many as the next byte says.
+/// Rows of learned lifetimes: a byte with the length of the key, a byte with that of the value, then both.
 fn learned(bytes: &[u8]) {
     let (mut rows, mut rest) = (Vec::new(), bytes);
     while let Some((&[key, value], behind)) = rest.split_first_chunk::<2>() {
@@ -102,7 +105,7 @@ fn learned(bytes: &[u8]) {
     crate::learn::use_rows(&rows);
 }
 
-/// Makes the checksum of what may be a summary or footer right.
+/// Sets the checksum of bytes that may be a summary or footer.
 pub fn complete_checksum_of_summary(bytes: &mut [u8]) {
     let ours =
         [SUMMARY_MAGIC, FOOTER_MAGIC].iter().any(|&magic| summary_blocks_claimed(magic, bytes).is_some());
@@ -111,7 +114,7 @@ pub fn complete_checksum_of_summary(bytes: &mut [u8]) {
     }
 }
 
-/// What is right, to begin with: each with the name of its target.
+/// Valid inputs for the fuzzer, each with the name of its target.
 pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let entry = |block| Entry { object: Object(9), offset: 4, sequence: 7, block, crcs: vec![block; 3] };
     let entries = format::encode_entries([entry(1), entry(4)].iter());

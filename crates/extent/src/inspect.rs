@@ -1,4 +1,4 @@
-//! Looking inside: where an object's blocks lie, and what a zone's reverse map says. Changes nothing.
+//! For inspection: the rows of an object's map, and a zone's reverse map. Changes nothing.
 
 use tree::Table;
 use zone::ZoneId;
@@ -9,19 +9,19 @@ use crate::{Extents, Object, Result, reverse};
 /// Rows that are read at a time.
 const BATCH: usize = 256;
 
-/// A run of blocks of an object.
+/// A row of an object's map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MapRow {
-    /// An extent: in a zone, unwritten or lost.
+    /// An extent.
     Extent(Extent),
-    /// One block whose bytes are still a value of the metadata store.
+    /// An inline block, and its bytes.
     Inline(usize),
     /// The row cannot be decoded.
     Damaged,
 }
 
 impl Extents {
-    /// All that an object has, by its first block.
+    /// All rows of an object with their first blocks, in order.
     pub fn view_object(&self, object: Object) -> Result<Vec<(u64, MapRow)>> {
         let mut found = Vec::new();
         for table in [EXTENT, INLINE_BLOCK] {
@@ -48,7 +48,7 @@ impl Extents {
         }
     }
 
-    /// What the reverse map of a data zone says, oldest first; `None` when it has none that is whole.
+    /// The entries of a data zone's reverse map, oldest first. `None` if there is no whole one.
     pub fn view_zone(&self, zone: ZoneId) -> Option<Vec<Entry>> {
         let name = reverse::name_of(&self.store, zone);
         let user = ZoneUser::decode(&self.store.pool().entry(zone).user);

@@ -520,7 +520,7 @@ impl Extents {
 
     fn append_summary(&self, open: &OpenZone, summary: &Summary) {
         let place = open.lease.append(Cause::ReverseMap, &summary.bytes).ok();
-        open.map.lock().summarised(summary, place);
+        open.map.lock().end_summary(summary, place);
     }
 
     fn close_when_idle(&self, open: &OpenZone) -> Result<()> {

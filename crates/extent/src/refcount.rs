@@ -24,7 +24,7 @@ use zone::Blocks;
 
 use crate::format::{self, EXTENT_BLOCKS_MAX, Extent, Origin, REFCOUNT};
 use crate::map::{self, View};
-use crate::tx_limits::{GONE_BYTES, ROW_BYTES};
+use crate::tx_limits::{REMOVED_ROW_BYTES, ROW_BYTES};
 use crate::write::MapLock;
 use crate::{Extents, FileClass, Object, Result};
 
@@ -330,7 +330,7 @@ impl Extents {
     /// removed. The transaction may add other references to the same blocks, or references may have been removed since this
     /// call. The owner's map is locked.
     pub(crate) fn bytes_of_reference(&self, extent: &Extent) -> Result<usize> {
-        let Some(Origin { object, block }) = extent.origin else { return Ok(GONE_BYTES) };
+        let Some(Origin { object, block }) = extent.origin else { return Ok(REMOVED_ROW_BYTES) };
         let run = block..block + u64::from(extent.blocks);
         let counts = counted(&self.store, object, &run)?;
         let mut bytes = ROW_BYTES + (2 * counts.len() + 1) * 2 * ROW_BYTES;

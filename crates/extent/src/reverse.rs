@@ -1,22 +1,20 @@
-//! The reverse map: what each data zone says of its own blocks.
+//! The reverse map: the owners of a data zone's blocks, stored in the zone.
 //!
 //! A zone's map is in one of these states:
 //!
-//! * *open*: completed appends are entries in memory; whenever a block's worth is there it is appended
-//!   to the zone as a summary. What the zone takes is so limited that a summary of all that is left and
-//!   the footer still fit behind it.
-//! * *closed with footer*: the footer lists the summaries, the ZIT says where the footer is. The map
-//!   stays in memory until the record that says so is durable: until then a checkpoint must carry it, unless its cut is
-//!   behind that record. Then the ZIT that it saves names the footer, and the flush before it makes the footer durable.
-//! * *closed without footer* (the zone failed, or came back full after a crash): the map stays in memory
-//!   and in every checkpoint until the zone has been evacuated.
+//! * *open*: entries of completed appends are in memory. As soon as they fill a block, they are appended to the zone as a
+//!   summary. The zone takes only so much data that a summary of the other entries and the footer still fit after it.
+//! * *closed with a footer*: the footer lists the summaries, and the ZIT has the footer's place. The map stays in memory until
+//!   the record with this place is durable. Until then a checkpoint must carry the map, unless its cut is after that record:
+//!   then the ZIT that it saves names the footer, and the flush before it makes the footer durable.
+//! * *closed without a footer* (the zone failed, or was full after a crash): the map stays in memory and in every checkpoint
+//!   until GC has reclaimed the zone.
 //!
-//! The rule that a crash would punish: an entry leaves the memory only after its summary's append has
-//! returned. A checkpoint takes its bytes and then flushes, so what is missing in its bytes is in a
-//! summary that this flush makes durable.
+//! The rule that a crash would break: an entry leaves the memory only after its summary's append has returned. A checkpoint
+//! takes its bytes and then flushes. So an entry that is missing in its bytes is in a summary that this flush makes durable.
 //!
-//! Entries are hints. Which blocks live is decided by the object map alone, so an entry of a write that
-//! was never inserted, or one entry twice, does no harm. A missing one would pin its zone.
+//! Entries are hints. Only the object map decides which blocks are live. So an entry of a write that was never inserted, or a
+//! duplicate entry, does no harm. If an entry were missing, its zone could never be reclaimed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,39 +25,39 @@ use zone::{Blocks, Command, Device, FsId, Lease, Life, ZoneId};
 
 use crate::format::{self, Entry, FOOTER_MAGIC, Packing, SUMMARY_MAGIC, Unfinished, ZoneName, ZoneUser};
 
-/// Blocks of a summary that is appended while the zone is written.
+/// Most blocks of a summary, except for the last one of a zone.
 const SUMMARY_BLOCKS_MAX: usize = 16;
 
-/// What is to be appended to the zone for its reverse map.
+/// A summary to be appended to the zone.
 pub(crate) struct Summary {
     /// Its blocks.
     pub(crate) bytes: Vec<u8>,
-    /// How many entries, from the first, it holds.
+    /// The number of its entries, which are the first ones in memory.
     entries: usize,
 }
 
-/// The reverse map of one zone that has no footer yet, or none that is known durable.
+/// The reverse map of a zone without a footer that is known to be durable.
 pub(crate) struct ZoneMap {
     name: ZoneName,
     packing: Packing,
     /// Where its summaries begin.
     summaries: Vec<Blocks>,
-    /// Completed appends that no summary has.
+    /// Completed appends that are in no summary.
     entries: Vec<Entry>,
-    /// Bytes of these, without those that are being summarised.
+    /// Bytes of these, without those in a summary that is being appended.
     entry_bytes: usize,
-    /// Bytes that the entries of appends in flight will have.
+    /// Bytes that the entries of appends in flight will take.
     in_flight_bytes: usize,
     /// Batches of appends in flight.
     in_flight: u32,
-    /// Appends that are neither inserted nor given up.
+    /// Appends that are neither inserted nor abandoned.
     pending: u32,
-    /// A summary is being appended; its room is admitted.
-    writing: bool,
+    /// A summary is being appended. Its space is admitted.
+    is_summarising: bool,
     /// Takes no more data.
-    full: bool,
-    /// Somebody is closing it.
-    closing: bool,
+    is_full: bool,
+    /// A thread is closing it.
+    is_closing: bool,
     closed: Option<Closed>,
 }
 
@@ -68,7 +66,7 @@ pub(crate) struct ZoneMap {
 pub(crate) enum Closed {
     /// The record that names the footer.
     Footer(Lsn),
-    /// There is none: evacuate first.
+    /// There is none: GC reclaims the zone first.
     Without,
 }
 
@@ -86,28 +84,28 @@ impl ZoneMap {
             in_flight_bytes: 0,
             in_flight: 0,
             pending: 0,
-            writing: false,
-            full: false,
-            closing: false,
+            is_summarising: false,
+            is_full: false,
+            is_closing: false,
             closed: None,
         }
     }
 
-    /// Whether all that is unsummarised, and the footer, fit in so many blocks.
+    /// Whether all entries that are in no summary, and the footer, fit in this number of blocks.
     pub(crate) fn fits(&self, room: Blocks) -> bool {
         self.packing.reserved_behind(self.entry_bytes, self.summaries.len()) <= room
     }
 
-    /// Blocks to keep back behind `more` bytes of entries.
+    /// Blocks to be reserved after data with `more` bytes of entries.
     fn reserved_behind(&self, more: usize) -> Blocks {
         let bytes = self.entry_bytes + self.in_flight_bytes + more;
-        self.packing.reserved_behind(bytes, self.summaries.len() + usize::from(self.writing))
+        self.packing.reserved_behind(bytes, self.summaries.len() + usize::from(self.is_summarising))
     }
 
-    /// Admits one append of at most `wanted` blocks and says of how many; 0 when the zone is full.
+    /// Admits one append of at most `wanted` blocks. Returns its blocks; 0 if the zone is full.
     pub(crate) fn admit(&mut self, lease: &Lease, wanted: Blocks) -> Blocks {
         let mut blocks = wanted.min(lease.free_blocks());
-        while blocks > 0 && !self.full {
+        while blocks > 0 && !self.is_full {
             let bytes = Entry::bytes_for(blocks);
             let reserved_behind = self.reserved_behind(bytes);
             if lease.admit(blocks, reserved_behind) {
@@ -117,7 +115,7 @@ impl ZoneMap {
             let left = lease.free_blocks().saturating_sub(reserved_behind);
             blocks = if left == 0 && blocks > 1 { 1 } else { left.min(blocks - 1) };
         }
-        self.full = true;
+        self.is_full = true;
         0
     }
 
@@ -126,7 +124,7 @@ impl ZoneMap {
         self.in_flight += 1;
     }
 
-    /// A batch is over: what was promised for it, and the entries of what succeeded.
+    /// A batch has ended: the bytes that were reserved for its entries, and the entries of successful appends.
     pub(crate) fn end(&mut self, bytes: usize, entries: Vec<Entry>) {
         assert!(self.in_flight > 0 && self.in_flight_bytes >= bytes, "a batch ends once");
         self.in_flight -= 1;
@@ -140,26 +138,26 @@ impl ZoneMap {
         self.pending += 1;
     }
 
-    /// An append is inserted or given up.
+    /// An append is inserted or abandoned.
     pub(crate) fn remove_pending(&mut self) {
-        assert!(self.pending > 0, "an append is inserted or given up once");
+        assert!(self.pending > 0, "an append is inserted or abandoned once");
         self.pending -= 1;
     }
 
     /// Takes no more data.
     pub(crate) fn fill(&mut self) {
-        self.full = true;
+        self.is_full = true;
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.full
+        self.is_full
     }
 
-    /// As many entries as fill blocks, their room admitted, when there are so many for one: what is left at the end
-    /// must go in one command. Followed by [`ZoneMap::summarised`].
+    /// A summary of the entries that fill whole blocks, with its space admitted. `None` if they fill none: the last entries
+    /// of the zone must go in one command. Must be followed by [`ZoneMap::end_summary`].
     pub(crate) fn take_due(&mut self, lease: &Lease) -> Option<Summary> {
         let block = self.packing.bytes_per_block();
-        if self.writing || self.closing || self.entry_bytes < block {
+        if self.is_summarising || self.is_closing || self.entry_bytes < block {
             return None;
         }
         let wanted = block * (self.entry_bytes / block).min(SUMMARY_BLOCKS_MAX);
@@ -173,14 +171,14 @@ impl ZoneMap {
         self.take(lease, count, bytes)
     }
 
-    /// Everything that is left, when nothing is in flight and nobody else is closing the zone.
-    /// None: not now. Some(None): nothing is left.
+    /// A summary of all entries. `None` if an append is in flight or another thread is closing the zone. `Some(None)` if
+    /// there are no entries.
     pub(crate) fn take_rest(&mut self, lease: &Lease) -> Option<Option<Summary>> {
-        if self.in_flight > 0 || self.writing || self.closing {
+        if self.in_flight > 0 || self.is_summarising || self.is_closing {
             return None;
         }
         assert_eq!(self.in_flight_bytes, 0, "entries are in flight with their appends");
-        (self.full, self.closing) = (true, true);
+        (self.is_full, self.is_closing) = (true, true);
         if self.entries.is_empty() || lease.has_failed() {
             return Some(None);
         }
@@ -193,7 +191,7 @@ impl ZoneMap {
         if !lease.admit(self.packing.summary(bytes), reserved_behind) {
             return None;
         }
-        self.writing = true;
+        self.is_summarising = true;
         self.entry_bytes -= bytes;
         let payload = format::encode_entries(self.entries[..count].iter());
         let (name, size) = (&self.name, self.packing.block_size);
@@ -202,10 +200,10 @@ impl ZoneMap {
         Some(Summary { bytes, entries: count })
     }
 
-    /// A summary's append has returned: only now may its entries go.
-    pub(crate) fn summarised(&mut self, summary: &Summary, place: Option<Blocks>) {
-        assert!(self.writing, "a summary was taken");
-        self.writing = false;
+    /// A summary's append has returned: only now its entries may leave the memory.
+    pub(crate) fn end_summary(&mut self, summary: &Summary, place: Option<Blocks>) {
+        assert!(self.is_summarising, "a summary was taken");
+        self.is_summarising = false;
         let bytes: usize = self.entries[..summary.entries].iter().map(Entry::bytes).sum();
         match place {
             Some(place) => {
@@ -214,14 +212,14 @@ impl ZoneMap {
             }
             None => {
                 self.entry_bytes += bytes;
-                self.full = true;
+                self.is_full = true;
             }
         }
     }
 
-    /// The footer, when every entry is in a summary and it fits.
+    /// The footer, if every entry is in a summary and it fits.
     pub(crate) fn take_footer(&mut self, lease: &Lease) -> Option<Vec<u8>> {
-        assert!(self.closing, "a footer ends a zone");
+        assert!(self.is_closing, "a footer ends a zone");
         let count = self.summaries.len();
         if !self.entries.is_empty() || !lease.admit(self.packing.footer(count), 0) {
             return None;
@@ -233,17 +231,17 @@ impl ZoneMap {
 
     /// The zone is closed.
     pub(crate) fn close(&mut self, how: Closed) {
-        self.full = true;
+        self.is_full = true;
         self.closed = Some(how);
     }
 
-    /// Where its summaries are, and its other entries.
+    /// The places of its summaries, and its other entries.
     pub(crate) fn parts(&self) -> (Vec<Blocks>, Vec<Entry>) {
         (self.summaries.clone(), self.entries.clone())
     }
 }
 
-/// The maps of all zones whose reverse map is not wholly in a footer that is known durable.
+/// The maps of all zones without a footer that is known to be durable.
 pub(crate) struct ReverseMaps {
     zones: Mutex<BTreeMap<ZoneId, Arc<Mutex<ZoneMap>>>>,
 }
@@ -253,7 +251,7 @@ impl ReverseMaps {
         Arc::new(ReverseMaps { zones: Mutex::new(BTreeMap::new()) })
     }
 
-    /// Takes a zone's map over; checkpoints carry it from now on.
+    /// Adds a zone's map. From now on checkpoints carry it.
     pub(crate) fn add(&self, map: ZoneMap) -> Arc<Mutex<ZoneMap>> {
         let zone = map.name.zone;
         let map = Arc::new(Mutex::new(map));
@@ -281,8 +279,7 @@ impl ReverseMaps {
         self.all().into_iter().filter(|(_, map)| without(map)).map(|(zone, _)| zone).collect()
     }
 
-    /// Forgets what no checkpoint needs any more: maps whose footer's record is durable, and those of
-    /// lives that have ended.
+    /// Drops maps that no checkpoint needs: those whose footer's record is durable, and those of lives that have ended.
     pub(crate) fn prune(&self, store: &Store) {
         let durable = store.durable_lsn();
         for (zone, map) in self.all() {
@@ -318,14 +315,13 @@ impl tree::Client for ReverseMaps {
     }
 }
 
-/// Reads summaries, or a footer: their first blocks together, then what else they have; None when one is not there or
-/// not whole.
+/// Reads summaries, or a footer: first the first block of each, then the others. `None` if one is missing or not whole.
 fn read_parts(store: &Store, magic: u32, name: &ZoneName, places: &[Blocks]) -> Option<Vec<(u32, Vec<u8>)>> {
     read_parts_of(&**store.device(), store.pool().capacity(name.zone), magic, name, places)
 }
 
 /// Reads a summary, or a footer, of a zone that ends at `end`: its count, and the bytes of its entries. `None` if it is
-/// not there or not whole.
+/// missing or not whole.
 pub fn read_summary(
     device: &dyn Device,
     end: Blocks,
@@ -346,8 +342,8 @@ fn read_parts_of(
     let size = device.geometry().block_size as usize;
     let mut parts = vec![vec![0; size]; places.len()];
     let firsts = parts.iter_mut().zip(places).map(|(into, &place)| (place, &mut into[..]));
-    read_pieces(device, name.zone, firsts)?;
-    // All of them are in the zone, each in its own place: so they are no more than it takes.
+    read_together(device, name.zone, firsts)?;
+    // All of them are in the zone, each at its own place. So together they are at most as long as the zone.
     let mut left = end;
     for (bytes, &place) in parts.iter_mut().zip(places) {
         let blocks = format::summary_blocks_claimed(magic, bytes)?;
@@ -358,7 +354,7 @@ fn read_parts_of(
         bytes.resize(blocks as usize * size, 0);
     }
     let with_more = parts.iter_mut().zip(places).filter(|(bytes, _)| bytes.len() > size);
-    read_pieces(device, name.zone, with_more.map(|(bytes, &place)| (place + 1, &mut bytes[size..])))?;
+    read_together(device, name.zone, with_more.map(|(bytes, &place)| (place + 1, &mut bytes[size..])))?;
     let decoded = parts.iter().map(|bytes| {
         let (count, payload) = format::decode_summary(magic, name, bytes)?;
         Some((count, payload.to_vec()))
@@ -366,18 +362,18 @@ fn read_parts_of(
     decoded.collect()
 }
 
-/// Reads pieces of a zone together; None unless all can be read.
-fn read_pieces<'b>(
+/// Reads several parts of a zone together. `None` unless all can be read.
+fn read_together<'b>(
     device: &dyn Device,
     zone: ZoneId,
-    pieces: impl Iterator<Item = (Blocks, &'b mut [u8])>,
+    reads: impl Iterator<Item = (Blocks, &'b mut [u8])>,
 ) -> Option<()> {
     let mut commands: Vec<Command<'_>> =
-        pieces.map(|(block, into)| Command::Read { zone, block, into }).collect();
+        reads.map(|(block, into)| Command::Read { zone, block, into }).collect();
     (commands.is_empty() || device.run(&mut commands).iter().all(Result::is_ok)).then_some(())
 }
 
-/// Where the summaries are, as the footer says; None when there is no whole footer.
+/// The places of the summaries in the footer. `None` if there is no whole footer.
 fn read_footer(store: &Store, name: &ZoneName, user: ZoneUser) -> Option<Vec<Blocks>> {
     if user.footer == 0 {
         return None;
@@ -386,19 +382,19 @@ fn read_footer(store: &Store, name: &ZoneName, user: ZoneUser) -> Option<Vec<Blo
     format::decode_places(&payload, count)
 }
 
-/// All entries of a zone with a footer; None when the footer or a summary is not there or not whole.
+/// All entries of a zone with a footer. `None` if the footer or a summary is missing or not whole.
 pub(crate) fn read_all(store: &Store, name: &ZoneName, user: ZoneUser) -> Option<Vec<Entry>> {
     read_summaries(store, name, &read_footer(store, name, user)?)
 }
 
-/// The entries of summaries; None when one is not there or not whole.
+/// The entries of summaries. `None` if one is missing or not whole.
 pub(crate) fn read_summaries(store: &Store, name: &ZoneName, places: &[Blocks]) -> Option<Vec<Entry>> {
     let parts = read_parts(store, SUMMARY_MAGIC, name, places)?;
     let entries = parts.into_iter().map(|(count, payload)| format::decode_entries(&payload, count));
     Some(entries.collect::<Option<Vec<_>>>()?.concat())
 }
 
-/// The name of a zone in the life that it has now.
+/// The name of a zone in its current life.
 pub(crate) fn name_of(store: &Store, zone: ZoneId) -> ZoneName {
     let fs_id: FsId = store.info().fs_id;
     ZoneName { fs_id, zone, life: store.pool().entry(zone).life }

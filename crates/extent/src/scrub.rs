@@ -1,9 +1,8 @@
-//! Reading all data that lives, while it is used: is it still on the device what was written?
+//! Scrub: reads and verifies all live data of a volume in use.
 //!
-//! A piece at a time, from where the last one ended, in the order of the object map. As for every reader, the
-//! map's lock is held for the look-up only, and the zones that are read until they have been (I-ZONE-4). What
-//! is found wrong is looked up and read once more: a block that was overwritten or moved meanwhile is no
-//! finding. Changes nothing, and computes no checksum anew.
+//! It works in steps, in the order of the object map. As for every reader, the map's lock is held only for the look-up, and
+//! references on the zones are held until the data is read (I-ZONE-4). A block that is wrong is looked up and read again: a
+//! block that was overwritten or moved meanwhile is no finding. A scrub changes nothing, and computes no checksum anew.
 
 use std::ops::Range;
 
@@ -17,10 +16,10 @@ use crate::{ExtentError, Extents, Object, Result, map};
 
 /// Rows that are looked up at a time.
 const ROWS: usize = 64;
-/// Look-ups before a zone that is not in the life its extents speak of is believed to be damage.
+/// Failed look-ups, because a zone is in another life than the extent says, before this counts as damage.
 const LOOKUPS_MAX: usize = 8;
 
-/// Where reading goes on.
+/// Where the scrub continues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DataScrub {
     /// The group of the map.
@@ -31,18 +30,18 @@ pub struct DataScrub {
     pub block: u64,
 }
 
-/// What a piece of work came to.
+/// The result of a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scrubbed {
     /// Bytes that were read.
     pub bytes: u64,
-    /// What is wrong.
+    /// The damage.
     pub findings: Vec<Finding>,
-    /// There is nothing left to read.
+    /// Everything was read.
     pub done: bool,
 }
 
-/// A block as the map had it.
+/// A block that is wrong, as the map named it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Suspect {
     block: u64,
@@ -51,10 +50,10 @@ struct Suspect {
 }
 
 impl Extents {
-    /// Reads and verifies the next extents, until so many bytes have been read.
+    /// Reads and verifies the next extents, until `bytes_max` bytes have been read.
     ///
     /// # Errors
-    /// When the device as a whole has failed. What is damaged is a finding.
+    /// If the device as a whole has failed. Damage is a finding.
     pub fn scrub_step(&self, scrub: &mut DataScrub, bytes_max: u64) -> Result<Scrubbed> {
         let mut scrubbed = Scrubbed::default();
         while scrubbed.bytes < bytes_max.max(1) {
@@ -106,7 +105,7 @@ impl Extents {
         Ok(())
     }
 
-    /// Reads what the map has in these blocks.
+    /// Reads the blocks of a range.
     fn scrub_range(&self, object: Object, blocks: Range<u64>, scrubbed: &mut Scrubbed) -> Result<()> {
         let range = (blocks.start, blocks.end);
         let (extents, _held) = match self.look_up_and_enter(object, range) {
@@ -140,8 +139,7 @@ impl Extents {
         Ok(())
     }
 
-    /// The extents of a range with the zones held that they lie in; none when these are in another life, however
-    /// often one looks.
+    /// The extents of a range, with references on their zones. `None` if a zone remains in another life.
     #[allow(clippy::type_complexity, reason = "extents and references, used once")]
     fn look_up_and_enter(
         &self,
@@ -161,7 +159,7 @@ impl Extents {
         Ok(None)
     }
 
-    /// The blocks of an extent, whose zone is held, that are not what was written, and why.
+    /// The wrong blocks of an extent whose zone is referenced, and the reasons.
     fn read_and_verify(&self, start: u64, extent: &Extent) -> Result<Vec<(Suspect, String)>> {
         let size = self.block_size() as usize;
         let (zone, first) = (extent.address.zone(), extent.address.block());
@@ -187,7 +185,7 @@ impl Extents {
         Ok(wrong)
     }
 
-    /// Whether the map still names the block there, and it is still wrong.
+    /// Whether the map still names the block, and it is still wrong.
     fn is_confirmed(&self, object: Object, suspect: Suspect) -> Result<bool> {
         let block = suspect.block;
         let Some((extents, _held)) = self.look_up_and_enter(object, (block, block + 1))? else {
@@ -205,7 +203,7 @@ impl Extents {
     }
 }
 
-/// Adds damaged blocks, to the finding before when they follow it; without a reason they were lost before.
+/// Adds damaged blocks, to the previous finding if they are adjacent to it. Without a reason they were lost before.
 pub(crate) fn add(findings: &mut Vec<Finding>, object: Object, blocks: Range<u64>, why: Option<&str>) {
     let kind = if why.is_some() { FindingKind::Data } else { FindingKind::Lost };
     let why = why.unwrap_or("it was lost before");

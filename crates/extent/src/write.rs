@@ -611,7 +611,7 @@ impl Extents {
         if let Some(due) = batch.due {
             let output = outputs.next().expect("each command has an output");
             open.lease.account(Cause::ReverseMap, due.bytes.len(), &output);
-            open.map.lock().summarised(&due, output.ok());
+            open.map.lock().end_summary(&due, output.ok());
         }
         if batch.appends.is_empty() {
             self.retire(open)?;

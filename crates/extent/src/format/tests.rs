@@ -20,9 +20,9 @@ fn extents_come_back_as_they_were_stored() {
     assert_eq!(Extent::decode(&endless.encode()), None);
 }
 
-/// The first block of a zone is its header, and no file's.
+/// The first block of a zone is its header. No extent has it.
 #[test]
-fn an_extent_lies_behind_the_header_and_within_its_zone() {
+fn an_extent_is_after_the_header_and_within_its_zone() {
     let is_one = |block| {
         let address = Address::new(ZoneId(3), block, Life(2));
         Extent::decode(&Extent::new(address, vec![1, 2]).encode()).is_some()
@@ -32,7 +32,7 @@ fn an_extent_lies_behind_the_header_and_within_its_zone() {
 }
 
 #[test]
-fn no_bytes_make_a_decoder_panic() {
+fn any_bytes_can_be_decoded_without_a_panic() {
     let mut rng = rt::random::Rng::with_seed(3);
     let mut good = 4u32.to_le_bytes().to_vec();
     good[..4].copy_from_slice(&CHECKPOINT_MAGIC.to_le_bytes());
@@ -86,8 +86,8 @@ fn a_summary_is_of_one_zone_in_one_life() {
     }
 }
 
-/// What a zone takes was found by going down block by block from what fits without a footer: thousands of steps for
-/// large zones of small blocks, at each write for each open zone. It is the same number in few steps.
+/// The payload was found by counting down from the number of blocks that fit without a footer: thousands of steps for large
+/// zones with small blocks, at each write for each open zone. A binary search finds the same number in few steps.
 #[test]
 fn payload_is_found_in_few_steps() {
     let one_by_one = |packing: Packing, capacity: Blocks| {
@@ -109,13 +109,13 @@ fn payload_is_found_in_few_steps() {
 }
 
 #[test]
-fn payload_is_what_the_worst_writer_gets() {
+fn payload_is_the_worst_case_of_a_writer() {
     for block_size in [512u32, 4096, 65536] {
         let packing = Packing { block_size };
         for capacity in [24, 40, 64, 77, 240, 256, 1536, 65536] {
             let payload = packing.payload(capacity);
             let per_block = packing.bytes_per_block() / Entry::bytes_for(1);
-            // Appends of one block, each block of summary as soon as it is full.
+            // Appends of one block. Each block of a summary is written as soon as it is full.
             let (mut used, mut data, mut open, mut summaries) = (1, 0, 0, 0);
             loop {
                 let keep = packing.reserved_behind((open + 1) * Entry::bytes_for(1), summaries);

@@ -4,7 +4,7 @@ use zone::{Leases, Role, Traffic};
 use super::*;
 use crate::Object;
 
-/// A zone that takes data, and its map with so many entries of one block each.
+/// An open zone whose map has this number of entries of one block each.
 fn open_zone(entries: u32) -> (Lease, ZoneMap) {
     let name = ZoneName { fs_id: FsId([3; 16]), zone: ZoneId(7), life: Life(1) };
     let device: Arc<dyn Device> = Arc::new(Emulated::new(Spec::new(4096, 16, 1024)));
@@ -17,10 +17,10 @@ fn open_zone(entries: u32) -> (Lease, ZoneMap) {
     (lease, ZoneMap::new(name, Packing { block_size: 4096 }, unfinished))
 }
 
-/// A summary of fewer entries would be right as well, and cost a block of the zone for each of them; one of more would
-/// leave too little for the others, and the last one, which is one command, is for what they leave.
+/// With fewer entries, a summary would waste parts of its blocks. With more, too little space would be left for the last
+/// summary, which is one command.
 #[test]
-fn a_summary_takes_as_many_entries_as_its_blocks_have_room_for() {
+fn a_summary_has_as_many_entries_as_its_blocks_hold() {
     let per_block = Packing { block_size: 4096 }.bytes_per_block() / Entry::bytes_for(1);
     let most = SUMMARY_BLOCKS_MAX * per_block;
     for (entries, expected) in [(2 * per_block + 3, 2 * per_block), (most + per_block + 3, most)] {
@@ -33,7 +33,7 @@ fn a_summary_takes_as_many_entries_as_its_blocks_have_room_for() {
         );
         assert!(summary.entries >= summary.bytes.len() / 4096 * per_block, "its blocks are full");
         assert!(map.take_due(&lease).is_none(), "one is being written");
-        map.summarised(&summary, Some(500));
+        map.end_summary(&summary, Some(500));
         let left = entries - summary.entries;
         assert_eq!((map.entries.len(), map.entry_bytes), (left, left * Entry::bytes_for(1)));
         assert_eq!(map.take_due(&lease).is_some(), left >= per_block, "{left} entries are left");
@@ -44,19 +44,19 @@ fn a_summary_takes_as_many_entries_as_its_blocks_have_room_for() {
     assert_eq!(rest.entries, 3);
 }
 
-/// What was taken for a summary that failed is still to be told by the next checkpoint.
+/// The next checkpoint must still carry the entries of a failed summary.
 #[test]
-fn entries_of_a_summary_that_failed_are_kept() {
+fn entries_of_a_failed_summary_stay_in_memory() {
     let (lease, mut map) = open_zone(200);
     let bytes = map.entry_bytes;
     let summary = map.take_due(&lease).expect("there is a block's worth");
     assert!(map.entry_bytes < bytes);
-    map.summarised(&summary, None);
+    map.end_summary(&summary, None);
     assert_eq!((map.entries.len(), map.entry_bytes), (200, bytes));
     assert!(map.is_full() && map.summaries.is_empty());
 }
 
-/// Three blocks long.
+/// A summary of three blocks.
 fn summary(name: &ZoneName) -> (usize, Vec<u8>) {
     let entry = |block: Blocks| Entry {
         object: Object(u64::from(block)),
@@ -70,7 +70,7 @@ fn summary(name: &ZoneName) -> (usize, Vec<u8>) {
     (entries.len(), format::encode_summary(SUMMARY_MAGIC, name, 0, (entries.len(), &payload), 4096))
 }
 
-/// What is made of a footer takes no more memory than a zone has blocks, whatever it says.
+/// Whatever a footer says, reading it takes no more memory than the zone has blocks.
 #[test]
 fn a_summary_that_is_named_again_and_again_is_refused() {
     let device = Emulated::new(Spec::power_of_two());
