@@ -92,8 +92,8 @@ impl ZoneMap {
     }
 
     /// Whether all entries that are in no summary, and the footer, fit in this number of blocks.
-    pub(crate) fn fits(&self, room: Blocks) -> bool {
-        self.packing.reserved_behind(self.entry_bytes, self.summaries.len()) <= room
+    pub(crate) fn fits(&self, free: Blocks) -> bool {
+        self.packing.reserved_behind(self.entry_bytes, self.summaries.len()) <= free
     }
 
     /// Blocks to be reserved after data with `more` bytes of entries.

@@ -108,8 +108,8 @@ impl Extents {
     /// Reads the blocks of a range.
     fn scrub_range(&self, object: Object, blocks: Range<u64>, scrubbed: &mut Scrubbed) -> Result<()> {
         let range = (blocks.start, blocks.end);
-        let (extents, _held) = match self.look_up_and_enter(object, range) {
-            Ok(Some(held)) => held,
+        let (extents, _zone_refs) = match self.look_up_and_enter(object, range) {
+            Ok(Some(zone_refs)) => zone_refs,
             Ok(None) => {
                 let why = "its zone is not in the life in which it was written";
                 add(&mut scrubbed.findings, object, blocks, Some(why));
@@ -150,10 +150,10 @@ impl Extents {
             let _shared = self.map_of(object).read();
             let extents = map::extents(&self.store, object, range, usize::MAX)?;
             let stored = extents.iter().filter(|(_, extent)| extent.is_stored());
-            let held: Option<Vec<_>> =
+            let zone_refs: Option<Vec<_>> =
                 stored.map(|(_, extent)| self.store.enter_zone(extent.address)).collect();
-            if let Some(held) = held {
-                return Ok(Some((extents, held)));
+            if let Some(zone_refs) = zone_refs {
+                return Ok(Some((extents, zone_refs)));
             }
         }
         Ok(None)
@@ -188,7 +188,7 @@ impl Extents {
     /// Whether the map still names the block, and it is still wrong.
     fn is_confirmed(&self, object: Object, suspect: Suspect) -> Result<bool> {
         let block = suspect.block;
-        let Some((extents, _held)) = self.look_up_and_enter(object, (block, block + 1))? else {
+        let Some((extents, _zone_refs)) = self.look_up_and_enter(object, (block, block + 1))? else {
             return Ok(true);
         };
         let Some((start, extent)) = extents.first().filter(|(_, extent)| extent.is_stored()) else {

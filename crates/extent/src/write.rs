@@ -222,14 +222,14 @@ pub struct MapLock<'a> {
     // The order of dropping: an append is pending until its insertion is visible.
     _guard: Guard<RwLockWriteGuard<'a, ()>>,
     /// Locks of the owners to which it refers, if they have other locks.
-    _others: Vec<Guard<RwLockWriteGuard<'a, ()>>>,
+    _owners: Vec<Guard<RwLockWriteGuard<'a, ()>>>,
     _pieces: Vec<Appended>,
     _reservation: Option<Reservation>,
 }
 
 impl<'a> MapLock<'a> {
-    fn new(guard: Guard<RwLockWriteGuard<'a, ()>>, others: Vec<Guard<RwLockWriteGuard<'a, ()>>>) -> Self {
-        MapLock { blocks_added: 0, _guard: guard, _others: others, _pieces: Vec::new(), _reservation: None }
+    fn new(guard: Guard<RwLockWriteGuard<'a, ()>>, owners: Vec<Guard<RwLockWriteGuard<'a, ()>>>) -> Self {
+        MapLock { blocks_added: 0, _guard: guard, _owners: owners, _pieces: Vec::new(), _reservation: None }
     }
 
     /// The change of the number of blocks of the object.
@@ -418,11 +418,11 @@ impl Extents {
         let most = limit as u64 * u64::from(EXTENT_BLOCKS_MAX);
         let to = to.min(from.saturating_add(most));
         // Cleared blocks of other owners are only freed afterwards.
-        let held = match clear {
+        let allocated = match clear {
             Some(_) => self.blocks_held(object, from, to - from)?,
             None => self.count_blocks(object, from, to - from, |_| true)?,
         };
-        let reservation = self.reserve(to - from - held)?;
+        let reservation = self.reserve(to - from - allocated)?;
         let (mut lock, mut view) = self.lock_view(object, (from, to), limit + 1, BTreeSet::new())?;
         let until = self.end_of_part(&view, limit)?.unwrap_or(to);
         if clear.is_some() {
@@ -555,8 +555,8 @@ impl Extents {
         while !runs.is_empty() {
             let open = self.place(wanted)?;
             wanted.blocks = 0;
-            let mut fresh = Appending { open: &open, runs: &mut runs, cause, at_once: BATCH_APPENDS };
-            let appended = self.append_some(&mut fresh, Vec::new())?;
+            let mut job = Appending { open: &open, runs: &mut runs, cause, at_once: BATCH_APPENDS };
+            let appended = self.append_some(&mut job, Vec::new())?;
             failures += u32::from(open.lease.has_failed());
             if failures > FAILURES_MAX {
                 let why = "too many zones fail".to_owned();

@@ -68,7 +68,7 @@ pub(crate) struct ObservedClass {
 
 /// The sums of all slots.
 pub(crate) struct FileClassSums {
-    lives: Vec<ObservedClass>,
+    slots: Vec<ObservedClass>,
     scans: usize,
 }
 
@@ -110,7 +110,7 @@ impl FileClassCounters {
 
 impl FileClassSums {
     pub(crate) fn new() -> FileClassSums {
-        FileClassSums { lives: vec![ObservedClass::default(); 2 * SLOTS], scans: 0 }
+        FileClassSums { slots: vec![ObservedClass::default(); 2 * SLOTS], scans: 0 }
     }
 
     /// Updates the sums. `passed` blocks were written since the last scan. After `zones` scans, all zones were filled once.
@@ -121,16 +121,16 @@ impl FileClassSums {
         zones: usize,
         zone_blocks: Blocks,
     ) {
-        for (lives, counts) in self.lives.iter_mut().zip(&file_classes.counts) {
-            lives.died += counts.died.swap(0, Ordering::Relaxed) as f64;
-            lives.live = counts.live.load(Ordering::Relaxed).max(0);
-            lives.exposure += lives.live as f64 * passed as f64;
+        for (observed, counts) in self.slots.iter_mut().zip(&file_classes.counts) {
+            observed.died += counts.died.swap(0, Ordering::Relaxed) as f64;
+            observed.live = counts.live.load(Ordering::Relaxed).max(0);
+            observed.exposure += observed.live as f64 * passed as f64;
         }
         self.predict_all(file_classes, f64::from(zone_blocks) / EVIDENCE_SHARE);
         self.scans += 1;
         if self.scans >= zones {
             self.scans = 0;
-            let all = self.lives.iter_mut();
+            let all = self.slots.iter_mut();
             all.for_each(|observed| {
                 (observed.exposure, observed.died) = (observed.exposure * DECAY, observed.died * DECAY)
             });
@@ -139,24 +139,24 @@ impl FileClassSums {
 
     /// Every file has a general class, so the general slots together have all data.
     fn predict_all(&self, file_classes: &FileClassCounters, evidence: f64) {
-        let all = &self.lives[SLOTS..];
+        let all = &self.slots[SLOTS..];
         let (exposure, died) = all.iter().fold((0.0, 0.0), |(e, d), l| (e + l.exposure, d + l.died));
         let mean = exposure / (died + evidence);
-        for (lives, counts) in self.lives.iter().zip(&file_classes.counts) {
-            counts.prediction.store(lives.prediction(mean, evidence), Ordering::Relaxed);
+        for (observed, counts) in self.slots.iter().zip(&file_classes.counts) {
+            counts.prediction.store(observed.prediction(mean, evidence), Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn lives(&self) -> &[ObservedClass] {
-        &self.lives
+    pub(crate) fn slots(&self) -> &[ObservedClass] {
+        &self.slots
     }
 
     /// Loads such sums, by slot.
     pub(crate) fn load(&mut self, file_classes: &FileClassCounters, before: &[(usize, ObservedClass)]) {
-        for &(slot, lives) in before {
-            let Some(known) = self.lives.get_mut(slot) else { continue };
-            *known = lives;
-            file_classes.counts[slot].live.store(lives.live.max(0), Ordering::Relaxed);
+        for &(slot, observed) in before {
+            let Some(known) = self.slots.get_mut(slot) else { continue };
+            *known = observed;
+            file_classes.counts[slot].live.store(observed.live.max(0), Ordering::Relaxed);
         }
     }
 }

@@ -28,7 +28,7 @@ const IN_ROW: usize = 16;
 struct GeneralRow {
     version: u8,
     /// 1: short lives of blocks follow short ones, so predictions are made.
-    tells: u8,
+    is_predictive: u8,
     reserved: [u8; 6],
     clock: U64,
     stay: U64,
@@ -63,7 +63,7 @@ impl AgePart {
 }
 
 impl FileClassPart {
-    fn lives(&self) -> Option<(usize, ObservedClass)> {
+    fn observed(&self) -> Option<(usize, ObservedClass)> {
         let (live, exposure, died) = (self.live.get(), sum(self.exposure)?, sum(self.died)?);
         (live >= 0).then_some((usize::from(self.slot.get()), ObservedClass { live, exposure, died }))
     }
@@ -85,8 +85,8 @@ impl Learned {
     /// Keys and values.
     pub(super) fn rows(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let (clock, stay) = (self.now().into(), self.overwrite_history.stay().into());
-        let tells = u8::from(self.overwrite_history.is_predictive());
-        let general = GeneralRow { version: VERSION, tells, reserved: [0; 6], clock, stay };
+        let is_predictive = u8::from(self.overwrite_history.is_predictive());
+        let general = GeneralRow { version: VERSION, is_predictive, reserved: [0; 6], clock, stay };
         let mut rows = vec![(vec![GENERAL], general.as_bytes().to_vec())];
         let observations = self.observations.lock();
         let ages: Vec<AgePart> = observations
@@ -97,15 +97,16 @@ impl Learned {
         for (number, part) in (0_u8..).zip(ages.chunks(IN_ROW)) {
             rows.push((vec![BY_AGE, number], row(part.as_bytes())));
         }
-        for (number, lives) in (0_u16..).zip(observations.file_classes.lives().chunks(IN_ROW)) {
+        for (number, observed) in (0_u16..).zip(observations.file_classes.slots().chunks(IN_ROW)) {
             let first = usize::from(number) * IN_ROW;
-            let known = (first..).zip(lives).filter(|(_, lives)| **lives != ObservedClass::default());
+            let known =
+                (first..).zip(observed).filter(|(_, observed)| **observed != ObservedClass::default());
             let parts: Vec<FileClassPart> = known
-                .map(|(slot, lives)| FileClassPart {
+                .map(|(slot, observed)| FileClassPart {
                     slot: (slot as u16).into(),
-                    live: lives.live.into(),
-                    exposure: lives.exposure.into(),
-                    died: lives.died.into(),
+                    live: observed.live.into(),
+                    exposure: observed.exposure.into(),
+                    died: observed.died.into(),
                 })
                 .collect();
             if !parts.is_empty() {
@@ -127,7 +128,7 @@ impl Learned {
                     let general = GeneralRow::ref_from_bytes(value).ok();
                     let Some(general) = general.filter(|row| row.version == VERSION) else { continue };
                     self.clock.fetch_max(general.clock.get(), rt::sync::atomic::Ordering::Relaxed);
-                    self.overwrite_history.load(general.stay.get(), general.tells == 1);
+                    self.overwrite_history.load(general.stay.get(), general.is_predictive == 1);
                 }
                 [BY_AGE, number] => {
                     let first = usize::from(*number) * IN_ROW;
@@ -138,7 +139,7 @@ impl Learned {
                 }
                 [BY_FILE_CLASS, ..] => {
                     let stored = parts::<FileClassPart>(value).unwrap_or_default();
-                    file_classes.extend(stored.iter().filter_map(FileClassPart::lives));
+                    file_classes.extend(stored.iter().filter_map(FileClassPart::observed));
                 }
                 _ => {}
             }

@@ -171,10 +171,10 @@ fn open_zones_are_not_scanned() {
 #[test]
 fn hints_do_not_count_as_learned() {
     let learned = learned();
-    let said = |lifetime| Hint { lifetime, ..Hint::default() };
-    learned.placed(Lifetime::Short, said(Lifetime::Short), 5);
-    learned.placed(Lifetime::Short, said(Lifetime::Unknown), 7);
-    learned.placed(Lifetime::Unknown, said(Lifetime::Unknown), 11);
+    let hint_of = |lifetime| Hint { lifetime, ..Hint::default() };
+    learned.placed(Lifetime::Short, hint_of(Lifetime::Short), 5);
+    learned.placed(Lifetime::Short, hint_of(Lifetime::Unknown), 7);
+    learned.placed(Lifetime::Unknown, hint_of(Lifetime::Unknown), 11);
     let stats = learned.stream_counters.stats(learned.observations.lock().ages.prediction_errors());
     let of = |lifetime| &stats[usize::from(Stream::user_writes(lifetime).number())];
     assert_eq!((of(Lifetime::Short).written, of(Lifetime::Short).by_learning), (12, 7));

@@ -35,8 +35,9 @@ fn space_is_preallocated_under_inline_blocks_and_in_holes() {
     view.put_inline(5, vec![9]);
     assert_eq!((view.live_changes(), view.block_change()), (vec![(ZoneId(3), -1)], 0));
     assert_eq!(view.preallocate(2, 300, 2), 264);
-    let kept: Vec<_> = view.extents().filter(|(_, e)| e.unwritten).map(|(at, e)| (at, e.blocks)).collect();
-    assert_eq!(kept, [(2, 2), (5, 1), (8, 256)]);
+    let unwritten: Vec<_> =
+        view.extents().filter(|(_, e)| e.unwritten).map(|(at, e)| (at, e.blocks)).collect();
+    assert_eq!(unwritten, [(2, 2), (5, 1), (8, 256)]);
     assert_eq!(view.block_change(), 2 + 256 - 1, "the inline block at 20 counted before");
     view.cut(0, 300);
     assert_eq!((view.extents().count(), view.block_change()), (0, -5));

@@ -13,9 +13,9 @@ fn run(zones: u64, share: u64, lives: [u64; 2]) -> (FileClassCounters, FileClass
         for (file_class, blocks) in [(0, ZONE as u64 * share / 100), (1, ZONE as u64 * (100 - share) / 100)] {
             let of = [BRIEF, LASTING][file_class];
             file_classes.wrote(of, blocks);
-            let alive_before = written[file_class].min(lives[file_class]);
+            let live_before = written[file_class].min(lives[file_class]);
             written[file_class] += blocks;
-            let dead = (alive_before + blocks).saturating_sub(lives[file_class]);
+            let dead = (live_before + blocks).saturating_sub(lives[file_class]);
             file_classes.died(of, dead);
         }
         sums.scan(&file_classes, u64::from(ZONE), 64, ZONE);
@@ -49,7 +49,7 @@ fn without_deaths_there_is_no_prediction() {
 #[test]
 fn loaded_sums_give_the_same_predictions() {
     let (_, sums) = run(40, 80, [2000, 30_000]);
-    let before: Vec<(usize, ObservedClass)> = sums.lives().iter().copied().enumerate().collect();
+    let before: Vec<(usize, ObservedClass)> = sums.slots().iter().copied().enumerate().collect();
     let (file_classes, mut sums) = (FileClassCounters::new(), FileClassSums::new());
     sums.load(&file_classes, &before);
     sums.scan(&file_classes, 0, 64, ZONE);
