@@ -219,7 +219,7 @@ impl Gc {
             freed_per_moved: pressure.freed_per_moved,
             written_bytes_per_second,
             throttle_in_seconds,
-            zones_reclaimed: done.zones_evacuated,
+            zones_reclaimed: done.zones_reclaimed,
             blocks_moved: done.blocks_moved,
             blocks_lost: done.blocks_lost,
         }
@@ -357,7 +357,7 @@ impl Stored {
             dead_bytes: fs.extents().dead_blocks() * u64::from(space.block_size),
             pending_bytes: space.pending,
             unwritten_bytes: space.unwritten,
-            reserved_bytes: Some(space.kept),
+            reserved_bytes: Some(space.reserved),
             available_bytes: Some(space.available),
             free_zones_reserved: (!read_only).then(|| pool.reserved_from(Role::Data)),
             free_zones_reserved_for_metadata: (!read_only).then(|| pool.reserved_from(Role::Gc)),

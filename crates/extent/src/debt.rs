@@ -8,7 +8,7 @@
 use zone::{Blocks, Life, Role, ZoneId};
 
 use crate::Extents;
-use crate::gc::{Aim, GcState};
+use crate::gc::{GcState, Goal};
 
 /// User writes are about to open a zone when this share of a zone is left of their headroom.
 const ABOUT_TO_OPEN: i64 = 2;
@@ -70,13 +70,13 @@ impl Extents {
     pub(crate) fn needs(&self) -> Vec<Need> {
         // A zone whose header is being written is neither free nor open.
         let spare = (self.spare_zones() + self.placement.opening_count()) as f64 - self.forecast();
-        let rooms = self.placement.rooms(|room| self.packing.payload(room));
+        let open_headroom = self.placement.open_headroom(|free| self.packing.payload(free));
         let need = |(open, zones): (i64, u32)| {
             let lacking = f64::from(zones) - spare;
             let free = (1.0 - lacking).max(0.0) * f64::from(self.payload_min);
             Need { headroom: open + free as i64, lacking }
         };
-        rooms.until.iter().copied().zip(1..).map(need).collect()
+        open_headroom.until.iter().copied().zip(1..).map(need).collect()
     }
 
     /// Whether GC's next moves take the only zone that user writes may open, while they are about to open it. They take it
@@ -87,12 +87,13 @@ impl Extents {
 
     /// Blocks that GC can move before it takes the only zone that user writes may open, if they are about to open it.
     pub(crate) fn left_to_move(&self, gc: &GcState) -> Option<i64> {
-        let rooms = self.placement.rooms(|room| self.packing.payload(room));
-        let opens_soon = rooms.is_shared || rooms.until[0] <= i64::from(self.payload_min) / ABOUT_TO_OPEN;
+        let open_headroom = self.placement.open_headroom(|free| self.packing.payload(free));
+        let opens_soon =
+            open_headroom.is_shared || open_headroom.until[0] <= i64::from(self.payload_min) / ABOUT_TO_OPEN;
         let is_last = self.spare_zones() == 1 && opens_soon;
         // The last extent of a piece is moved whole.
         let beyond = i64::from(self.piece_blocks_max.min(self.payload_min / EXTENT_SHARE));
-        is_last.then(|| gc.target_room(self.packing) - beyond)
+        is_last.then(|| gc.target_headroom(self.packing) - beyond)
     }
 
     /// Blocks to be moved until this number of zones has been freed; for a part of a zone, that part of its moves. None if
@@ -138,15 +139,15 @@ impl Extents {
             let entry = pool.entry(zone);
             entry.life == life && entry.role.holds_data()
         };
-        let in_hand: Vec<ZoneId> = gc.victims_as_chosen().filter(is_there).map(|(zone, _)| zone).collect();
-        let mut others = self.ranked_victims(Aim::Pace, CANDIDATES_MAX + in_hand.len());
+        let in_hand: Vec<ZoneId> = gc.victims_with_life().filter(is_there).map(|(zone, _)| zone).collect();
+        let mut others = self.ranked_victims(Goal::InStep, CANDIDATES_MAX + in_hand.len());
         others.retain(|&(zone, live)| {
             (1..self.payload_of(zone)).contains(&live)
                 && !in_hand.contains(&zone)
                 // It is not written again when it is empty.
-                && !self.worn.contains(&zone)
+                && !self.read_only_zones.contains(&zone)
                 && !gc.is_stuck(zone)
-                && !self.is_waiting(gc, zone)
+                && !self.is_unreadable(gc, zone)
         });
         let in_hand = in_hand.into_iter().map(|zone| pool.entry(zone).live).filter(|&live| live > 0);
         (in_hand.collect(), others.into_iter().map(|(_, live)| live).collect())
@@ -170,7 +171,7 @@ impl Extents {
 
     /// The gain of GC before any victim, with GC's open zone as its target.
     pub(crate) fn gain_of(&self, gc: &GcState) -> Gain {
-        Gain::new(gc.target_room(self.packing), i64::from(self.payload_min.max(1)))
+        Gain::new(gc.target_headroom(self.packing), i64::from(self.payload_min.max(1)))
     }
 }
 

@@ -19,7 +19,7 @@ use tree::{Tx, ZoneRef};
 use zone::{Blocks, Cause};
 
 use crate::format::Extent;
-use crate::gc::{Chunk, Found, Move};
+use crate::gc::{Chunk, Move, Readability};
 use crate::{Extents, Hint, Lifetime, Object, Result, map};
 
 pub use layout::Layout;
@@ -114,8 +114,8 @@ impl Extents {
         // The data is in memory. Its zone may be the one that has to be freed.
         drop(zone_refs);
         let mut moved = 0;
-        for (range, found) in chunk.runs() {
-            if found == Found::Whole {
+        for (range, readability) in chunk.runs() {
+            if readability == Readability::Intact {
                 moved += self.rewrite_run(&chunk, range, lifetime)?;
             }
         }
@@ -149,7 +149,7 @@ impl Extents {
         let reservation = self.reserve_over(run.object, run.start, blocks)?;
         for piece in self.append_data(lifetime, run, Cause::Gc)? {
             let mut tx = Tx::new();
-            reservation.part_kept_by(&mut tx, u64::from(piece.extent.blocks));
+            reservation.spend_part_in(&mut tx, u64::from(piece.extent.blocks));
             self.commit_move(chunk, piece, tx)?;
         }
         Ok(blocks)

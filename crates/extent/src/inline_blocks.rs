@@ -185,7 +185,7 @@ impl Extents {
         self.learn_from(&view, file_class, std::slice::from_ref(&piece));
         let mut tx = Tx::new();
         view.apply(&self.store, &mut tx);
-        reservation.part_kept_by(&mut tx, u64::from(piece.extent.blocks));
+        reservation.spend_part_in(&mut tx, u64::from(piece.extent.blocks));
         self.commit_if_any(tx)
     }
 }

@@ -1,9 +1,8 @@
 //! Numbered objects, their data and its placement on zones.
 //!
-//! An **object** is a numbered byte address space; what it is the data of is its user's business. Its
-//! map is a table of the metadata store: (object, block) → **extent**, a run of blocks in one zone with
-//! a checksum each; small writes are **inline** blocks, values of another table, until they are worth
-//! a zone's blocks.
+//! An **object** is a numbered byte address space. Its meaning is up to the user of the crate. Its map is a table of
+//! the metadata store: (object, block) → **extent**, a run of blocks in one zone with a checksum for each block. Small
+//! writes are **inline blocks**, values of another table, until they fill blocks of a zone.
 //!
 //! ```text
 //! write ── reserve ── place ── append ──┐            space.rs  place.rs  write.rs
@@ -17,23 +16,20 @@
 //!
 //! * I-EXT-1 Each stored extent has exactly one owner key.
 //! * I-EXT-2 The ZIT's live counts are a function of the object map.
-//! * I-EXT-3 A read never returns bytes that are not the object's: not stale, not another's, not
-//!   unverified.
+//! * I-EXT-3 A read never returns bytes that are not the object's: not stale, not another's, not unverified.
 //!
 //! # Locks
-//! In this order: garbage collection, opening a zone; map locks (shards, in their order); below them
-//! those of the store; and the leaves: placement, each zone's reverse map, counters. I/O happens under
-//! the first two and under none of the leaves. The store may call [`tree::Client`] at any time: that
-//! takes leaves only.
+//! In this order: GC; opening a zone; map locks (shards, in their order); the locks of the store; leaf locks:
+//! placement, each zone's reverse map, counters. I/O happens under the first two and under no leaf lock. The store may
+//! call [`tree::Client`] at any time, which takes leaf locks only.
 //!
 //! # What this does not do
-//! It has no names, sizes or permissions; it owns no thread (call [`Extents::step`]); it never resets
-//! a zone: it tells the store what dies, and the store knows what recovery may still need.
+//! It has no names, sizes or permissions. It owns no thread: call [`Extents::step`]. It never resets a zone: it reports
+//! dead blocks to the store, which knows what recovery may still need.
 #![forbid(unsafe_code)]
 
 mod amortized;
 mod check;
-mod compact;
 mod debt;
 mod deferred_appends;
 mod defrag;
@@ -46,13 +42,14 @@ mod inline_blocks;
 mod inspect;
 mod learn;
 mod lifetime;
+mod manual_gc;
 mod map;
-mod patience;
 mod place;
 mod read;
 mod recover;
 mod refcount;
 mod reserve;
+mod retry_limit;
 mod reverse;
 mod scrub;
 mod space;
@@ -72,20 +69,20 @@ use crate::amortized::Amortized;
 use crate::deferred_appends::DeferredAppends;
 use crate::forecast::EpochWrites;
 use crate::format::Packing;
-use crate::gc::{Aim, GcState, Progress};
+use crate::gc::{GcState, Goal, Progress};
 use crate::inline_blocks::InlineCounts;
 use crate::learn::Learned;
 use crate::place::Placement;
 use crate::reverse::ReverseMaps;
-use crate::space::Promises;
+use crate::space::Reservations;
 use crate::throttle::Throttle;
 
-pub use compact::Outlook;
 pub use defrag::{Defragmented, Layout};
 pub use finding::{Finding, FindingKind};
 pub use gc::GcStats;
 pub use inspect::MapRow;
 pub use learn::{FileClass, LEARNED, StreamStats, Switches, stream_names};
+pub use manual_gc::Outlook;
 pub use map::blocks_in;
 pub use recover::Recovering;
 pub use refcount::SharedBlocks;
@@ -106,13 +103,13 @@ pub struct Object(pub u64);
 /// Why data could not be read or written.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ExtentError {
-    /// It does not fit, whatever is reclaimed.
+    /// There is no space, even after all dead blocks are reclaimed.
     #[error("no space left")]
     NoSpace,
-    /// A block cannot be read or is not what was written; nothing else is affected.
+    /// A block cannot be read or has wrong contents. Nothing else is affected.
     #[error("object {object} block {block} cannot be read: {why}")]
     Lost {
-        /// Whose.
+        /// The object of the block.
         object: u64,
         /// The first such block of the range.
         block: u64,
@@ -136,7 +133,7 @@ impl From<StoreError> for ExtentError {
 /// The result of an operation on objects.
 pub type Result<T> = std::result::Result<T, ExtentError>;
 
-/// How long data is expected to live: what is written together should die together.
+/// The expected lifetime of data. Data that is written together should die together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lifetime {
     /// Nothing is known.
@@ -148,21 +145,21 @@ pub enum Lifetime {
     Medium,
     /// Days to months.
     Long,
-    /// For ever.
+    /// Forever.
     Extreme,
 }
 
-/// What placement may know of a write.
+/// The properties of a write that placement uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hint {
-    /// How long the data is expected to live, if somebody has said so.
+    /// The lifetime that the user has stated.
     pub lifetime: Lifetime,
-    /// What it is, as far as it is known: where nobody has said anything, what is learned of the file_class counts.
+    /// The file class. Without a stated lifetime, the learned lifetime of the class counts.
     pub file_class: FileClass,
 }
 
 impl Hint {
-    /// Somebody says how long the data will live.
+    /// With a lifetime that the user has stated.
     pub fn of_lifetime(lifetime: Lifetime) -> Hint {
         Hint { lifetime, file_class: FileClass::default() }
     }
@@ -175,30 +172,30 @@ pub struct Extents {
     packing: Packing,
     /// The most blocks of one append and one extent.
     piece_blocks_max: Blocks,
-    /// Blocks of fresh data that any zone takes that could be written at the mount.
+    /// The smallest payload of the zones that could be written at the mount.
     payload_min: Blocks,
-    /// Zones that could only be read at the mount.
-    worn: Vec<ZoneId>,
-    /// Each guards the maps of the objects whose numbers fall to it.
+    /// Zones that were read-only at the mount.
+    read_only_zones: Vec<ZoneId>,
+    /// Each guards the maps of the objects of its shard.
     maps: Vec<Ordered<RwLock<()>>>,
     placement: Placement,
     reverse: Arc<ReverseMaps>,
-    promises: Arc<Promises>,
+    reservations: Arc<Reservations>,
     inline_counts: InlineCounts,
     throttle: Throttle,
     epoch_writes: EpochWrites,
     learned: Learned,
-    /// Counts of space, which zones that are opened pay for.
+    /// Spreads counts of space over openings of zones.
     openings: Amortized,
     gc: Ordered<Mutex<GcState>>,
-    /// There are zones to be reset, and nobody has looked for them since.
-    emptied: AtomicBool,
+    /// Zones may need a reset, and this has not been reported.
+    may_need_resets: AtomicBool,
     deferred: DeferredAppends,
 }
 
 impl Extents {
-    /// Takes over what recovery found, continues the zones that were being written, and becomes the
-    /// store's client. Call it once, right after `Store::open`. It appends nothing.
+    /// Takes over the state that recovery found, continues the open zones, and becomes the store's client. Call it
+    /// once, right after `Store::open`. It appends nothing.
     pub fn open(store: Arc<Store>, recovering: Recovering) -> Result<Arc<Extents>> {
         let reverse = ReverseMaps::new();
         store.set_client(Arc::clone(&reverse) as Arc<dyn Client>);
@@ -208,18 +205,18 @@ impl Extents {
             packing,
             payload_min: payload_min(&store, packing),
             piece_blocks_max: piece_blocks_max(&store),
-            worn: worn(&store),
+            read_only_zones: read_only_zones(&store),
             maps: (0..MAP_LOCKS).map(|_| Ordered::rwlock(LockOrder::ObjectMap, ())).collect(),
             placement: Placement::new(payload_min(&store, packing)),
             reverse,
-            promises: Arc::default(),
+            reservations: Arc::default(),
             inline_counts: InlineCounts::default(),
             throttle: Throttle::default(),
             epoch_writes: EpochWrites::default(),
             learned: Learned::new(device.geometry().zones, device.geometry().zone_blocks),
             openings: Amortized::new(device.geometry().zones),
             gc: Ordered::mutex(LockOrder::Gc, GcState::default()),
-            emptied: AtomicBool::new(false),
+            may_need_resets: AtomicBool::new(false),
             deferred: DeferredAppends::default(),
             store,
             device,
@@ -233,7 +230,7 @@ impl Extents {
         Ok(extents)
     }
 
-    /// The store below.
+    /// The metadata store.
     pub fn store(&self) -> &Arc<Store> {
         &self.store
     }
@@ -243,26 +240,26 @@ impl Extents {
         self.packing.block_size
     }
 
-    /// What of the device decides how far it is worth reading: see [`zone::Geometry::seek_bytes`].
+    /// The seek cost of the device in bytes: see [`zone::Geometry::seek_bytes`].
     pub fn seek_bytes(&self) -> u32 {
         self.device.geometry().seek_bytes
     }
 
-    /// One piece of background work: resets, and whatever else there is.
+    /// Does one piece of any background work.
     pub fn step(&self) -> Result<Step> {
         let reset = self.step_resets()?;
         Ok(if self.step_space()? == Step::Worked { Step::Worked } else { reset })
     }
 
-    /// Resets zones in which nothing lives. They give room that writers need not wait for; while room is plenty only
-    /// those that wait for nothing else are reset.
+    /// Resets zones without live blocks, so that writers need not wait for them. While there is enough headroom, zones
+    /// that wait for another event are left alone.
     pub fn step_resets(&self) -> Result<Step> {
         Ok(if self.store.reclaim(self.are_resets_urgent())? > 0 { Step::Worked } else { Step::Idle })
     }
 
-    /// Whether zones were found to be reset since this was asked last.
-    pub fn take_emptied(&self) -> bool {
-        self.emptied.load(Ordering::Relaxed) && self.emptied.swap(false, Ordering::Relaxed)
+    /// Whether zones that may need a reset were found since the last call.
+    pub fn take_may_need_resets(&self) -> bool {
+        self.may_need_resets.load(Ordering::Relaxed) && self.may_need_resets.swap(false, Ordering::Relaxed)
     }
 
     /// Whether the background task has to be woken because it has work now. It is reported once.
@@ -270,8 +267,7 @@ impl Extents {
         self.throttle.take_call()
     }
 
-    /// One piece of all other background work: garbage collection in step with user writes, and writeback of inline
-    /// blocks.
+    /// Does one piece of the other background work: GC in step with user writes, and writeback of inline blocks.
     pub fn step_space(&self) -> Result<Step> {
         self.load_learned();
         self.reverse.prune(&self.store);
@@ -279,13 +275,13 @@ impl Extents {
         if has_collected && self.throttle.charged() > 0 {
             return Ok(Step::Worked);
         }
-        let lives_in = |&zone: &ZoneId| {
+        let has_live_blocks = |&zone: &ZoneId| {
             let entry = self.store.pool().entry(zone);
             entry.role.holds_data() && entry.live > 0
         };
-        if (self.worn.iter().any(lives_in) || !self.reverse.without_footer().is_empty())
+        if (self.read_only_zones.iter().any(has_live_blocks) || !self.reverse.without_footer().is_empty())
             && let Some(mut gc) = self.gc.try_lock()
-            && self.collect(&mut gc, Aim::Mend)? != Progress::Nothing
+            && self.collect(&mut gc, Goal::Repair)? != Progress::Nothing
         {
             return Ok(Step::Worked);
         }
@@ -298,14 +294,14 @@ impl Extents {
         &self.maps[self.shard_of(object)]
     }
 
-    /// Its number.
+    /// The shard of an object.
     fn shard_of(&self, object: Object) -> usize {
         let hash = object.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (hash >> 56) as usize % MAP_LOCKS
     }
 }
 
-/// Blocks of fresh data that the smallest zone takes that can be written.
+/// The smallest payload of the zones that can be written.
 fn payload_min(store: &Store, packing: Packing) -> Blocks {
     let zones = (0..store.pool().count()).map(ZoneId).filter(|&zone| store.pool().is_of_use(zone));
     let reported = zones.map(|zone| store.pool().info(zone));
@@ -313,13 +309,13 @@ fn payload_min(store: &Store, packing: Packing) -> Blocks {
     writable.map(|info| packing.payload(info.capacity)).min().unwrap_or(0)
 }
 
-/// Zones that can be read and not written: what lives there goes elsewhere before they go offline.
-fn worn(store: &Store) -> Vec<ZoneId> {
+/// Read-only zones. Their live blocks are moved before they go offline.
+fn read_only_zones(store: &Store) -> Vec<ZoneId> {
     let zones = (0..store.pool().count()).map(ZoneId);
     zones.filter(|&zone| store.pool().info(zone).state == ZoneState::ReadOnly).collect()
 }
 
-/// The most blocks of an extent: of 256, of a mebibyte, of an append, and of what a value can hold.
+/// The most blocks of an extent: 256, a mebibyte, the largest append, and the number of checksums that fit in a value.
 fn piece_blocks_max(store: &Store) -> Blocks {
     let geometry = store.device().geometry();
     let by_bytes = format::EXTENT_BYTES_MAX / u64::from(geometry.block_size);

@@ -1,18 +1,20 @@
-//! Which open zone a write goes to.
+//! The choice of an open zone for a write.
 //!
-//! Each lifetime class that is written has an open zone, which its small files share in the order in which they
-//! are written: what is written together often dies together. A file that has become large has a zone of its own
-//! while the limit on open zones and the free zones allow. Otherwise it shares an open zone of a class that goes with its
-//! own (`lifetime.rs`): the one that it was written to last, or the one that anybody used last, or, where all of them are
-//! other large files', the one that was not used for longest. Where there is none it takes one over from a class that
-//! has several, shares with a class that lives about as long, or with any.
-//! What is put together stays in the zone that its file was written to last, whoever else is to have that, so that
-//! nothing but the zone's end comes in between.
-//! When every open zone is full and none can be opened, the writer reclaims and collects garbage itself. What
-//! garbage collection writes never comes here: it has a zone of its own.
+//! Each lifetime class that is written has an open zone. The small files of the class share it in the order in which
+//! they are written, because data that is written together often dies together. A large file has an open zone of its
+//! own while the limit on open zones and the number of free zones allow. Otherwise it shares an open zone of a class
+//! that may share with its own (`lifetime.rs`): the zone that it used last, or the zone that any file used last, or, if
+//! large files own all of them, the zone that was unused for longest. If there is none, it takes over a zone from a
+//! class that has several, or shares with a class of a similar lifetime, or with any class.
 //!
-//! A zone leaves the placement when it takes no more; whoever ends the last append in flight to it
-//! closes it: rest of the reverse map, footer, finish, and the record in the ZIT.
+//! Blocks that GC or defragmentation writes together stay in the zone that their file used last, even if another file
+//! owns it, so that only the end of the zone separates them.
+//!
+//! If no open zone takes the write and none can be opened, the writer reclaims zones and runs GC itself. The target of
+//! GC is no zone of the placement.
+//!
+//! A zone leaves the placement when it takes no more. The thread that ends the last append in flight closes it: rest of
+//! the reverse map, footer, finish, and the record in the ZIT.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,35 +26,35 @@ use tree::{StoreError, Tx};
 use zone::{Blocks, Cause, DeviceError, Lease, Role, ZoneId};
 
 use crate::format::{Entry, Unfinished, ZoneName, ZoneUser};
-use crate::patience::Patience;
+use crate::retry_limit::RetryLimit;
 use crate::reverse::{Closed, Summary, ZoneMap};
 use crate::{ExtentError, Extents, Lifetime, Object, Result};
 
 /// Objects whose last zone is remembered.
 const AFFINITIES_MAX: usize = 4096;
-/// Zones tried one after the other when their headers cannot be written.
+/// Zones that are tried one after the other if their headers cannot be written.
 const OPEN_ATTEMPTS: usize = 4;
-/// The part of a zone that a file has been given when it is large.
+/// A file is large when it has been given this share of a zone.
 const LARGE_SHARE: u64 = 4;
-/// A zone that its file has not used for so many choices is anybody's.
+/// A zone that its owner has not used for this number of choices is shared.
 const OWNED_FOR: u64 = 64;
-/// A class is written when it has such a share of what is.
+/// A class counts as written if it has this share of the written blocks.
 const WRITTEN_SHARE: u64 = 16;
-/// Spare zones for each open zone: space in an open zone is not available elsewhere.
-const SPARE_PER_OPEN: i64 = 8;
-/// The share of a log zone that entries of open zones take at most.
+/// Zones of free or dead blocks for each open zone, because the rest of an open zone is available only to its class.
+const FREE_PER_OPEN: i64 = 8;
+/// Entries of open zones take at most this share of a log zone.
 const ENTRIES_SHARE: i64 = 8;
-/// Open zones for classes that are kept apart, at most.
+/// Classes that have open zones of their own.
 const CLASSES_MAX: usize = 2;
 
 /// A zone that takes data.
 pub(crate) struct OpenZone {
-    // In this order they are dropped: who is told that a lease is back must find it back.
+    // Drop order: a thread that is notified of a returned lease must find it returned.
     pub(crate) lease: Lease,
     pub(crate) map: Arc<Mutex<ZoneMap>>,
-    /// The number of the lifetime class that it was last chosen for.
+    /// The number of the lifetime class for which it was last chosen.
     class: AtomicU8,
-    _told: Told,
+    _counted: CountedOpen,
 }
 
 impl OpenZone {
@@ -61,25 +63,25 @@ impl OpenZone {
     }
 }
 
-/// Counts the open zones, for those who wait until there is one less.
+/// Counts the open zones. A thread can wait until one of them closes.
 #[derive(Default)]
-struct Alive {
-    /// Open zones now, and how many there have been that are no more.
+struct OpenCount {
+    /// Open zones now, and zones that have closed.
     counts: Mutex<(usize, u64)>,
     changed: Condvar,
 }
 
-/// Tells `Alive` when it is dropped.
-struct Told(Arc<Alive>);
+/// Counts one open zone until it is dropped.
+struct CountedOpen(Arc<OpenCount>);
 
-impl Told {
-    fn new(alive: &Arc<Alive>) -> Self {
-        alive.counts.lock().0 += 1;
-        Told(Arc::clone(alive))
+impl CountedOpen {
+    fn new(open_count: &Arc<OpenCount>) -> Self {
+        open_count.counts.lock().0 += 1;
+        CountedOpen(Arc::clone(open_count))
     }
 }
 
-impl Drop for Told {
+impl Drop for CountedOpen {
     fn drop(&mut self) {
         let mut counts = self.0.counts.lock();
         counts.0 -= 1;
@@ -88,12 +90,12 @@ impl Drop for Told {
     }
 }
 
-impl Alive {
-    fn gone(&self) -> u64 {
+impl OpenCount {
+    fn closed(&self) -> u64 {
         self.counts.lock().1
     }
 
-    /// Waits until an open zone has gone since `seen` was read; false when there is none that could.
+    /// Waits until a zone has closed since `seen` was read. Returns false if no zone is open.
     fn wait(&self, seen: u64) -> bool {
         let mut counts = self.counts.lock();
         while counts.1 == seen && counts.0 > 0 {
@@ -106,27 +108,27 @@ impl Alive {
 struct Slot {
     open: Arc<OpenZone>,
     lifetime: Lifetime,
-    /// When it was last chosen.
+    /// The number of the choice that last took it.
     used: u64,
-    /// The large file that it was opened for.
+    /// The large file for which it was opened.
     owner: Option<Object>,
 }
 
-/// Where an object was last written, and how many blocks it was given.
+/// The last zone of an object, and the number of blocks that it was given.
 #[derive(Clone, Copy)]
 struct Affinity {
     zone: ZoneId,
     blocks: u64,
 }
 
-/// A write that wants a zone.
+/// A write that needs a zone.
 #[derive(Clone, Copy)]
-pub(crate) struct Wanted {
+pub(crate) struct PlaceRequest {
     pub(crate) object: Object,
     pub(crate) lifetime: Lifetime,
     pub(crate) blocks: u64,
-    /// Goes on in the zone that the object was written to last while that takes it, whoever else is to have it.
-    pub(crate) stays: bool,
+    /// Continues in the zone that the object used last, even if another file owns it.
+    pub(crate) stays_in_zone: bool,
 }
 
 #[derive(Default)]
@@ -135,20 +137,20 @@ struct State {
     affinity: HashMap<Object, Affinity>,
     /// Counts choices.
     now: u64,
-    /// How many zones are to be open at once.
+    /// The number of zones that should be open.
     open_max: usize,
-    /// Blocks written of late: of what lives long, and of everything else.
+    /// Recently written blocks: of the long-lived classes, and of the other ones.
     written: [u64; 2],
-    /// Files that are large have zones of their own.
+    /// Large files have zones of their own.
     by_file: bool,
 }
 
-/// The open zones of fresh data.
+/// The open zones of user writes.
 pub(crate) struct Placement {
     /// A leaf lock.
     state: Mutex<State>,
-    alive: Arc<Alive>,
-    /// Held while a zone is opened, so that two writers in need open one. Before all map locks.
+    open_count: Arc<OpenCount>,
+    /// Locked while a zone is opened, so that two writers open only one. Before all map locks.
     opening: Ordered<Mutex<()>>,
     /// A zone is being opened.
     is_opening: AtomicBool,
@@ -156,34 +158,34 @@ pub(crate) struct Placement {
     zone_blocks: AtomicU64,
 }
 
-/// What the open zones of fresh data can take.
+/// The headroom of the open zones of user writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Rooms {
-    /// Blocks until one more zone is needed than is open, and until two are, if there are two classes.
+pub(crate) struct OpenHeadroom {
+    /// Blocks until one more zone is needed, and until two more are needed if two classes are written.
     pub(crate) until: Vec<i64>,
-    /// One of the two classes has no zone: it shares with the other, or takes over what the other has begun, which it
-    /// should for as little as can be.
+    /// One of the two classes has no zone. It shares with the other, or takes over a zone of the other, which should
+    /// last as short as possible.
     pub(crate) is_shared: bool,
 }
 
-/// What opening a zone came to.
-pub(crate) enum Opened {
+/// The result of an attempt to open a zone.
+pub(crate) enum OpenAttempt {
     Zone(Arc<OpenZone>),
-    /// All leases are out.
+    /// All leases are in use.
     NoLease,
-    /// No free zone that this role may take.
+    /// There is no free zone that this role may take.
     NoZone,
 }
 
-/// Which of the two that are kept apart, if room is scarce.
-fn apart(lifetime: Lifetime) -> usize {
+/// The class, of the two that have zones of their own: 1 for long-lived data, 0 for other data.
+fn class_of(lifetime: Lifetime) -> usize {
     usize::from(matches!(lifetime, Lifetime::Long | Lifetime::Extreme))
 }
 
 impl State {
-    fn take(&mut self, wanted: Wanted, index: usize) -> Arc<OpenZone> {
+    fn take(&mut self, request: PlaceRequest, index: usize) -> Arc<OpenZone> {
         self.now += 1;
-        self.written[apart(wanted.lifetime)] += wanted.blocks;
+        self.written[class_of(request.lifetime)] += request.blocks;
         let slot = &mut self.slots[index];
         slot.used = self.now;
         if self.affinity.len() >= AFFINITIES_MAX {
@@ -191,8 +193,8 @@ impl State {
         }
         slot.open.class.store(slot.lifetime.number(), Ordering::Relaxed);
         let zone = slot.open.lease.zone();
-        let affinity = self.affinity.entry(wanted.object).or_insert(Affinity { zone, blocks: 0 });
-        *affinity = Affinity { zone, blocks: affinity.blocks + wanted.blocks };
+        let affinity = self.affinity.entry(request.object).or_insert(Affinity { zone, blocks: 0 });
+        *affinity = Affinity { zone, blocks: affinity.blocks + request.blocks };
         Arc::clone(&slot.open)
     }
 
@@ -206,13 +208,13 @@ impl State {
         self.by_file && given >= zone_blocks / LARGE_SHARE
     }
 
-    /// Whether it is another file's.
-    fn is_anothers(&self, slot: &Slot, object: Object) -> bool {
+    /// Whether another file owns the zone.
+    fn is_owned_by_another(&self, slot: &Slot, object: Object) -> bool {
         slot.owner.is_some_and(|owner| owner != object) && self.now - slot.used < OWNED_FOR
     }
 
-    /// A class that has no open zone gets one of those of a class that has several: what is in there already
-    /// stays mixed, but nothing that follows does.
+    /// Gives a class without an open zone one of a class with several. Its present contents stay mixed, but later ones
+    /// do not.
     fn take_over(&mut self, lifetime: Lifetime) -> Option<usize> {
         let has_several = |slot: &Slot| {
             self.slots.iter().filter(|other| other.lifetime.shares_with(slot.lifetime)).count() > 1
@@ -232,7 +234,7 @@ impl State {
         slots.max_by_key(|(_, slot)| slot.used).map(|(index, _)| index)
     }
 
-    /// How many of the two that are kept apart are written.
+    /// The number of classes that are written.
     fn classes(&self) -> usize {
         let all: u64 = self.written.iter().sum();
         self.written.iter().filter(|&&blocks| blocks > 0 && blocks * WRITTEN_SHARE >= all).count().max(1)
@@ -240,11 +242,11 @@ impl State {
 }
 
 impl Placement {
-    /// For zones of so many blocks of data.
+    /// For zones with this payload.
     pub(crate) fn new(zone_blocks: Blocks) -> Placement {
         let placement = Placement {
             state: Mutex::default(),
-            alive: Arc::default(),
+            open_count: Arc::default(),
             opening: Ordered::mutex(LockOrder::OpenZone, ()),
             is_opening: AtomicBool::new(false),
             zone_blocks: AtomicU64::new(zone_blocks.into()),
@@ -253,39 +255,40 @@ impl Placement {
         placement
     }
 
-    /// The zone to write to without opening one; `may_open`: rather none than one that does not suit.
-    fn choose(&self, wanted: Wanted, may_open: bool) -> Option<Arc<OpenZone>> {
+    /// The open zone for the write, if there is one. With `may_open`, none rather than an unsuitable one.
+    fn choose(&self, request: PlaceRequest, may_open: bool) -> Option<Arc<OpenZone>> {
         let mut state = self.state.lock();
-        let Wanted { object, lifetime, .. } = wanted;
+        let PlaceRequest { object, lifetime, .. } = request;
         let fits = |slot: &Slot| slot.lifetime.shares_with(lifetime);
         let own = state.own(object);
         let suits = |index: &usize| {
             let slot = &state.slots[*index];
-            fits(slot) && (wanted.stays || !state.is_anothers(slot, object))
+            fits(slot) && (request.stays_in_zone || !state.is_owned_by_another(slot, object))
         };
         let wants_own = may_open && self.may_own(&state, object);
         let is_owned =
-            |index: &usize| wanted.stays || !wants_own || state.slots[*index].owner == Some(object);
+            |index: &usize| request.stays_in_zone || !wants_own || state.slots[*index].owner == Some(object);
         let index = match own.filter(suits).filter(is_owned) {
             Some(index) => Some(index),
             None if wants_own => None,
-            None => match state.most_used(|slot| fits(slot) && !state.is_anothers(slot, object)) {
+            None => match state.most_used(|slot| fits(slot) && !state.is_owned_by_another(slot, object)) {
                 Some(index) => Some(index),
                 None if may_open => None,
                 None => {
-                    let stays = own.filter(|_| wanted.stays);
-                    let alike = state.least_used(fits).or(stays).or_else(|| state.take_over(lifetime));
-                    let is_near = |slot: &Slot| apart(slot.lifetime) == apart(lifetime);
+                    let stays_in_zone = own.filter(|_| request.stays_in_zone);
+                    let alike =
+                        state.least_used(fits).or(stays_in_zone).or_else(|| state.take_over(lifetime));
+                    let is_near = |slot: &Slot| class_of(slot.lifetime) == class_of(lifetime);
                     let near = alike.or_else(|| state.least_used(is_near));
                     near.or(own).or_else(|| state.least_used(|_| true))
                 }
             },
         };
-        index.map(|index| state.take(wanted, index))
+        index.map(|index| state.take(request, index))
     }
 
-    /// Whether a file is to have a zone of its own: it is large, and there may be one beside those that each
-    /// class needs.
+    /// Whether a file should have a zone of its own: it is large, and the limit allows another zone beside one for each
+    /// class.
     fn may_own(&self, state: &State, object: Object) -> bool {
         let owned = state.slots.iter().filter(|slot| slot.owner.is_some_and(|owner| owner != object)).count();
         state.is_large(object, self.zone_blocks.load(Ordering::Relaxed))
@@ -297,50 +300,50 @@ impl Placement {
         state.slots.push(Slot { open, lifetime, used: 0, owner: None });
     }
 
-    /// Adds a zone and chooses it at once: from then on others may fill and retire it.
-    fn add_for(&self, wanted: Wanted, open: Arc<OpenZone>) {
+    /// Adds a zone and chooses it at once. From then on other writers may fill and retire it.
+    fn add_for(&self, request: PlaceRequest, open: Arc<OpenZone>) {
         let mut state = self.state.lock();
-        let owner = self.may_own(&state, wanted.object).then_some(wanted.object);
+        let owner = self.may_own(&state, request.object).then_some(request.object);
         let index = state.slots.len();
-        state.slots.push(Slot { open, lifetime: wanted.lifetime, used: 0, owner });
-        state.take(wanted, index);
+        state.slots.push(Slot { open, lifetime: request.lifetime, used: 0, owner });
+        state.take(request, index);
         state.written.iter_mut().for_each(|blocks| *blocks -= *blocks / 4);
     }
 
-    /// The zone takes no more. Not by number: it may be open again in a later life.
+    /// Removes the zone. It is compared by address, because the same zone may be open again in a later life.
     fn retire(&self, open: &OpenZone) {
         self.state.lock().slots.retain(|slot| !std::ptr::eq(&*slot.open, open));
     }
 
-    /// What can be written, as things are going, before more zones are needed than are open. `payload`: what a zone with
-    /// so much room takes of data.
-    pub(crate) fn rooms(&self, payload: impl Fn(Blocks) -> Blocks) -> Rooms {
+    /// What can be written, with the present mix of classes, before more zones are needed than are open. `payload`
+    /// returns the payload of a zone with this number of free blocks.
+    pub(crate) fn open_headroom(&self, payload: impl Fn(Blocks) -> Blocks) -> OpenHeadroom {
         let state = self.state.lock();
-        let mut rooms = [0; CLASSES_MAX];
+        let mut headroom = [0; CLASSES_MAX];
         for slot in &state.slots {
-            rooms[apart(slot.lifetime)] += i64::from(payload(slot.open.lease.free_blocks()));
+            headroom[class_of(slot.lifetime)] += i64::from(payload(slot.open.lease.free_blocks()));
         }
-        let has_zone = |class| state.slots.iter().any(|slot| apart(slot.lifetime) == class);
-        let all: i64 = rooms.iter().sum();
+        let has_zone = |class| state.slots.iter().any(|slot| class_of(slot.lifetime) == class);
+        let all: i64 = headroom.iter().sum();
         if state.classes() < CLASSES_MAX {
-            return Rooms { until: vec![all], is_shared: false };
+            return OpenHeadroom { until: vec![all], is_shared: false };
         }
-        // One that has none shares with the other until there is a zone, and takes the first; one that it takes over
-        // until then is a mixed one as well.
+        // A class without a zone shares with the other until there is a free zone, and takes it first. A zone that it
+        // takes over until then is mixed as well.
         if !has_zone(0) || !has_zone(1) {
-            return Rooms { until: vec![all; CLASSES_MAX], is_shared: true };
+            return OpenHeadroom { until: vec![all; CLASSES_MAX], is_shared: true };
         }
         let written: u64 = state.written.iter().sum();
         let until = |class: usize| {
             let share = state.written[class] as f64 / written.max(1) as f64;
-            (rooms[class] as f64 / share.max(1.0 / WRITTEN_SHARE as f64)) as i64
+            (headroom[class] as f64 / share.max(1.0 / WRITTEN_SHARE as f64)) as i64
         };
         let (first, second) = (until(0).min(until(1)), until(0).max(until(1)));
-        Rooms { until: vec![first.min(all), second.min(all)], is_shared: false }
+        OpenHeadroom { until: vec![first.min(all), second.min(all)], is_shared: false }
     }
 
-    /// Blocks that the open zones still take, of whatever kind.
-    pub(crate) fn room(&self) -> i64 {
+    /// Free blocks of the open zones.
+    pub(crate) fn free_blocks(&self) -> i64 {
         self.state.lock().slots.iter().map(|slot| i64::from(slot.open.lease.free_blocks())).sum()
     }
 
@@ -349,24 +352,24 @@ impl Placement {
         self.state.lock().slots.iter().map(|slot| (slot.open.lease.zone(), slot.lifetime)).collect()
     }
 
-    /// The zones that take fresh data.
+    /// The open zones.
     fn open_zones(&self) -> Vec<Arc<OpenZone>> {
         self.state.lock().slots.iter().map(|slot| Arc::clone(&slot.open)).collect()
     }
 
-    /// How many zones are to be open at once: as many as are wanted, but one for each class.
+    /// The number of zones that should be open, at least one for each class.
     pub(crate) fn open_max(&self) -> usize {
         let state = self.state.lock();
         state.open_max.max(state.classes())
     }
 
-    /// Open zones beside those that each class needs.
-    pub(crate) fn open_beyond(&self) -> usize {
+    /// The number of zones that should be open beside one for each class.
+    pub(crate) fn open_max_beyond_classes(&self) -> usize {
         let state = self.state.lock();
         state.open_max.saturating_sub(state.classes())
     }
 
-    /// Whether large files have zones of their own.
+    /// Sets whether large files have zones of their own.
     pub(crate) fn set_by_file(&self, by_file: bool) {
         self.state.lock().by_file = by_file;
     }
@@ -386,37 +389,37 @@ impl Placement {
 }
 
 impl Extents {
-    /// An open zone for this write. Makes room when there is none; no space only when there is none to
-    /// be made.
-    pub(crate) fn place(&self, wanted: Wanted) -> Result<Arc<OpenZone>> {
-        let open = self.find_place(wanted)?;
+    /// An open zone for this write. If there is none, it frees a zone. It returns `NoSpace` only if no zone can be
+    /// freed.
+    pub(crate) fn place(&self, request: PlaceRequest) -> Result<Arc<OpenZone>> {
+        let open = self.find_open_zone(request)?;
         open.lease.set_lifetime_class(open.lifetime().number());
         Ok(open)
     }
 
-    fn find_place(&self, wanted: Wanted) -> Result<Arc<OpenZone>> {
-        let mut patience = Patience::default();
+    fn find_open_zone(&self, request: PlaceRequest) -> Result<Arc<OpenZone>> {
+        let mut retry_limit = RetryLimit::default();
         loop {
-            let (seen, over) = (self.placement.alive.gone(), self.store.resets_over());
-            let plenty = self.placement.count() < self.placement.open_max() && !self.is_out_of_zones();
-            if let Some(open) = self.placement.choose(wanted, plenty) {
+            let (closed, over) = (self.placement.open_count.closed(), self.store.resets_over());
+            let may_open = self.placement.count() < self.placement.open_max() && !self.is_out_of_zones();
+            if let Some(open) = self.placement.choose(request, may_open) {
                 return Ok(open);
             }
             let opening = self.placement.opening.lock();
-            if let Some(open) = self.placement.choose(wanted, plenty) {
+            if let Some(open) = self.placement.choose(request, may_open) {
                 return Ok(open);
             }
             self.placement.is_opening.store(true, Ordering::Relaxed);
             let opened = self.open_zone(Role::Data);
-            if let Ok(Opened::Zone(open)) = &opened {
-                self.placement.add_for(wanted, Arc::clone(open));
+            if let Ok(OpenAttempt::Zone(open)) = &opened {
+                self.placement.add_for(request, Arc::clone(open));
             }
             self.placement.is_opening.store(false, Ordering::Relaxed);
             let opened = match opened {
-                // The device has no room for one: what is open has to do.
+                // The device has no space for another zone: an open one has to do.
                 Err(ExtentError::NoSpace) => {
                     drop(opening);
-                    return self.placement.choose(wanted, false).ok_or(ExtentError::NoSpace);
+                    return self.placement.choose(request, false).ok_or(ExtentError::NoSpace);
                 }
                 opened => opened?,
             };
@@ -424,28 +427,28 @@ impl Extents {
                 self.placement.set_open_max(self.count_open_wanted());
             }
             self.throttle.forgive();
-            if let Opened::Zone(open) = opened {
+            if let OpenAttempt::Zone(open) = opened {
                 return Ok(open);
             }
             drop(opening);
-            if let Some(open) = self.placement.choose(wanted, false) {
+            if let Some(open) = self.placement.choose(request, false) {
                 return Ok(open);
             }
             match opened {
-                Opened::NoLease if self.placement.alive.wait(seen) => {}
-                Opened::NoLease => return Err(self.no_lease()),
-                _ if self.make_room(&mut patience, over)? => {}
-                // Others may have opened what they have won.
-                _ => return self.placement.choose(wanted, false).ok_or(ExtentError::NoSpace),
+                OpenAttempt::NoLease if self.placement.open_count.wait(closed) => {}
+                OpenAttempt::NoLease => return Err(self.no_lease()),
+                _ if self.free_a_zone(&mut retry_limit, over)? => {}
+                // Other threads may have opened the zones that they have freed.
+                _ => return self.placement.choose(request, false).ok_or(ExtentError::NoSpace),
             }
         }
     }
 
     /// How many zones of user data should be open at once: many while many blocks are free or dead, one when there are few.
-    pub(crate) fn open_zones_wanted(&self, spare_blocks: i64) -> usize {
+    pub(crate) fn open_zones_wanted(&self, unused_blocks: i64) -> usize {
         let most = i64::from(self.store.leases_for_data()).min(self.open_zones_of_log());
-        let wanted = spare_blocks / (SPARE_PER_OPEN * i64::from(self.payload_min.max(1)));
-        wanted.clamp(1, most.max(1)) as usize
+        let request = unused_blocks / (FREE_PER_OPEN * i64::from(self.payload_min.max(1)));
+        request.clamp(1, most.max(1)) as usize
     }
 
     /// How many zones may be open so that their entries leave the log headroom. A checkpoint carries the entries that no
@@ -459,46 +462,46 @@ impl Extents {
     }
 
     fn no_lease(&self) -> ExtentError {
-        let why = "the device has no open zone left for data: zones that were not finished hold them all";
+        let why = "the device has no open zone left for data: unfinished zones use them all";
         StoreError::Device(DeviceError::Unusable(why.to_owned())).into()
     }
 
     /// Opens a zone for data or for garbage collection.
-    pub(crate) fn open_zone(&self, role: Role) -> Result<Opened> {
+    pub(crate) fn open_zone(&self, role: Role) -> Result<OpenAttempt> {
         let mut attempts = 0;
         loop {
             attempts += 1;
             match self.store.open_zone(role) {
-                Ok(Some(lease)) => return Ok(Opened::Zone(self.adopt(lease, Unfinished::default()))),
-                Ok(None) => return Ok(Opened::NoZone),
-                Err(StoreError::Device(DeviceError::TooManyOpen { .. })) => return Ok(Opened::NoLease),
+                Ok(Some(lease)) => return Ok(OpenAttempt::Zone(self.adopt(lease, Unfinished::default()))),
+                Ok(None) => return Ok(OpenAttempt::NoZone),
+                Err(StoreError::Device(DeviceError::TooManyOpen { .. })) => return Ok(OpenAttempt::NoLease),
                 Err(StoreError::Device(error)) if error.ends_zone() && attempts < OPEN_ATTEMPTS => {}
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    /// Makes a leased zone one that takes data.
+    /// Makes an open zone of a leased one.
     pub(crate) fn adopt(&self, lease: Lease, unfinished: Unfinished) -> Arc<OpenZone> {
         let name = ZoneName { fs_id: self.store.info().fs_id, zone: lease.zone(), life: lease.life() };
         let map = self.reverse.add(ZoneMap::new(name, self.packing, unfinished));
-        // Nobody waits for garbage collection's zone: it gives way to no one.
-        let alive = match lease.role() {
-            Role::Data => Arc::clone(&self.placement.alive),
+        // No thread waits for GC's target to close.
+        let open_count = match lease.role() {
+            Role::Data => Arc::clone(&self.placement.open_count),
             _ => Arc::default(),
         };
-        Arc::new(OpenZone { lease, map, class: AtomicU8::new(0), _told: Told::new(&alive) })
+        Arc::new(OpenZone { lease, map, class: AtomicU8::new(0), _counted: CountedOpen::new(&open_count) })
     }
 
-    /// Takes the zone out of the placement, and closes it if nothing is in flight to it.
+    /// Removes the zone from the placement, and closes it if no append is in flight to it.
     pub(crate) fn retire(&self, open: &OpenZone) -> Result<()> {
         open.map.lock().fill();
         self.placement.retire(open);
         self.close_when_idle(open)
     }
 
-    /// Before the volume is closed: closes the zones with which nobody can go on afterwards. With a footer nothing has
-    /// to be moved out of them, and only what they have left is lost.
+    /// Closes the open conventional zones before the volume is closed, because the next mount cannot continue them.
+    /// With a footer, no block has to be moved out of them, and only the rest of their space is unused.
     pub fn close_conventional(&self) {
         let is_conventional =
             |open: &Arc<OpenZone>| self.device.geometry().is_conventional(open.lease.zone());
@@ -510,8 +513,8 @@ impl Extents {
         }
     }
 
-    /// After a batch of appends: closes the zone if it is full.
-    pub(crate) fn tend(&self, open: &OpenZone) -> Result<()> {
+    /// After a batch of appends, retires the zone if it is full or has failed.
+    pub(crate) fn retire_if_full(&self, open: &OpenZone) -> Result<()> {
         if open.lease.has_failed() || open.map.lock().is_full() {
             self.retire(open)?;
         }

@@ -1,30 +1,28 @@
-//! How much can be written, and promising it to writers.
+//! How much space is available, and reservations of it.
 //!
-//! What is offered is what garbage collection can always deliver: each data zone takes its worst-case
-//! payload, whatever lives in it, so that what is offered depends on how much was written and not on
-//! how: exactly that much can be written, and stays writable in any order. Of all zones those kept for
-//! metadata and for garbage collection are left out, and one more, because compacted data end somewhere
-//! in the middle of a zone.
-//! Left out are also the zones that the object map will need once data is everywhere, each block an
-//! extent of its own, as far as metadata has not taken them already: so the promise does not shrink
-//! while metadata grows.
+//! The available space is what garbage collection (GC) can always deliver. Each data zone counts with its worst-case
+//! payload, whatever its live blocks are. So the available space depends on how much was written, and not on how.
+//! Exactly this much can be written, and it can be overwritten in any order. The reserve is left out: the zones of
+//! metadata and of GC, and one more, because GC's open zone is partly filled. The reserve includes the zones that the
+//! object map will need when each block is an extent of its own, less those that metadata has already. So the available
+//! space does not shrink while metadata grows.
 //!
-//! Names and small files make trees grow too, and pay from the same sum: a transaction reserves the nodes that it is about
-//! to make. Where metadata already takes more than the object map could, what it takes now counts, and
-//! an eighth of that which cleaning needs to be dead. So neither data nor names ever take what was promised to
-//! the other, and what only changes or frees metadata needs no reservation.
+//! Names and small files make trees grow too, and take from the same sum. A transaction reserves the nodes that it may
+//! make. If metadata takes more than the object map ever could, its present size counts, and one dead block for every
+//! eight live ones, which GC of metadata needs. So neither data nor names take what is reserved for the other. A
+//! transaction that only changes or frees metadata needs no reservation.
 //!
 //! The available space is not stored. It is computed from the sums of the zone table and from the reserved blocks. Each
-//! reservation computes it under the lock of the table. A transaction that inserts reserved blocks spends its reservation
-//! under the same lock, in the moment in which it takes effect. So each block counts exactly once: a block that counted
-//! twice would cause a refusal although there is space, and a block that did not count would be promised twice. Blocks
-//! that garbage collection moves count once too.
+//! reservation computes it under the lock of the table. A transaction that inserts reserved blocks spends its
+//! reservation under the same lock, in the moment in which it takes effect. So each block counts exactly once: a block
+//! that counted twice would cause a refusal although there is space, and a block that did not count would be reserved
+//! twice. Blocks that GC moves count once too.
 //!
-//! Writing over what is there takes no more space in the end, but for a moment both are there. Where the
-//! space does not cover that, the part that is written over comes from the *slack*, which is left out
-//! of what is offered and goes round among writers: who finds too little waits for others, who hold no
-//! lock that it has and give it back when they have inserted. More than all of it is refused; the caller
-//! writes in smaller pieces.
+//! An overwrite takes no more space in the end, but the old and the new blocks exist together for a moment. If the
+//! available space does not cover that, the overwritten part comes from the *overwrite reserve*, which is not part of
+//! the available space. A writer that finds too little in it waits for other writers. They hold no lock that the
+//! waiting writer has, and return their part when they have inserted. An overwrite of more than the whole overwrite
+//! reserve is refused, and the caller writes in smaller pieces.
 
 use std::sync::Arc;
 
@@ -34,69 +32,68 @@ use tree::{Growth, Moment, Reserved, StoreError, Tx};
 use zone::{Blocks, Role, ZoneId};
 
 use crate::format::{Extent, UNWRITTEN_BLOCKS};
-use crate::gc::{Aim, Progress};
+use crate::gc::{Goal, Progress};
 use crate::map::View;
-use crate::patience::Patience;
-use crate::reserve::{Found, Shape};
+use crate::reserve::{BlockCounts, Shape};
+use crate::retry_limit::RetryLimit;
 use crate::{ExtentError, Extents, Object, Result};
 
-/// What `statfs` and `polder stats` show, in bytes.
+/// The space that `statfs` and `polder stats` report, in bytes.
 ///
-/// Of `total` each byte is `kept`, or is `live`, `pending` or `unwritten`, or is `available`. What has died is in none of
-/// these by itself: garbage collection wins it back, so it is part of what is available and of what is kept.
+/// `total` is the sum of `reserved`, `live`, `pending`, `unwritten` and `available`. Dead blocks are not listed: GC can
+/// reclaim them, so they are part of `available` and of `reserved`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Space {
     /// Bytes of a block.
     pub block_size: u32,
-    /// Bytes of all zones, as far as data can ever use them.
+    /// Bytes of all zones that data can use.
     pub total: u64,
     /// The largest single file that can be written now.
     pub available: u64,
     /// Bytes of extents.
     pub live: u64,
-    /// Bytes promised to writers or written and not yet inserted.
+    /// Bytes that are reserved for writers, or written and not yet inserted.
     pub pending: u64,
-    /// Bytes that files keep and have not written.
+    /// Bytes that files have preallocated and not written.
     pub unwritten: u64,
-    /// Bytes that files cannot have, whatever they give up: zones of the log and of metadata, what these may come to need
-    /// when all that is offered is written, what garbage collection needs, the reserve, and zones that cannot be written any
-    /// more.
-    /// Where nothing is available, more may have been promised than they leave.
-    pub kept: u64,
-    /// Bytes that live metadata takes.
+    /// Bytes that files can never have: zones of the log and of metadata, what these may need when all available space
+    /// is written, what GC needs, the reserve of `mkfs`, and zones that cannot be written any more. If nothing is
+    /// available, more may be reserved for files than these bytes leave.
+    pub reserved: u64,
+    /// Bytes of live metadata.
     pub metadata: u64,
-    /// Zones that can be opened at once.
+    /// Zones that can be opened now.
     pub free_zones: u32,
 }
 
-/// Zones that must be left over where a promise may be kept for long.
-const PLENTY: i64 = 2;
-/// Zones of metadata that a writer in need has cleaned before it gives up.
-const CLEANED_MAX: usize = 64;
+/// A reservation that may last long leaves this number of zones available.
+const LONG_RESERVATION_ZONES: i64 = 2;
+/// GC of metadata victims that a writer without a zone asks for before it gives up.
+const METADATA_GC_MAX: usize = 64;
 
-/// What is promised to writers.
+/// Counts the blocks that are reserved for writers.
 #[derive(Debug, Default)]
-pub(crate) struct Promises {
+pub(crate) struct Reservations {
     /// Reserved blocks that are neither inserted nor returned. They increase only under the lock of the zone table. A leaf
     /// lock.
     reserved: Mutex<i64>,
-    /// Blocks of slack in use.
-    overdrawn: Mutex<i64>,
-    /// Some slack was given back.
+    /// Blocks of the overwrite reserve that are in use.
+    overwriting: Mutex<i64>,
+    /// Blocks of the overwrite reserve were returned.
     returned: Condvar,
 }
 
-/// What is left of a promise.
+/// The part of a reservation that is neither spent nor returned.
 #[derive(Debug)]
-struct Promised {
-    promises: Arc<Promises>,
-    /// Changed under the lock of what is reserved.
+struct Unspent {
+    reservations: Arc<Reservations>,
+    /// In blocks. Changed under the lock of `reserved`.
     left: AtomicI64,
 }
 
-impl Promised {
-    fn give_back(&self, most: i64) {
-        let mut reserved = self.promises.reserved.lock();
+impl Unspent {
+    fn release(&self, most: i64) {
+        let mut reserved = self.reservations.reserved.lock();
         let left = self.left.load(Ordering::Relaxed);
         let blocks = most.min(left);
         self.left.store(left - blocks, Ordering::Relaxed);
@@ -105,53 +102,53 @@ impl Promised {
     }
 }
 
-/// A part of a promise that a transaction keeps.
+/// The part of a reservation that a transaction spends.
 #[derive(Debug)]
-struct Part {
-    promised: Arc<Promised>,
+struct ReservedPart {
+    unspent: Arc<Unspent>,
     blocks: i64,
 }
 
-impl Reserved for Part {
+impl Reserved for ReservedPart {
     fn spend(&self) {
-        self.promised.give_back(self.blocks);
+        self.unspent.release(self.blocks);
     }
 }
 
-/// Blocks promised to a writer. Those that a transaction inserts are promised no more from the moment at
-/// which it takes effect; the rest is given back when this is dropped.
+/// Blocks that are reserved for a writer. A transaction that inserts some of them spends them in the moment in which it
+/// takes effect. Drop returns the rest.
 pub(crate) struct Reservation {
-    promised: Arc<Promised>,
-    /// Blocks from the slack.
-    slack: i64,
+    unspent: Arc<Unspent>,
+    /// Blocks of the overwrite reserve.
+    of_overwrite_reserve: i64,
 }
 
 impl Reservation {
-    /// These blocks are counted as reserved already.
-    fn of(promises: &Arc<Promises>, blocks: i64) -> Self {
-        let promised = Promised { promises: Arc::clone(promises), left: AtomicI64::new(blocks) };
-        Reservation { promised: Arc::new(promised), slack: 0 }
+    /// Of blocks that are already counted as reserved.
+    fn of(reservations: &Arc<Reservations>, blocks: i64) -> Self {
+        let unspent = Unspent { reservations: Arc::clone(reservations), left: AtomicI64::new(blocks) };
+        Reservation { unspent: Arc::new(unspent), of_overwrite_reserve: 0 }
     }
 
-    /// The transaction inserts all that was promised.
-    pub(crate) fn kept_by(&self, tx: &mut Tx) {
-        self.part_kept_by(tx, i64::MAX as u64);
+    /// The transaction inserts all reserved blocks.
+    pub(crate) fn spend_in(&self, tx: &mut Tx) {
+        self.spend_part_in(tx, i64::MAX as u64);
     }
 
-    /// The transaction inserts so many of the blocks.
-    pub(crate) fn part_kept_by(&self, tx: &mut Tx, blocks: u64) {
-        tx.spends(Arc::new(Part { promised: Arc::clone(&self.promised), blocks: blocks as i64 }));
+    /// The transaction inserts this number of the reserved blocks.
+    pub(crate) fn spend_part_in(&self, tx: &mut Tx, blocks: u64) {
+        tx.spends(Arc::new(ReservedPart { unspent: Arc::clone(&self.unspent), blocks: blocks as i64 }));
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.promised.give_back(i64::MAX);
-        if self.slack > 0 {
-            let promises = &self.promised.promises;
-            *promises.overdrawn.lock() -= self.slack;
+        self.unspent.release(i64::MAX);
+        if self.of_overwrite_reserve > 0 {
+            let reservations = &self.unspent.reservations;
+            *reservations.overwriting.lock() -= self.of_overwrite_reserve;
             if !rt::is_planted("break-returned") {
-                promises.returned.notify_all();
+                reservations.returned.notify_all();
             }
         }
     }
@@ -160,91 +157,92 @@ impl Drop for Reservation {
 /// How space is used at one moment, in blocks.
 #[derive(Clone, Copy, Debug, Default)]
 struct Census {
-    /// What all zones take, whatever they are for.
+    /// The payload of all zones in use, of any role.
     total: i64,
-    /// Of this, what data and free zones take.
+    /// The part of this in data zones and free zones.
     payload: i64,
     /// Live blocks in data zones.
     live: i64,
-    /// What was or can be written in data zones.
+    /// Blocks of data zones, written or not.
     capacity: i64,
-    /// Of what data and free zones take, what is left out.
-    kept: i64,
-    /// What is promised: to writers, and to files for what is unwritten.
+    /// The part of the payload that is not for user data.
+    reserve: i64,
+    /// Blocks that are reserved for writers, or preallocated and unwritten.
     reserved: i64,
-    /// Of these, what is unwritten.
+    /// The unwritten part of these.
     unwritten: i64,
     /// The blocks of the nodes that transactions have reserved, and their garbage.
-    allowed: i64,
+    for_nodes: i64,
 }
 
 impl Census {
-    /// Blocks that can be promised if no tree grows; negative if more is promised than there is.
-    fn offered(&self) -> i64 {
-        self.payload - self.kept - self.live - self.reserved
+    /// Blocks that can be reserved if no tree grows. It is negative if more blocks are reserved than there are.
+    fn unreserved(&self) -> i64 {
+        self.payload - self.reserve - self.live - self.reserved
     }
 
-    /// Blocks that can be promised beside the reserved nodes.
+    /// Blocks that can be reserved beside the reserved nodes.
     fn available(&self) -> i64 {
-        self.offered() - self.allowed
+        self.unreserved() - self.for_nodes
     }
 }
 
-/// A census, and the blocks that would be kept if names took a little more.
-struct Shown {
+/// A census, and the reserve if there were a few more names.
+struct Reported {
     census: Census,
-    kept_for_more: i64,
+    reserve_with_more_names: i64,
 }
 
-impl Shown {
-    /// Blocks that are kept from what is shown: as many as names may come to take, as far as writers have left them.
-    fn left_out(&self) -> i64 {
-        let Census { kept, .. } = self.census;
-        self.kept_for_more.min(kept + self.census.offered()).max(kept)
+impl Reported {
+    /// The reserve that is reported. It includes what more names may take, as far as writers have left it.
+    fn reserve_reported(&self) -> i64 {
+        let Census { reserve, .. } = self.census;
+        self.reserve_with_more_names.min(reserve + self.census.unreserved()).max(reserve)
     }
 
-    /// Blocks that a file can have, whatever nodes writing it takes for its name.
-    fn shown(&self) -> i64 {
-        self.census.offered() - (self.left_out() - self.census.kept)
+    /// Blocks that a file can have, whatever nodes its name takes.
+    fn available(&self) -> i64 {
+        self.census.unreserved() - (self.reserve_reported() - self.census.reserve)
     }
 
-    /// Blocks that are not shown and hold no data; less than none only where more than that is lost with its zones.
-    fn kept_of_total(&self) -> i64 {
-        self.census.total - self.census.payload + self.left_out()
+    /// Blocks of the total that are neither available nor data. It is negative only if more blocks are lost with their
+    /// zones.
+    fn reserve_of_total(&self) -> i64 {
+        self.census.total - self.census.payload + self.reserve_reported()
     }
 }
 
 impl Extents {
-    /// Promises blocks to a writer.
+    /// Reserves blocks for a writer.
     pub(crate) fn reserve(&self, blocks: u64) -> Result<Reservation> {
         self.reserve_leaving(blocks, 0).ok_or(ExtentError::NoSpace)
     }
 
-    /// Promises blocks to a writer who may keep them for long without inserting, while others hold what he waits
-    /// for: only where zones are left over.
-    pub(crate) fn reserve_of_plenty(&self, blocks: u64) -> Option<Reservation> {
-        self.reserve_leaving(blocks, PLENTY * i64::from(self.device.geometry().zone_blocks))
+    /// Reserves blocks for a writer that may hold them for long without inserting, while other threads hold a lock that
+    /// it waits for. So a few zones must remain available.
+    pub(crate) fn reserve_for_long(&self, blocks: u64) -> Option<Reservation> {
+        self.reserve_leaving(blocks, LONG_RESERVATION_ZONES * i64::from(self.device.geometry().zone_blocks))
     }
 
-    /// Promises blocks where at least `left` more are available.
+    /// Reserves blocks if at least `left` more are available.
     fn reserve_leaving(&self, blocks: u64, left: i64) -> Option<Reservation> {
         let blocks = i64::try_from(blocks).ok()?;
-        let is_promised = self.at_one_moment(|moment, asked| {
-            // Also where more was promised than there is: a writer that has its space already needs none.
+        let is_reserved = self.at_one_moment(|moment, asked| {
+            // Even if more is reserved than there is: a writer that needs no more space is not refused.
             let fits = blocks == 0 || self.census(moment, asked).available() - left >= blocks;
-            *self.promises.reserved.lock() += if fits { blocks } else { 0 };
+            *self.reservations.reserved.lock() += if fits { blocks } else { 0 };
             fits
         });
-        is_promised.then(|| Reservation::of(&self.promises, blocks))
+        is_reserved.then(|| Reservation::of(&self.reservations, blocks))
     }
 
-    /// Whether there is room for a node more.
+    /// Whether there is space for one more node.
     pub(crate) fn may_trees_grow(&self) -> bool {
         self.at_one_moment(|moment, asked| self.census(moment, asked + 1).available() >= 0)
     }
 
-    /// Shows the zone table at one moment, and the number of nodes that transactions have reserved at that moment. No
-    /// transaction reserves more while `see` runs.
+    /// Calls `see` with the zone table at one moment, and with the number of nodes that transactions have reserved at
+    /// that moment. No transaction reserves more while `see` runs.
     fn at_one_moment<T>(&self, see: impl FnOnce(&Moment<'_>, u64) -> T) -> T {
         let pool = self.store.pool();
         pool.at_one_moment(|moment| see(&moment, self.store.nodes_reserved()))
@@ -255,38 +253,38 @@ impl Extents {
         shape.with_garbage(nodes * i64::from(self.store.pool().page_blocks()))
     }
 
-    /// Promises blocks to a writer who writes over some of an object: what it has there already need not
-    /// be had twice. Call with no map lock.
+    /// Reserves blocks for a writer that overwrites a part of an object. Blocks that the object has there need not be
+    /// available twice. Call with no map lock.
     pub(crate) fn reserve_over(&self, object: Object, start: u64, blocks: u64) -> Result<Reservation> {
         match self.reserve(blocks) {
             Err(ExtentError::NoSpace) => {}
             reserved => return reserved,
         }
-        let held = self.blocks_held(object, start, blocks)?;
-        let slack = self.shape().slack();
-        if held == 0 || held > slack {
+        let owned = self.blocks_occupied(object, start, blocks)?;
+        let limit = self.shape().overwrite_reserve();
+        if owned == 0 || owned > limit {
             return Err(ExtentError::NoSpace);
         }
-        let mut reservation = self.reserve(blocks - held)?;
-        let (held, slack) = (held as i64, slack as i64);
-        let mut overdrawn = self.promises.overdrawn.lock();
-        while *overdrawn + held > slack {
-            self.promises.returned.wait(&mut overdrawn);
+        let mut reservation = self.reserve(blocks - owned)?;
+        let (owned, limit) = (owned as i64, limit as i64);
+        let mut overwriting = self.reservations.overwriting.lock();
+        while *overwriting + owned > limit {
+            self.reservations.returned.wait(&mut overwriting);
         }
-        *overdrawn += held;
-        reservation.slack = held;
+        *overwriting += owned;
+        reservation.of_overwrite_reserve = owned;
         Ok(reservation)
     }
 
-    /// How many of these blocks the object has in zones, or has space kept for: what comes in their place gives as
-    /// many back. Blocks of others to which nobody else refers go with the reference.
-    pub(crate) fn blocks_held(&self, object: Object, start: u64, blocks: u64) -> Result<u64> {
-        let held = self.count_blocks(object, start, blocks, Extent::holds_space)?;
-        // Between the two a block may have become another's: it counts once.
-        Ok((held + self.blocks_of_others_alone(object, (start, start + blocks))?).min(blocks))
+    /// How many of these blocks the object has in zones or has preallocated. An overwrite frees this number of blocks.
+    /// Blocks of another object that only this object refers to count too.
+    pub(crate) fn blocks_occupied(&self, object: Object, start: u64, blocks: u64) -> Result<u64> {
+        let own = self.count_blocks(object, start, blocks, Extent::holds_space)?;
+        // The object may have lost a block to another object between the two calls. The block counts once.
+        Ok((own + self.blocks_of_others_alone(object, (start, start + blocks))?).min(blocks))
     }
 
-    /// How many of these blocks the object has in such extents.
+    /// How many of these blocks the object has in extents for which `is_counted` returns true.
     pub(crate) fn count_blocks(
         &self,
         object: Object,
@@ -301,7 +299,7 @@ impl Extents {
         Ok(taken.map(|(at, extent)| within(at, u64::from(extent.blocks))).sum())
     }
 
-    /// What decides how much is kept from data.
+    /// The values that the reserve depends on.
     fn shape(&self) -> Shape {
         self.at_one_moment(|moment, _| self.shape_at(moment))
     }
@@ -310,47 +308,48 @@ impl Extents {
         let pool = self.store.pool();
         let (count, info) = (u64::from(moment.count()), self.store.info());
         let zone_blocks_mean = ((moment.sums().raw + count / 2) / count) as Blocks;
-        let left_free = pool.reserved_from_data_max();
-        let shape = Shape::new(self.device.geometry(), info.page_size, info.groups, left_free);
+        let reserved_zones = pool.reserved_from_data_max();
+        let shape = Shape::new(self.device.geometry(), info.page_size, info.groups, reserved_zones);
         Shape { zone_blocks_mean, ..shape }
     }
 
     /// How space is used while transactions have reserved this number of nodes.
     fn census(&self, moment: &Moment<'_>, nodes: u64) -> Census {
-        self.find(moment, nodes).2
+        self.count_space(moment, nodes).2
     }
 
-    fn shown(&self, moment: &Moment<'_>, nodes: u64) -> Shown {
-        let (shape, found, census) = self.find(moment, nodes);
-        let kept_for_more = shape.kept(&shape.with_more_names(&found), self.store.info().reserve);
-        Shown { census, kept_for_more }
+    fn reported(&self, moment: &Moment<'_>, nodes: u64) -> Reported {
+        let (shape, counts, census) = self.count_space(moment, nodes);
+        let reserve_with_more_names =
+            shape.reserve_in_blocks(&shape.with_more_names(&counts), self.store.info().reserve);
+        Reported { census, reserve_with_more_names }
     }
 
-    /// The census, and what it follows from.
-    fn find(&self, moment: &Moment<'_>, nodes: u64) -> (Shape, Found, Census) {
-        // Who only reads opens no zone; what is told is what a writer would find.
+    /// The census, and the values from which it is computed.
+    fn count_space(&self, moment: &Moment<'_>, nodes: u64) -> (Shape, BlockCounts, Census) {
+        // A read-only mount opens no zone. It reports what a writable mount would report.
         let opens_zones = !matches!(self.store.writable(), Err(StoreError::ReadOnly));
         let sums = moment.sums();
         let (live, capacity) = (sums.live as i64, sums.data_capacity as i64);
         // The blocks of a zone that went offline are lost, and take no space from others.
         let mut census = Census { live, capacity, payload: sums.live_offline as i64, ..Census::default() };
-        let mut found = Found { raw: sums.raw as i64, live, ..Found::default() };
+        let mut counts = BlockCounts { raw: sums.raw as i64, live, ..BlockCounts::default() };
         for (&capacity, uses) in &sums.by_capacity {
             let of = |zones: u32| i64::from(self.packing.payload(capacity)) * i64::from(zones);
             census.total += of(uses.of_use);
             census.payload += of(uses.data) + of(if opens_zones { uses.free } else { uses.unused });
-            // Zones need not be alike, and metadata may be in the small ones.
-            found.metadata_payload += of(uses.metadata);
+            // Zones may differ in size, and metadata may be in the small ones.
+            counts.metadata_payload += of(uses.metadata);
         }
         census.unwritten = moment.counter(UNWRITTEN_BLOCKS) as i64;
-        census.reserved = *self.promises.reserved.lock() + census.unwritten;
+        census.reserved = *self.reservations.reserved.lock() + census.unwritten;
         let (metadata, names) =
             self.store.blocks_of_nodes().unwrap_or_else(|| (self.store.metadata_blocks_at(moment), 0));
-        (found.metadata, found.names, found.payload) = (metadata as i64, names as i64, census.payload);
+        (counts.metadata, counts.names, counts.payload) = (metadata as i64, names as i64, census.payload);
         let shape = self.shape_at(moment);
-        census.kept = shape.kept(&found, self.store.info().reserve);
-        census.allowed = self.blocks_to_grow_by(&shape, nodes as i64);
-        (shape, found, census)
+        census.reserve = shape.reserve_in_blocks(&counts, self.store.info().reserve);
+        census.for_nodes = self.blocks_to_grow_by(&shape, nodes as i64);
+        (shape, counts, census)
     }
 
     /// The number of zones that should be open for user writes.
@@ -371,68 +370,69 @@ impl Extents {
     /// The used and the available space.
     pub fn space(&self) -> Space {
         let pool = self.store.pool();
-        let shown = self.at_one_moment(|moment, asked| self.shown(moment, asked));
-        let census = &shown.census;
+        let reported = self.at_one_moment(|moment, asked| self.reported(moment, asked));
+        let census = &reported.census;
         let metadata = self.store.metadata_blocks() as i64;
         let pending = census.reserved - census.unwritten;
         let bytes = |blocks: i64| blocks.max(0) as u64 * u64::from(self.block_size());
         Space {
             block_size: self.block_size(),
             total: bytes(census.total),
-            available: bytes(shown.shown()),
+            available: bytes(reported.available()),
             live: bytes(census.live),
             pending: bytes(pending),
             unwritten: bytes(census.unwritten),
-            kept: bytes(shown.kept_of_total()),
+            reserved: bytes(reported.reserve_of_total()),
             metadata: bytes(metadata),
             free_zones: pool.free(),
         }
     }
 
-    /// Bytes that writers can have as names are now. What is shown as available leaves out what these may take.
+    /// Bytes that can be reserved now. The reported available space is less: it leaves out what more names may take.
     pub fn bytes_left(&self) -> u64 {
-        self.census_now().offered().max(0) as u64 * u64::from(self.block_size())
+        self.census_now().unreserved().max(0) as u64 * u64::from(self.block_size())
     }
 
-    /// Blocks of zones of data in which nothing lives and nothing will be written before they are reset: what has died,
-    /// what the zones have of their own, and the rest of those that were closed before they were full. Not what open
-    /// zones can still take. Waits for a piece of garbage collection: call with no map lock.
+    /// Blocks of data zones that are neither live nor writable before the next reset: dead blocks, headers and
+    /// summaries of zones, and the rest of zones that were closed before they were full. Free blocks of open zones do
+    /// not count. Waits for a piece of GC: call with no map lock.
     pub fn dead_blocks(&self) -> u64 {
-        let mut room = self.gc.lock().target().map_or(0, |open| i64::from(open.lease.free_blocks()));
-        room += self.placement.room();
+        let mut free_blocks = self.gc.lock().target().map_or(0, |open| i64::from(open.lease.free_blocks()));
+        free_blocks += self.placement.free_blocks();
         let census = self.census_now();
         let taken = census.live + census.reserved - census.unwritten;
-        u64::try_from(census.capacity - taken - room).unwrap_or(0)
+        u64::try_from(census.capacity - taken - free_blocks).unwrap_or(0)
     }
 
-    /// Whether data can have no zone now.
+    /// Whether there is no zone that data may open now.
     pub(crate) fn is_out_of_zones(&self) -> bool {
         self.store.pool().free() <= self.store.pool().reserved_from(Role::Data)
     }
 
-    /// Wins back a zone when metadata has taken one of those that are kept for it, and garbage collection gives none
-    /// back. Call before taking the locks of any operation that may make metadata grow.
+    /// Reclaims zones if metadata has taken one from its reserve and GC will not return it. Call before taking the
+    /// locks of any operation that may make metadata grow.
     pub fn admit(&self) -> Result<()> {
         let pool = self.store.pool();
-        self.win_back_while(|| pool.free_or_outstanding() < self.store.zones_needed_to_grow())
+        self.reclaim_while(|| pool.free_or_outstanding() < self.store.zones_needed_to_grow())
     }
 
-    /// Wins back all of them, for an operation that has found no space without; whether any were lacking, and none is.
-    pub fn win_back(&self) -> Result<bool> {
+    /// Reclaims all of these zones, for an operation that has found no space. Returns true if zones were lacking, and
+    /// none is lacking now.
+    pub fn reclaim_for_growth(&self) -> Result<bool> {
         let pool = self.store.pool();
         let lacks = || pool.free() < self.store.zones_needed_to_grow();
         if !lacks() {
             return Ok(false);
         }
-        self.win_back_while(lacks)?;
+        self.reclaim_while(lacks)?;
         Ok(!lacks())
     }
 
-    fn win_back_while(&self, lacks: impl Fn() -> bool) -> Result<()> {
+    fn reclaim_while(&self, lacks: impl Fn() -> bool) -> Result<()> {
         if !lacks() {
             return Ok(());
         }
-        // What has died may only lack its reset.
+        // There may be zones without live blocks that only need a reset.
         self.reset_while(&lacks, self.store.resets_over())?;
         if !lacks() {
             return Ok(());
@@ -440,11 +440,11 @@ impl Extents {
         let mut gc = self.gc.lock();
         while lacks() {
             let over = self.store.resets_over();
-            let progress = self.collect(&mut gc, Aim::Zone)?;
+            let progress = self.collect(&mut gc, Goal::OneZone)?;
             if progress == Progress::Moved {
                 continue;
             }
-            // One zone may not be all that is lacking; and one that was won may be what there was none to move to.
+            // More than one zone may be lacking. If GC has no target, it goes on after a reset.
             if !self.reset_while(&lacks, over)? && progress == Progress::Nothing {
                 break;
             }
@@ -452,25 +452,25 @@ impl Extents {
         Ok(())
     }
 
-    /// Resets as many zones as are lacking, or as can be; whether one was since so many were over.
+    /// Resets as many zones as are lacking, or as can be reset. Returns whether a reset has ended after the `over`th.
     fn reset_while(&self, lacks: impl Fn() -> bool, mut over: u64) -> Result<bool> {
-        let mut won = false;
+        let mut is_reset = false;
         while lacks() && self.store.reclaim_one(over)? {
-            (won, over) = (true, self.store.resets_over());
+            (is_reset, over) = (true, self.store.resets_over());
         }
-        Ok(won)
+        Ok(is_reset)
     }
 
-    /// Makes a zone free for data, by resets or by collecting garbage; false when there is nothing to
-    /// be won any more, and none was reset since so many were over, or when patience is at an end.
-    pub(crate) fn make_room(&self, patience: &mut Patience, over: u64) -> Result<bool> {
-        let over = patience.since(&self.store, over);
-        Ok(self.try_to_make_room(patience, over)? && patience.lasts(&self.store))
+    /// Frees a zone for data, by resets or by GC. Returns false if no zone can be reclaimed and no reset has ended
+    /// after the `over`th, or if the retry limit is reached.
+    pub(crate) fn free_a_zone(&self, retry_limit: &mut RetryLimit, over: u64) -> Result<bool> {
+        let over = retry_limit.resets_to_exceed(&self.store, over);
+        Ok(self.try_to_free_a_zone(retry_limit, over)? && retry_limit.allows_retry(&self.store))
     }
 
-    /// Whether to look again: room was made, or something has happened by which there may be some.
-    fn try_to_make_room(&self, patience: &mut Patience, over: u64) -> Result<bool> {
-        // Metadata can do without what it was left so that less is moved: the writer waits.
+    /// Whether the caller should try again: a zone was freed, or an event may have freed one.
+    fn try_to_free_a_zone(&self, retry_limit: &mut RetryLimit, over: u64) -> Result<bool> {
+        // Metadata can do with fewer zones at the cost of more moves: a writer waits.
         if self.store.reclaim_one(over)? || self.store.pool().lower_metadata_target() {
             return Ok(true);
         }
@@ -478,39 +478,41 @@ impl Extents {
         if !self.is_out_of_zones() {
             return Ok(true);
         }
-        let were_held = self.store.pool().is_announced();
-        let worked = self.evacuate(&mut gc)?;
+        let was_announced = self.store.pool().is_announced();
+        let worked = self.reclaim_victims(&mut gc)?;
         if worked {
-            // Though what was emptied may still be read, or hold a block that cannot be.
-            *patience = Patience::default();
+            // The victim itself may not be free yet: it may be in use by a reader, or have an unreadable block.
+            *retry_limit = RetryLimit::default();
         }
         self.throttle.forgive();
         drop(gc);
-        let won = self.store.reclaim_one(over)? || worked || self.clean_metadata()?;
-        // What a checkpoint needed has been given back when it was waited for; and somebody else may have won a zone.
+        let is_freed = self.store.reclaim_one(over)? || worked || self.collect_metadata()?;
+        // Another thread may have waited for the checkpoint that had announced its need, or have freed a zone.
         let is_over = self.store.resets_over() != over;
-        Ok(won || is_over || were_held && !self.store.pool().is_announced() || !self.is_out_of_zones())
+        Ok(is_freed
+            || is_over
+            || was_announced && !self.store.pool().is_announced()
+            || !self.is_out_of_zones())
     }
 
-    /// Has the store clean its own zones, which may have taken the one that garbage collection needs;
-    /// false when that frees none.
-    fn clean_metadata(&self) -> Result<bool> {
+    /// Runs GC of metadata, which may have taken the zone that GC of data needs. Returns false if this frees no zone.
+    fn collect_metadata(&self) -> Result<bool> {
         let before = self.store.pool().free();
-        for _ in 0..CLEANED_MAX {
+        for _ in 0..METADATA_GC_MAX {
             if !self.store.collect_garbage()? || self.store.pool().free() > before {
                 break;
             }
         }
-        // Somebody else may have won them.
+        // Another thread may have freed them.
         Ok(self.store.pool().free() > before)
     }
 
-    /// Blocks of fresh data that a zone takes at worst.
+    /// Blocks of user data that fit in the zone at worst.
     pub(crate) fn payload_of(&self, zone: ZoneId) -> Blocks {
         self.packing.payload(self.store.pool().capacity(zone))
     }
 
-    /// Commits what garbage collection or writeback changed, if anything.
+    /// Commits the changes of GC or of writeback, if there are any.
     pub(crate) fn commit_if_any(&self, tx: Tx) -> Result<()> {
         if !tx.is_empty() {
             self.store.commit(tx)?;

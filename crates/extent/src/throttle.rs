@@ -17,14 +17,14 @@
 //! by then, and does the work itself, one piece at a time, in turn with the background task. The background task also frees
 //! two more zones while they cost next to nothing. Reads and fsync never wait.
 //!
-//! A writer that finds no zone all the same makes room in `place.rs`.
+//! A writer that finds no zone all the same frees one in `place.rs`.
 
 use rt::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use zone::ZoneId;
 
 use crate::debt::Need;
-use crate::gc::{Aim, GcState, Progress};
+use crate::gc::{GcState, Goal, Progress};
 use crate::{Extents, Lifetime, Result};
 
 /// Blocks to be moved for each written block, at most.
@@ -137,7 +137,8 @@ impl Extents {
     /// The headroom below which GC runs for the next zone, if it is not free: what an open zone takes, for each zone that should
     /// be open.
     pub(crate) fn low_watermark(&self) -> i64 {
-        let beyond = self.placement.count().saturating_sub(1).min(self.placement.open_beyond()) as i64;
+        let beyond =
+            self.placement.count().saturating_sub(1).min(self.placement.open_max_beyond_classes()) as i64;
         i64::from(self.payload_min) * (beyond + 1)
     }
 
@@ -195,7 +196,7 @@ impl Extents {
     /// Counts what GC has to move for each need.
     pub(crate) fn count_debt(&self, gc: &GcState) {
         if self.store.pool().dead_count() > 0 {
-            self.emptied.store(true, Ordering::Relaxed);
+            self.may_need_resets.store(true, Ordering::Relaxed);
         }
         let needs = self.needs();
         let is_held = self.would_take_the_last_zone(gc);
@@ -268,7 +269,7 @@ impl Extents {
         }
         // Manual GC goes on with its own victims.
         if gc.has_victims() {
-            return !gc.is_wide() || gc.is_moved();
+            return !gc.exceeds_reserve() || gc.is_moved();
         }
         let needs = self.needs();
         let is_due = self.is_due(&needs);
@@ -287,13 +288,14 @@ impl Extents {
         // Empty victims are given up in any case.
         let is_held = !gc.is_moved() && self.would_take_the_last_zone(gc);
         let left = self.left_to_move(gc).map_or(usize::MAX, |left| left.max(1) as usize);
-        if is_held || self.collect_some(gc, Aim::Pace, self.piece_blocks().min(left))? == Progress::Nothing {
+        if is_held || self.collect_some(gc, Goal::InStep, self.piece_blocks().min(left))? == Progress::Nothing
+        {
             self.throttle.forgive();
             return Ok(false);
         }
         if gc.is_moved() {
             // At once, so that the victims can be reset.
-            self.collect(gc, Aim::Pace)?;
+            self.collect(gc, Goal::InStep)?;
         }
         self.count_debt(gc);
         Ok(true)

@@ -18,7 +18,7 @@ use zone::{Address, Blocks, Cause, Command, DeviceError, Output, ZoneId};
 
 use crate::format::{EXTENT_BLOCKS_MAX, Entry, Extent};
 use crate::map::View;
-use crate::place::{OpenZone, Wanted};
+use crate::place::{OpenZone, PlaceRequest};
 use crate::reverse::Summary;
 use crate::reverse::ZoneMap;
 use crate::space::Reservation;
@@ -336,7 +336,7 @@ impl Extents {
         let size = self.block_size() as usize;
         assert!(offset.is_multiple_of(size as u64), "without the lock, the write begins with a whole block");
         let (first, blocks) = self.assemble(object, offset, data, 0)?;
-        let Some(reservation) = self.reserve_of_plenty((blocks.len() / size) as u64) else { return Ok(None) };
+        let Some(reservation) = self.reserve_for_long((blocks.len() / size) as u64) else { return Ok(None) };
         let mut written = Written::nothing(object, hint);
         written.reservation = Some(reservation);
         written.pieces = self.append_user_data(object, hint, (first, &blocks), valid)?;
@@ -364,7 +364,7 @@ impl Extents {
         let (from, to) = written.range();
         let Written { object, file_class, pieces, inline_blocks, reservation } = written;
         if let Some(reservation) = &reservation {
-            reservation.kept_by(tx);
+            reservation.spend_in(tx);
         }
         let (mut lock, mut view) = self.lock_view(object, (from, to), usize::MAX, BTreeSet::new())?;
         if from < to {
@@ -419,7 +419,7 @@ impl Extents {
         let to = to.min(from.saturating_add(most));
         // Cleared blocks of other owners are only freed afterwards.
         let allocated = match clear {
-            Some(_) => self.blocks_held(object, from, to - from)?,
+            Some(_) => self.blocks_occupied(object, from, to - from)?,
             None => self.count_blocks(object, from, to - from, |_| true)?,
         };
         let reservation = self.reserve(to - from - allocated)?;
@@ -431,7 +431,7 @@ impl Extents {
         let until = view.preallocate(from, until, limit);
         lock.blocks_added = self.finish_view(&view, tx)?;
         self.learn_from(&view, clear.unwrap_or_default(), &[]);
-        reservation.kept_by(tx);
+        reservation.spend_in(tx);
         lock._reservation = Some(reservation);
         Ok((lock, until))
     }
@@ -551,10 +551,11 @@ impl Extents {
         let (mut pieces, mut runs, mut failures) = (Vec::new(), VecDeque::from([run]), 0);
         let blocks = u64::from(run.blocks(self.block_size() as usize));
         self.charge(blocks);
-        let mut wanted = Wanted { object: run.object, lifetime, blocks, stays: cause == Cause::Gc };
+        let mut request =
+            PlaceRequest { object: run.object, lifetime, blocks, stays_in_zone: cause == Cause::Gc };
         while !runs.is_empty() {
-            let open = self.place(wanted)?;
-            wanted.blocks = 0;
+            let open = self.place(request)?;
+            request.blocks = 0;
             let mut job = Appending { open: &open, runs: &mut runs, cause, at_once: BATCH_APPENDS };
             let appended = self.append_some(&mut job, Vec::new())?;
             failures += u32::from(open.lease.has_failed());
@@ -643,9 +644,9 @@ impl Extents {
         open.map.lock().end(batch.entry_bytes, entries);
         match fatal {
             // The zone has failed for its lease, but the device works: the zone is closed like any other.
-            Some(DeviceError::HostFull { .. }) => self.tend(open).and(Err(ExtentError::NoSpace)),
+            Some(DeviceError::HostFull { .. }) => self.retire_if_full(open).and(Err(ExtentError::NoSpace)),
             Some(error) => Err(tree::StoreError::Device(error).into()),
-            None => self.tend(open).map(|()| pieces),
+            None => self.retire_if_full(open).map(|()| pieces),
         }
     }
 
@@ -658,11 +659,11 @@ impl Extents {
         let (mut batch, mut entry_bytes): (Vec<Append<'d>>, usize) = (Vec::new(), 0);
         let mut map = open.map.lock();
         while let Some(run) = runs.pop_front() {
-            let wanted = run.blocks(size).min(self.piece_blocks_max);
+            let blocks = run.blocks(size).min(self.piece_blocks_max);
             let joins =
-                batch.last().is_some_and(|last| last.is_followed_by(&run.split(wanted, size).0, most));
+                batch.last().is_some_and(|last| last.is_followed_by(&run.split(blocks, size).0, most));
             let blocks = match joins || batch.len() < *at_once {
-                true => map.admit(&open.lease, wanted),
+                true => map.admit(&open.lease, blocks),
                 false => 0,
             };
             if blocks == 0 {

@@ -15,7 +15,7 @@ impl Fs {
     pub fn collect_garbage(&self) -> Result<bool> {
         let _background_change = self.background_changes.read();
         self.begin()?;
-        if self.work_backlog()? || self.extents.compact()? {
+        if self.work_backlog()? || self.extents.manual_gc()? {
             return Ok(true);
         }
         Ok(self.store.collect_garbage_if_worth_it()?)
@@ -31,8 +31,8 @@ impl Fs {
 
     /// The largest number of zones that GC can make free if nothing is deleted. None while there is a backlog,
     /// because the space that it will free is not known.
-    pub fn free_zones_most(&self) -> Option<u32> {
-        self.backlog.is_done().then(|| self.extents.free_zones_most())
+    pub fn free_zones_max(&self) -> Option<u32> {
+        self.backlog.is_done().then(|| self.extents.free_zones_max())
     }
 
     /// How the contents of a file are spread over zones. Empty if they are inline in the record.

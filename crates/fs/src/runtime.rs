@@ -343,7 +343,7 @@ impl Fs {
 
     /// Wakes the thread that resets zones, if zones have become empty.
     fn wake_resets(&self) {
-        if self.extents.take_emptied() {
+        if self.extents.take_may_need_resets() {
             self.runtime.wake_task(BackgroundTask::Resets);
         }
     }

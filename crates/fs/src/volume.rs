@@ -289,7 +289,7 @@ impl Fs {
         loop {
             let before = self.backlog.advances();
             match operation() {
-                Err(FsError::NoSpace) if self.make_space(before)? || self.extents.win_back()? => {}
+                Err(FsError::NoSpace) if self.make_space(before)? || self.extents.reclaim_for_growth()? => {}
                 result => return result,
             }
         }

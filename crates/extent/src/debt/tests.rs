@@ -6,15 +6,15 @@ use tree::Tx;
 use super::*;
 use crate::gc::Progress;
 use crate::gc::tests::write;
-use crate::place::Opened;
-use crate::place::tests::{extents_on, wanted};
+use crate::place::OpenAttempt;
+use crate::place::tests::{extents_on, request};
 use crate::{FileClass, Object, Switches};
 
 pub(crate) const BLOCKS: u64 = 200;
 
 fn fill_a_zone(extents: &Extents, object: u64) {
     write(extents, object, 0, BLOCKS as usize, 0);
-    let zone = extents.place(wanted(Object(object))).unwrap();
+    let zone = extents.place(request(Object(object))).unwrap();
     extents.retire(&zone).unwrap();
 }
 
@@ -51,10 +51,10 @@ fn debt_is_counted_in_whole_zones() {
     // GC has no open zone: the first victim returns the zone that it takes.
     assert_eq!(extents.debt(&gc, 1.0), Some(210));
     assert_eq!(extents.debt(&gc, 2.0), None, "the third would take another zone");
-    let Opened::Zone(target) = extents.open_zone(Role::Gc).unwrap() else { panic!("zones are free") };
+    let OpenAttempt::Zone(target) = extents.open_zone(Role::Gc).unwrap() else { panic!("zones are free") };
     *gc = GcState::with_target(Some(target));
-    let room = gc.target_room(extents.packing);
-    assert!((220..330).contains(&room), "{room}");
+    let headroom = gc.target_headroom(extents.packing);
+    assert!((220..330).contains(&headroom), "{headroom}");
     assert_eq!(extents.debt(&gc, 1.0), Some(100));
     assert_eq!(extents.debt(&gc, 2.0), Some(210));
     assert_eq!(extents.debt(&gc, 1.5), Some(155), "half of the moves for the second");
@@ -66,14 +66,14 @@ fn the_live_blocks_of_victims_in_hand_are_debt_and_count_once() {
     let extents = with_zones_of(&[100, 110, 120]);
     let mut gc = extents.gc.lock();
     while gc.victims().next().is_none() {
-        assert_eq!(extents.collect(&mut gc, Aim::Zone).unwrap(), Progress::Moved);
+        assert_eq!(extents.collect(&mut gc, Goal::OneZone).unwrap(), Progress::Moved);
     }
     let lived: i64 = gc.victims().map(|zone| i64::from(extents.store.pool().entry(zone).live)).sum();
-    assert_eq!(extents.collect(&mut gc, Aim::Zone).unwrap(), Progress::Moved);
+    assert_eq!(extents.collect(&mut gc, Goal::OneZone).unwrap(), Progress::Moved);
     let left = lived - gc.blocks_moved() as i64;
     assert!((1..lived).contains(&left));
     // GC has an open zone now that takes the rest of the victims. They are empty together.
-    assert!(gc.target_room(extents.packing) >= left);
+    assert!(gc.target_headroom(extents.packing) >= left);
     assert_eq!(extents.debt(&gc, 1.0), Some(left));
     drop(gc);
     let pressure = extents.pressure();
@@ -90,9 +90,9 @@ fn nothing_is_charged_while_a_zone_is_free() {
     assert!(!extents.is_headroom_low());
     extents.charge(100);
     assert!(extents.throttle.charged() <= 0);
-    let rooms = extents.placement.rooms(|room| extents.packing.payload(room));
+    let open_headroom = extents.placement.open_headroom(|free| extents.packing.payload(free));
     let spare = extents.spare_zones() * i64::from(extents.payload_min);
-    assert_eq!(extents.headroom(), rooms.until[0] + spare);
+    assert_eq!(extents.headroom(), open_headroom.until[0] + spare);
 }
 
 /// The last extent of a piece is moved whole, so GC stops before that could take the last zone. With pieces of full length
@@ -100,7 +100,7 @@ fn nothing_is_charged_while_a_zone_is_free() {
 #[test]
 fn gc_moves_less_than_a_piece_or_waits_where_it_would_take_the_last_zone() {
     let extents = with_zones_of(&[100, 110, 120]);
-    let Opened::Zone(target) = extents.open_zone(Role::Gc).unwrap() else { panic!("zones are free") };
+    let OpenAttempt::Zone(target) = extents.open_zone(Role::Gc).unwrap() else { panic!("zones are free") };
     let gc = GcState::with_target(Some(Arc::clone(&target)));
     assert_eq!(extents.left_to_move(&gc), None, "there are others");
     leave_spare(&extents, 1);
@@ -108,11 +108,11 @@ fn gc_moves_less_than_a_piece_or_waits_where_it_would_take_the_last_zone() {
     let least = extents.piece_blocks() as i64 / PIECE_SHARE;
     assert!(longest > 1 && least > 1);
     let mut waits = 0;
-    while gc.target_room(extents.packing) > 0 {
-        let room = gc.target_room(extents.packing);
-        assert_eq!(extents.left_to_move(&gc), Some(room - longest));
+    while gc.target_headroom(extents.packing) > 0 {
+        let headroom = gc.target_headroom(extents.packing);
+        assert_eq!(extents.left_to_move(&gc), Some(headroom - longest));
         let is_held = extents.would_take_the_last_zone(&gc);
-        assert_eq!(is_held, room < least + longest, "{room} blocks of headroom");
+        assert_eq!(is_held, headroom < least + longest, "{headroom} blocks of headroom");
         waits += i64::from(is_held);
         assert!(target.lease.admit(1, 0));
     }

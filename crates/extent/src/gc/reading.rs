@@ -1,9 +1,9 @@
-//! Reading what is to be moved: what lies close together at once, and ahead, while what comes before it is
-//! appended.
+//! Reading the extents to be moved: extents that lie close together at once, and the next ones while the ones before
+//! them are appended.
 //!
-//! Contents are kept for the front of the queue only. They are those of an address, in one life of its zone, which is
-//! never written twice, so they cannot be outdated; whether anybody still has them is looked at when they have been
-//! appended. What was not read, or wrongly, is found when it is verified, block by block.
+//! Contents are cached only for the front of the queue. They belong to an address, in one life of its zone, which is
+//! never written twice. So they cannot be outdated, and the commit of the move checks whether an object still has them.
+//! A block that was not read, or read wrong, is found when it is verified.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -11,68 +11,69 @@ use std::ops::Range;
 use tree::{Group, ZoneRef};
 use zone::{Address, Blocks, Command, DeviceError, Geometry, ZoneId};
 
-use super::{CHUNK_BYTES, Chunk, GcState, Move, place_of, sources};
+use super::{CHUNK_BYTES, Chunk, GcState, Move, address_of_move, sources};
 use crate::format::{self, EXTENT};
 use crate::write::is_fatal;
 use crate::{Extents, Object, Result, map};
 
-/// Where extents are so small on average, or to begin elsewhere takes long, what is moved in so many pieces of work is
-/// read at once.
+/// If extents are this small on average, or if seeks are slow, the extents of several chunks are read at once …
 const SMALL_BYTES: usize = 16 << 10;
+/// … this number of them.
 const CHUNKS_READ: usize = 8;
-/// More than so many gaps that are just read are not read at once, nor more than so many bytes: others wait for their
-/// turn in these zones.
+/// One plan reads at most this number of gaps of the greatest length …
 const GAPS_MAX: usize = 32;
+/// … and at most this number of bytes with the gaps: extents of other chunks in these zones wait for their turn.
 const AT_ONCE_BYTES_MAX: usize = 16 << 20;
-/// Nor what lies apart in more places. In the order of objects the first ones lie apart, while those that follow are near
-/// to one of them.
+/// One plan has at most this number of commands. In the order of objects the first extents lie apart, while those that
+/// follow are near to one of them.
 const COMMANDS_MAX: usize = 256;
-/// The most that one command reads.
+/// The most bytes of one command.
 const READ_BYTES: usize = 1 << 20;
 
-/// How a block that is to be moved was found.
+/// The result of reading a block that is to be moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
-    /// As it was written.
-    Whole,
-    /// Twice it could not be read, or was not what was written.
-    Wrong,
-    /// Its zone is offline: there is no use in asking again.
-    Gone,
+pub(crate) enum Readability {
+    /// Its contents are as written.
+    Intact,
+    /// Two reads failed, or had other contents.
+    Unreadable,
+    /// Its zone is offline: another attempt would be useless.
+    Offline,
 }
 
-/// How far one reads to get at what is to be moved.
+/// The limits of a read plan.
 #[derive(Clone, Copy, Debug)]
-struct Reach {
-    /// What lies so close to each other is read at once, with what is in between: that takes no longer than another read.
+struct ReadLimits {
+    /// Extents this close to each other are read by one command, with the gap between them: that takes no longer than
+    /// another command.
     near: Blocks,
-    /// The most that is read at once, with what is in between.
+    /// The most blocks that are read at once, with the gaps.
     at_once: Blocks,
-    /// To begin elsewhere takes as long as reading a piece of work.
-    is_far: bool,
+    /// A seek takes as long as reading a chunk.
+    are_seeks_slow: bool,
 }
 
-impl Reach {
-    fn of(geometry: &Geometry) -> Reach {
+impl ReadLimits {
+    fn of(geometry: &Geometry) -> ReadLimits {
         let (near, size) = (geometry.seek_bytes as usize, geometry.block_size as usize);
         let at_once = (GAPS_MAX * near).min(AT_ONCE_BYTES_MAX);
-        Reach {
+        ReadLimits {
             near: (near / size) as Blocks,
             at_once: (at_once / size) as Blocks,
-            is_far: near >= CHUNK_BYTES,
+            are_seeks_slow: near >= CHUNK_BYTES,
         }
     }
 }
 
-/// Contents of extents that are to be moved, and how they are read.
+/// Contents of extents to be moved, and the reads that fill them.
 #[derive(Default)]
 pub(super) struct Contents {
     fetches: Vec<Fetch>,
-    /// For an extent of this length: which fetch has it, and where in its bytes.
+    /// For an address and a length: the fetch, and the range in its bytes.
     places: HashMap<(Address, Blocks), (usize, Range<usize>)>,
 }
 
-/// What one command reads.
+/// The read of one command.
 struct Fetch {
     zone: ZoneId,
     block: Blocks,
@@ -80,17 +81,18 @@ struct Fetch {
 }
 
 impl Contents {
-    /// How to read the extents.
+    /// Plans the reads for the extents.
     fn of_all(mut moves: Vec<&Move>, geometry: &Geometry) -> Contents {
-        moves.sort_by_key(|moved| place_of(moved));
-        let (block_size, Reach { near, at_once, .. }) = (geometry.block_size as usize, Reach::of(geometry));
+        moves.sort_by_key(|moved| address_of_move(moved));
+        let (block_size, ReadLimits { near, at_once, .. }) =
+            (geometry.block_size as usize, ReadLimits::of(geometry));
         let most = (READ_BYTES / block_size) as Blocks;
         let mut gaps_left = at_once;
         // Zone, first block, and the block behind the last.
         let mut spans: Vec<(ZoneId, Blocks, Blocks)> = Vec::new();
         let mut places = HashMap::new();
         for moved in moves {
-            let (zone, block) = place_of(moved);
+            let (zone, block) = address_of_move(moved);
             let end = block + moved.extent.blocks;
             match spans.last_mut() {
                 Some((last, from, to))
@@ -115,7 +117,7 @@ impl Contents {
         Contents { fetches: spans.into_iter().map(fetch).collect(), places }
     }
 
-    /// The commands that read them.
+    /// The read commands.
     pub(super) fn reads(&mut self) -> impl Iterator<Item = Command<'_>> {
         let fetches = self.fetches.iter_mut();
         fetches.map(|Fetch { zone, block, bytes }| Command::Read { zone: *zone, block: *block, into: bytes })
@@ -132,19 +134,20 @@ impl Contents {
     }
 }
 
-/// Where some extents lie, together with what is between those that are near to each other.
+/// The spans of some extents, with the gaps between those that are near to each other.
 #[derive(Default)]
 struct Spans {
-    /// From a block of a zone to the one behind the last.
+    /// The first block of a span, and the block behind its last.
     ends: BTreeMap<(ZoneId, Blocks), Blocks>,
     blocks: Blocks,
 }
 
 impl Spans {
     fn add(&mut self, moved: &Move, near: Blocks) {
-        let (zone, block) = place_of(moved);
+        let (zone, block) = address_of_move(moved);
         let (mut from, mut to) = (block, block + moved.extent.blocks);
-        // Those that it touches, the last one first: they lie apart, so none before one that is too far does.
+        // The spans that it touches, the last one first. Spans lie apart, so a span before one that is too far is too
+        // far as well.
         while let Some((&(_, first), &end)) =
             self.ends.range((zone, 0)..=(zone, to.saturating_add(near))).next_back()
             && end.saturating_add(near) >= from
@@ -159,14 +162,14 @@ impl Spans {
 }
 
 impl Extents {
-    /// How many of the first extents are read at once: so many blocks, and small ones for several pieces of work,
-    /// because what is read with one piece has others in between; of extents that lie far apart, fewer.
+    /// The number of extents that are read at once. They have the blocks of one chunk, or of several chunks if extents
+    /// are small, because one chunk of small extents has many gaps. It is less if the extents lie far apart.
     pub(super) fn read_together<'m>(&self, moves: impl Iterator<Item = &'m Move>) -> usize {
         let (most, size) = (self.piece_blocks(), self.block_size() as usize);
-        let Reach { near, at_once, is_far } = Reach::of(self.device.geometry());
+        let ReadLimits { near, at_once, are_seeks_slow } = ReadLimits::of(self.device.geometry());
         let (mut count, mut blocks, mut spans) = (0, 0, Spans::default());
         for moved in moves {
-            let several = is_far || blocks * size <= count * SMALL_BYTES;
+            let several = are_seeks_slow || blocks * size <= count * SMALL_BYTES;
             if blocks >= if several { CHUNKS_READ * most } else { most } {
                 break;
             }
@@ -180,49 +183,48 @@ impl Extents {
         count
     }
 
-    /// Takes so many blocks from the front of the queue, or a little more, with their contents; what cannot be read is
-    /// marked. The zones are held: nobody writes there what is to be moved.
+    /// Takes about this number of blocks from the front of the queue, with their contents and their readability. The
+    /// references keep their zones from being reset and written.
     pub(super) fn read_chunk(&self, gc: &mut GcState, blocks: usize) -> Result<(Chunk, Vec<ZoneRef>)> {
         if !gc.queue.front().is_some_and(|next| gc.contents.has(next)) {
-            let (mut contents, _held) = self.plan_moves(gc)?;
+            let (mut contents, _references) = self.plan_moves(gc)?;
             self.submit_deferred();
             self.device.run(&mut contents.reads().collect::<Vec<_>>());
             gc.contents = contents;
         }
-        let (mut moves, mut held, mut data) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut moves, mut references, mut data) = (Vec::new(), Vec::new(), Vec::new());
         let most = blocks * self.block_size() as usize;
         while data.len() < most
             && let Some(bytes) = gc.queue.front().and_then(|next| gc.contents.of(next))
         {
-            let next = gc.queue.pop_front().expect("it was just looked at");
-            // A zone that cannot be held has been emptied and reset meanwhile.
-            if let Some(hold) = self.store.enter_zone(next.extent.address) {
+            let next = gc.queue.pop_front().expect("the front has contents");
+            // If there is no reference, the zone has been reset meanwhile.
+            if let Some(reference) = self.store.enter_zone(next.extent.address) {
                 data.extend_from_slice(bytes);
-                held.push(hold);
+                references.push(reference);
                 moves.push(next);
             }
         }
-        // What is moved is looked up once more when it is committed.
-        self.read_map_ahead(moves.iter().map(|moved| (moved.object, moved.start)));
-        Ok((self.chunk_of(&moves, data)?, held))
+        // The commit of a move looks up the extent once more.
+        self.prefetch_map(moves.iter().map(|moved| (moved.object, moved.start)));
+        Ok((self.chunk_of(&moves, data)?, references))
     }
 
-    /// Where in the map's trees an object's block is: those of a group lie together.
-    pub(super) fn place_in_map(&self, object: Object, block: u64) -> (Group, Object, u64) {
+    /// The order of the object map's keys: first by group.
+    pub(super) fn map_order(&self, object: Object, block: u64) -> (Group, Object, u64) {
         (self.store.group_of(object.0), object, block)
     }
 
-    /// Reads the leaves of the map in which the first of these blocks are looked up next; of how many blocks. No lock is
-    /// held.
-    pub(super) fn read_map_ahead(&self, blocks: impl Iterator<Item = (Object, u64)>) -> usize {
+    /// Prefetches the map leaves for the first of these blocks. Returns their number. Call with no lock.
+    pub(super) fn prefetch_map(&self, blocks: impl Iterator<Item = (Object, u64)>) -> usize {
         let key = |(object, block): (Object, u64)| {
             (self.store.group_of(object.0), format::key(object, block).to_vec())
         };
         self.store.read_ahead_of(EXTENT, blocks.map(key))
     }
 
-    /// How to read what will be next in the queue, if that is not here; its zones are held meanwhile. What is here
-    /// then is of no more use.
+    /// Plans the reads for the next extents of the queue, with references to their zones, unless their contents are
+    /// here. Contents that are here are dropped.
     pub(super) fn plan_next(&self, gc: &mut GcState) -> Result<Option<(Contents, Vec<ZoneRef>)>> {
         if gc.queue.front().is_none_or(|next| gc.contents.has(next)) {
             return Ok(None);
@@ -231,37 +233,35 @@ impl Extents {
         self.plan_moves(gc).map(Some)
     }
 
-    /// How to read the front of the queue, without what has died since it was queued. What cannot be held is passed over;
-    /// in front it goes.
+    /// Plans the reads for the front of the queue, without blocks that died since they were queued. Extents without a
+    /// zone reference are left out, and removed from the front.
     fn plan_moves(&self, gc: &mut GcState) -> Result<(Contents, Vec<ZoneRef>)> {
-        let hold = |moved: &Move| self.store.enter_zone(moved.extent.address);
+        let reference = |moved: &Move| self.store.enter_zone(moved.extent.address);
         loop {
-            while gc.queue.front().is_some_and(|first| hold(first).is_none()) {
+            while gc.queue.front().is_some_and(|first| reference(first).is_none()) {
                 gc.queue.pop_front();
             }
             let count = self.read_together(gc.queue.iter());
-            let (queued, mut living, mut ahead) =
-                (gc.queue.drain(..count).collect::<Vec<_>>(), Vec::new(), 0);
+            let (queued, mut live, mut ahead) = (gc.queue.drain(..count).collect::<Vec<_>>(), Vec::new(), 0);
             for (index, moved) in queued.iter().enumerate() {
                 if index == ahead {
-                    ahead +=
-                        self.read_map_ahead(queued[index..].iter().map(|next| (next.object, next.start)));
+                    ahead += self.prefetch_map(queued[index..].iter().map(|next| (next.object, next.start)));
                 }
-                self.add_living(moved, &mut living)?;
+                self.add_live(moved, &mut live)?;
             }
-            let held = living.iter().filter_map(|next| Some((next, hold(next)?)));
-            let (moves, held): (Vec<&Move>, Vec<ZoneRef>) = held.unzip();
+            let references = live.iter().filter_map(|next| Some((next, reference(next)?)));
+            let (moves, references): (Vec<&Move>, Vec<ZoneRef>) = references.unzip();
             let contents = Contents::of_all(moves, self.device.geometry());
-            let is_some_left = !living.is_empty();
-            living.into_iter().rev().for_each(|moved| gc.queue.push_front(moved));
-            if is_some_left || gc.queue.is_empty() {
-                return Ok((contents, held));
+            let has_moves = !live.is_empty();
+            live.into_iter().rev().for_each(|moved| gc.queue.push_front(moved));
+            if has_moves || gc.queue.is_empty() {
+                return Ok((contents, references));
             }
         }
     }
 
-    /// Adds what the object still has of an extent that is to be moved.
-    fn add_living(&self, moved: &Move, living: &mut Vec<Move>) -> Result<()> {
+    /// Adds the parts of an extent that the object still has.
+    fn add_live(&self, moved: &Move, live: &mut Vec<Move>) -> Result<()> {
         let (from, to) = (moved.start, moved.start + u64::from(moved.extent.blocks));
         let _shared = self.map_of(moved.object).read();
         for (start, extent) in map::extents(&self.store, moved.object, (from, to), usize::MAX)? {
@@ -271,13 +271,13 @@ impl Extents {
                 == moved.extent.address_of(before(part.start, from))
             {
                 let extent = moved.extent.slice(before(part.start, from), before(part.end, from));
-                living.push(Move { object: moved.object, start: part.start, extent });
+                live.push(Move { object: moved.object, start: part.start, extent });
             }
         }
         Ok(())
     }
 
-    /// Reads what is to be moved, from zones that are held; what cannot be read is marked.
+    /// Reads the extents. The caller has references to their zones.
     pub(crate) fn read_moves(&self, moves: &[Move]) -> Result<Chunk> {
         let mut contents = Contents::of_all(moves.iter().collect(), self.device.geometry());
         self.submit_deferred();
@@ -293,12 +293,16 @@ impl Extents {
             data,
             crcs: moves.iter().flat_map(|m| m.extent.crcs.iter().copied()).collect(),
         };
-        assert_eq!(chunk.data.len(), chunk.sources.len() * self.block_size() as usize, "each block is there");
+        assert_eq!(
+            chunk.data.len(),
+            chunk.sources.len() * self.block_size() as usize,
+            "each block has bytes"
+        );
         self.verify_chunk(&mut chunk)?;
         Ok(chunk)
     }
 
-    /// Verifies every block, and reads once more by itself what is not right: the next block may be.
+    /// Verifies every block, and reads a wrong one once more by itself, because the blocks after it may be right.
     fn verify_chunk(&self, chunk: &mut Chunk) -> Result<()> {
         let size = self.block_size() as usize;
         for (source, bytes) in chunk.sources.iter_mut().zip(chunk.data.chunks_mut(size)) {
@@ -306,11 +310,11 @@ impl Extents {
                 continue;
             }
             let output = self.device.read(source.address.zone(), source.address.block(), bytes);
-            source.found = match output {
-                Ok(()) if zone::format::checksum(&[bytes]) == source.crc => Found::Whole,
+            source.readability = match output {
+                Ok(()) if zone::format::checksum(&[bytes]) == source.crc => Readability::Intact,
                 Err(error) if is_fatal(&error) => return Err(tree::StoreError::Device(error).into()),
-                Err(DeviceError::Offline(_)) => Found::Gone,
-                _ => Found::Wrong,
+                Err(DeviceError::Offline(_)) => Readability::Offline,
+                _ => Readability::Unreadable,
             };
         }
         Ok(())
@@ -334,8 +338,8 @@ mod tests {
 
     const SIZE: usize = 4096;
 
-    /// Single blocks of several zones, in an order that has nothing to do with where they lie: whatever is read at once
-    /// is bounded, and of two that are near to each other neither is read by itself.
+    /// Single blocks of several zones, in an order that is independent of their addresses. The bytes read at once are
+    /// bounded, and two blocks that are near to each other are read by one command.
     #[test]
     fn scattered_extents_are_read_by_few_commands() {
         let spec = Spec::new(SIZE as u32, 16, 4096);
@@ -348,10 +352,10 @@ mod tests {
         assert!(are_fewer, "of a disk {disk:?}, otherwise {flash:?} commands");
     }
 
-    /// One block of so many; by how many commands.
+    /// Reads one of each `apart` blocks. Returns the number of commands.
     fn read_scattered(extents: &Extents, apart: usize) -> usize {
         let geometry = extents.device.geometry();
-        let Reach { near, at_once, .. } = Reach::of(geometry);
+        let ReadLimits { near, at_once, .. } = ReadLimits::of(geometry);
         let (near, at_once, mut commands) = (near as usize * SIZE, at_once as usize * SIZE, 0);
         let mut rng = Rng::with_seed(7);
         let mut moves: Vec<Move> = (4..8u32)
@@ -384,7 +388,7 @@ mod tests {
         commands
     }
 
-    /// Objects of one block each, made in any order, so that what is in a zone lies all over the map.
+    /// Objects of one block each, created in any order, so that the entries of a zone lie all over the map.
     fn scattered_over_the_map(device: &Arc<Emulated>) {
         let extents = extents_on(Arc::clone(device) as Arc<dyn Device>);
         let mut objects: Vec<u64> = (1..=OBJECTS).collect();
@@ -395,7 +399,7 @@ mod tests {
 
     const OBJECTS: u64 = 20_000;
 
-    /// A mount with a cache that takes a part of the map; its clock, and a zone that is full.
+    /// A mount whose cache holds a part of the map; its clock, and a full zone.
     fn mounted(device: &Arc<Emulated>) -> (Arc<Extents>, Arc<Timed>, ZoneId) {
         let clock = Arc::new(ManualClock::at(Timestamp(0)));
         let timed = Arc::new(Timed::new(Arc::clone(device) as _, clock, Model::shingled()));
@@ -407,10 +411,10 @@ mod tests {
         (extents, timed, zone)
     }
 
-    /// Of a map that is larger than the cache each look-up of an entry read a leaf, and those of a zone came back to the
-    /// same leaves: a zone of 65,536 single blocks kept a disk busy for minutes before anything of it was moved.
+    /// If the map was larger than the cache, each lookup of an entry read a leaf, and a zone's entries came back to the
+    /// same leaves. A zone of 65,536 single blocks kept a disk busy for minutes before its first move.
     #[test]
-    fn entries_are_looked_up_with_each_leaf_read_once_and_many_together() {
+    fn lookups_of_entries_read_each_leaf_once_and_many_at_once() {
         let device = Arc::new(Emulated::new(Spec::new(SIZE as u32, 64, 1024)));
         scattered_over_the_map(&device);
         let now = |extents: &Extents, timed: &Timed| {
@@ -429,7 +433,7 @@ mod tests {
         let mut moves = BTreeMap::new();
         extents.find_live(zone, &entries, &mut moves).unwrap();
         let (ns, nodes) = (now(&extents, &timed).0 - before.0, now(&extents, &timed).1 - before.1);
-        println!("{} entries: {nodes} nodes in {ns} ns; each by itself {alone:?}", entries.len());
+        println!("{} entries: {nodes} nodes in {ns} ns; one by one {alone:?}", entries.len());
         assert!(entries.len() > 500 && moves.len() == entries.len(), "{} live", moves.len());
         assert!(nodes * 3 < alone.1 * 2 && ns * 5 < alone.0, "{nodes} nodes, {ns} ns; one by one {alone:?}");
     }

@@ -3,7 +3,7 @@ use emulated::{CommandKind, Effect, Emulated, Fault, Spec};
 use zone::Device;
 
 use super::*;
-use crate::place::tests::{extents_on, wanted};
+use crate::place::tests::{extents_on, request};
 use crate::{FileClass, Hint, Lifetime};
 
 const SIZE: usize = 4096;
@@ -12,7 +12,7 @@ pub(crate) fn write(extents: &Extents, object: u64, block: u64, blocks: usize, v
     write_as(Lifetime::Unknown, extents, object, block, blocks, valid);
 }
 
-/// The same, of data that somebody says lives as long.
+/// The same, with a lifetime from a hint.
 pub(crate) fn write_as(
     lifetime: Lifetime,
     extents: &Extents,
@@ -35,19 +35,19 @@ fn names(runs: &VecDeque<Run<'_>>) -> Vec<(Object, u64)> {
 }
 
 #[test]
-fn what_could_not_be_appended_is_left_in_its_order() {
+fn blocks_that_could_not_be_appended_stay_in_order() {
     let device = Arc::new(Emulated::new(Spec::power_of_two()));
     let extents = extents_on(Arc::clone(&device) as _);
     let data = vec![7; 3 * SIZE];
     let run = |object| Run::new(Object(object), object * 10, &data);
     for failing in 1..=6 {
-        let open = extents.place(wanted(Object(1))).unwrap();
+        let open = extents.place(request(Object(1))).unwrap();
         let mut runs: VecDeque<Run<'_>> = (1..12).map(run).collect();
         let before = names(&runs);
         device.inject(Fault::nth(CommandKind::Append, failing, Effect::Error).on(open.lease.zone()));
-        let mut fresh =
+        let mut appending =
             Appending { open: &open, runs: &mut runs, cause: Cause::Data, at_once: BATCH_APPENDS };
-        let done = extents.append_some(&mut fresh, Vec::new()).unwrap();
+        let done = extents.append_some(&mut appending, Vec::new()).unwrap();
         let done: BTreeSet<_> = done.iter().map(|piece| (piece.object, piece.start)).collect();
         assert_eq!(done.len() as u64, failing - 1, "a batch ends with its first failure");
         let left: Vec<_> = before.into_iter().filter(|name| !done.contains(name)).collect();
@@ -56,22 +56,22 @@ fn what_could_not_be_appended_is_left_in_its_order() {
     }
 }
 
-/// Each time when what was read cannot be written, it is back in the queue, in order, with its places.
+/// Each time the blocks that were read cannot be written, they return to the queue, in order, with their addresses.
 #[test]
-fn what_is_put_back_again_and_again_is_moved_in_the_end() {
+fn blocks_that_return_to_the_queue_again_and_again_are_moved_in_the_end() {
     let device = Arc::new(Emulated::new(Spec::power_of_two()));
     let extents = extents_on(Arc::clone(&device) as _);
     // Single blocks of many objects, so that a batch has many runs.
     (1..=40).for_each(|object| write(&extents, object, 0, 3, 0));
     (1..=40).for_each(|object| write(&extents, object, 1, 1, 3 * SIZE as u64));
-    let zone = extents.place(wanted(Object(1))).unwrap();
+    let zone = extents.place(request(Object(1))).unwrap();
     extents.retire(&zone).unwrap();
     let mut gc = extents.gc.lock();
-    assert!(extents.begin_evacuation(&mut gc, Aim::Zone).unwrap());
+    assert!(extents.choose_and_queue_victims(&mut gc, Goal::OneZone).unwrap());
     let all: BTreeSet<_> = gc.queue.iter().flat_map(sources).map(|s| (s.object, s.block)).collect();
     for round in 0..5 {
         assert!(extents.has_target(&mut gc).unwrap());
-        let (chunk, _held) = extents.read_chunk(&mut gc, extents.piece_blocks()).unwrap();
+        let (chunk, _references) = extents.read_chunk(&mut gc, extents.piece_blocks()).unwrap();
         let mut runs: VecDeque<Run<'_>> =
             chunk.runs().into_iter().map(|(range, _)| chunk.run(range)).collect();
         let target = Arc::clone(gc.target.as_ref().unwrap());
@@ -79,12 +79,12 @@ fn what_is_put_back_again_and_again_is_moved_in_the_end() {
         let mut moving =
             Appending { open: &target, runs: &mut runs, cause: Cause::Gc, at_once: BATCH_APPENDS };
         assert!(extents.append_some(&mut moving, Vec::new()).unwrap().is_empty());
-        extents.put_back(&mut gc, &chunk, &runs);
+        extents.requeue(&mut gc, &chunk, &runs);
         let queued: Vec<_> = gc.queue.iter().flat_map(sources).map(|s| (s.object, s.block)).collect();
         assert!(queued.is_sorted(), "round {round}");
         assert_eq!(queued.iter().copied().collect::<BTreeSet<_>>(), all, "round {round}");
     }
-    assert!(extents.evacuate(&mut gc).unwrap());
+    assert!(extents.reclaim_victims(&mut gc).unwrap());
     assert_eq!(gc.stats.blocks_moved, all.len() as u64);
     assert_eq!(gc.stats.zones_searched, 0);
     drop(gc);
@@ -98,16 +98,17 @@ fn what_is_put_back_again_and_again_is_moved_in_the_end() {
 
 /// A failing append to GC's open zone loses nothing and moves nothing twice.
 #[test]
-fn moves_go_on_elsewhere_when_the_target_fails() {
+fn moves_continue_in_another_zone_when_the_target_fails() {
     for fails in [false, true] {
         let device = Arc::new(Emulated::new(Spec::power_of_two()));
         let extents = extents_on(Arc::clone(&device) as _);
         (1..=40).for_each(|object| write(&extents, object, 0, 3, 0));
-        let zone = extents.place(wanted(Object(1))).unwrap();
+        let zone = extents.place(request(Object(1))).unwrap();
         extents.retire(&zone).unwrap();
         let mut gc = extents.gc.lock();
         assert!(
-            extents.begin_evacuation(&mut gc, Aim::Zone).unwrap() && extents.has_target(&mut gc).unwrap()
+            extents.choose_and_queue_victims(&mut gc, Goal::OneZone).unwrap()
+                && extents.has_target(&mut gc).unwrap()
         );
         let target = gc.target.as_ref().unwrap().lease.zone();
         let queued = gc.queue.iter().flat_map(sources).count() as u64;
@@ -115,7 +116,7 @@ fn moves_go_on_elsewhere_when_the_target_fails() {
             if fails {
                 device.inject(Fault::nth(CommandKind::Append, 1, Effect::Error).on(target));
             }
-            assert_eq!(extents.collect_some(&mut gc, Aim::Zone, 7).unwrap(), Progress::Moved);
+            assert_eq!(extents.collect_some(&mut gc, Goal::OneZone, 7).unwrap(), Progress::Moved);
             device.clear_faults();
             gc.stats.blocks_moved
         };
@@ -125,7 +126,7 @@ fn moves_go_on_elsewhere_when_the_target_fails() {
             (14..queued).contains(&moved),
             "{moved} of {queued} blocks in two pieces of 7 or a little more"
         );
-        assert!(extents.evacuate(&mut gc).unwrap());
+        assert!(extents.reclaim_victims(&mut gc).unwrap());
         assert_eq!(gc.stats.blocks_moved, queued);
         drop(gc);
         for object in 1..=40 {
@@ -137,8 +138,8 @@ fn moves_go_on_elsewhere_when_the_target_fails() {
     }
 }
 
-/// Three zones full of single blocks, every second of which has died: what lives is read and written by large commands,
-/// also where the zone that is written ends.
+/// Three zones full of single blocks, every second of which is dead. The live ones are read and written by large
+/// commands, also at the end of the target.
 #[test]
 fn small_extents_are_moved_by_few_commands() {
     const OBJECTS: u64 = 3 * 250;
@@ -146,7 +147,7 @@ fn small_extents_are_moved_by_few_commands() {
     let device = Arc::new(Timed::new(emulated, Arc::default(), Model::ssd()));
     let extents = extents_on(Arc::clone(&device) as Arc<dyn Device>);
     (1..=OBJECTS).for_each(|object| write(&extents, object, 0, 1, 0));
-    let last = extents.place(wanted(Object(1))).unwrap();
+    let last = extents.place(request(Object(1))).unwrap();
     extents.retire(&last).unwrap();
     for object in (1..=OBJECTS).filter(|object| object % 2 == 0) {
         let mut tx = Tx::new();
@@ -157,12 +158,12 @@ fn small_extents_are_moved_by_few_commands() {
     let before = device.times();
     let mut gc = extents.gc.lock();
     while gc.stats.blocks_moved < OBJECTS / 2 {
-        assert!(extents.evacuate(&mut gc).unwrap());
+        assert!(extents.reclaim_victims(&mut gc).unwrap());
     }
     drop(gc);
     let commands = |kind| device.times().of(kind).commands - before.of(kind).commands;
     let chunks = OBJECTS / 2 / extents.piece_blocks() as u64;
-    // Beside what is moved: summaries, footers and headers of the zones.
+    // Beside the moved blocks: summaries, footers and headers of the zones.
     assert!(
         commands(Commands::Write) < 2 * chunks + 40,
         "{} appends for {chunks} chunks",
@@ -176,24 +177,24 @@ fn small_extents_are_moved_by_few_commands() {
     assert_eq!(extents.check().unwrap(), []);
 }
 
-/// Files were deleted and written over while their zone was being emptied, and what had been queued of them was moved all
-/// the same, to be dead where it came to.
+/// Files were deleted and overwritten while their zone was a victim. Their queued blocks were moved all the same, and
+/// were dead in the target.
 #[test]
-fn what_has_died_since_it_was_queued_is_not_moved() {
+fn blocks_that_died_since_they_were_queued_are_not_moved() {
     let extents = extents_on(Arc::new(Emulated::new(Spec::power_of_two())));
     (1..=40).for_each(|object| write(&extents, object, 0, 5, 0));
-    let zone = extents.place(wanted(Object(1))).unwrap();
+    let zone = extents.place(request(Object(1))).unwrap();
     extents.retire(&zone).unwrap();
     let mut gc = extents.gc.lock();
-    assert!(extents.begin_evacuation(&mut gc, Aim::Zone).unwrap());
+    assert!(extents.choose_and_queue_victims(&mut gc, Goal::OneZone).unwrap());
     for object in 1..=20 {
         let mut tx = Tx::new();
         let _removed = extents.remove(&mut tx, Object(object), (0, 5), 5, FileClass::default()).unwrap();
         extents.store.commit(tx).unwrap();
     }
-    // In the middle, so that a part before it and one behind it are left.
+    // In the middle, so that a part before it and one behind it stay live.
     (21..=30).for_each(|object| write(&extents, object, 1, 2, 5 * SIZE as u64));
-    assert!(extents.evacuate(&mut gc).unwrap());
+    assert!(extents.reclaim_victims(&mut gc).unwrap());
     assert_eq!(gc.stats.blocks_moved, 10 * 3 + 10 * 5);
     drop(gc);
     assert_eq!(extents.store.pool().entry(zone.lease.zone()).live, 0);
@@ -205,12 +206,13 @@ fn what_has_died_since_it_was_queued_is_not_moved() {
     assert_eq!(extents.check().unwrap(), []);
 }
 
-/// The last moved block freed enough, so nothing is due any more. Still the empty victim is given up, so that it is reset.
+/// The last moved block freed enough, so no GC is due any more. Still the empty victim is reclaimed, so that it is
+/// reset.
 #[test]
-fn an_empty_victim_is_given_up_although_no_gc_is_due() {
+fn a_victim_without_live_blocks_is_reclaimed_although_no_gc_is_due() {
     let extents = extents_on(Arc::new(Emulated::new(Spec::power_of_two())));
     write(&extents, 1, 0, 1, 0);
-    let zone = extents.place(wanted(Object(1))).unwrap();
+    let zone = extents.place(request(Object(1))).unwrap();
     extents.retire(&zone).unwrap();
     let victim = (zone.lease.zone(), zone.lease.life());
     drop(zone);
@@ -221,20 +223,21 @@ fn an_empty_victim_is_given_up_although_no_gc_is_due() {
     assert!(!extents.is_headroom_low());
     assert!(extents.collect_in_step(&mut extents.gc.lock()).unwrap());
     assert_eq!(extents.gc.lock().victims().count(), 0);
-    assert!(extents.take_emptied());
+    assert!(extents.take_may_need_resets());
 }
 
-/// Two victims are emptied together, and a block of each cannot be read for a moment. That of the one that has waited
-/// is given up. That of the other was as well, though it had been tried in this moment only, and though giving up the
-/// first made room enough: a file had lost a block for good that the device would have given a second later.
+/// Two zones are victims together, and a block of each cannot be read for a moment. The block of the zone that was
+/// unreadable before becomes lost. The block of the other zone was lost as well, although it had been read in this
+/// moment only, and although the first loss freed enough: a file had lost a block for good that the device would have
+/// delivered a second later.
 #[test]
-fn what_cannot_be_read_is_given_up_for_the_zone_that_has_waited_alone() {
+fn unreadable_blocks_become_lost_only_in_a_zone_that_was_unreadable_before() {
     let device = Arc::new(Emulated::new(Spec::power_of_two()));
     let extents = extents_on(Arc::clone(&device) as _);
     let victims: Vec<(ZoneId, Life)> = (1..=2)
         .map(|object| {
             write(&extents, object, 0, 3, 0);
-            let open = extents.place(wanted(Object(object))).unwrap();
+            let open = extents.place(request(Object(object))).unwrap();
             extents.retire(&open).unwrap();
             let extent = &map::extents(&extents.store, Object(object), (0, 3), 1).unwrap()[0].1;
             assert_eq!(extent.address.zone(), open.lease.zone());
@@ -244,34 +247,34 @@ fn what_cannot_be_read_is_given_up_for_the_zone_that_has_waited_alone() {
         .collect();
     let mut gc = extents.gc.lock();
     assert!(extents.has_target(&mut gc).unwrap());
-    // No zone is left to empty anything else into.
+    // No zone is left as a target for other victims.
     let mut taken = Vec::new();
     while extents.store.pool().free_soon() > extents.store.pool().reserved_from(Role::Gc) {
-        let Opened::Zone(open) = extents.open_zone(Role::Gc).unwrap() else { panic!("it was free") };
+        let OpenAttempt::Zone(open) = extents.open_zone(Role::Gc).unwrap() else { panic!("it was free") };
         extents.device.finish(open.lease.zone()).unwrap();
         taken.push(open.lease.zone());
     }
     assert!(!taken.is_empty());
     gc.victims.clone_from(&victims);
-    gc.waiting.insert(victims[0].0, victims[0].1);
-    while extents.collect(&mut gc, Aim::Zone).unwrap() == Progress::Moved
-        && !gc.waiting.contains_key(&victims[1].0)
+    gc.unreadable.insert(victims[0].0, victims[0].1);
+    while extents.collect(&mut gc, Goal::OneZone).unwrap() == Progress::Moved
+        && !gc.unreadable.contains_key(&victims[1].0)
     {}
-    assert_eq!(gc.stats.blocks_lost, 1, "of the one that has waited");
-    assert!(gc.waits(victims[1].0, victims[1].1));
+    assert_eq!(gc.stats.blocks_lost, 1, "of the zone that was unreadable before");
+    assert!(gc.has_unreadable(victims[1].0, victims[1].1));
     drop(gc);
-    let lives = |object: usize| extents.store.pool().entry(victims[object].0).live;
-    assert_eq!((lives(0), lives(1)), (0, 1), "what can be read was moved");
+    let live = |object: usize| extents.store.pool().entry(victims[object].0).live;
+    assert_eq!((live(0), live(1)), (0, 1), "readable blocks were moved");
 }
 
-/// A zone counts two live blocks that nobody knows of (I-EXT-2): a count that went wrong, or an extent that was lost with
-/// its page. All that is known is moved, once by the zone's own account and once by a search of all objects, and the zone
-/// stays as it is, for whoever repairs the volume: reset, it would take along what the count may be right about.
+/// A zone counts two live blocks that no extent names (I-EXT-2): the count is wrong, or an extent was lost with its
+/// page. All known blocks are moved, first those of the reverse map and then those of a search of the object map. The
+/// zone is not reset, so that a repair can still find blocks that the count may be right about.
 #[test]
-fn a_zone_that_counts_more_than_is_known_is_left_alone() {
+fn a_zone_that_counts_more_live_blocks_than_extents_name_is_stuck() {
     let extents = extents_on(Arc::new(Emulated::new(Spec::power_of_two())));
     write(&extents, 1, 0, 3, 0);
-    let open = extents.place(wanted(Object(1))).unwrap();
+    let open = extents.place(request(Object(1))).unwrap();
     extents.retire(&open).unwrap();
     let (zone, life) = (open.lease.zone(), open.lease.life());
     drop(open);
@@ -279,10 +282,10 @@ fn a_zone_that_counts_more_than_is_known_is_left_alone() {
     tx.zone_live(zone, 2);
     extents.store.commit(tx).unwrap();
     let mut gc = extents.gc.lock();
-    assert!(extents.evacuate(&mut gc).unwrap());
-    assert_eq!((gc.stats.blocks_moved, gc.stats.zones_searched, gc.stats.zones_evacuated), (3, 1, 1));
+    assert!(extents.reclaim_victims(&mut gc).unwrap());
+    assert_eq!((gc.stats.blocks_moved, gc.stats.zones_searched, gc.stats.zones_reclaimed), (3, 1, 1));
     assert_eq!(gc.stuck().collect::<Vec<_>>(), [zone]);
-    assert!(!extents.begin_evacuation(&mut gc, Aim::Zone).unwrap(), "it is no victim any more");
+    assert!(!extents.choose_and_queue_victims(&mut gc, Goal::OneZone).unwrap(), "it is no victim any more");
     assert_eq!(gc.victims().count(), 0);
     drop(gc);
     extents.store.sync(extents.store.last_lsn()).unwrap();
@@ -293,24 +296,24 @@ fn a_zone_that_counts_more_than_is_known_is_left_alone() {
     extents.read(Object(1), 0, &mut found).unwrap();
     assert!(found.iter().all(|&byte| byte == 1));
     let kinds: Vec<_> = extents.check().unwrap().iter().map(|finding| finding.kind).collect();
-    assert_eq!(kinds, [crate::FindingKind::LiveCount; 2], "its count, and that it could not be emptied");
+    assert_eq!(kinds, [crate::FindingKind::LiveCount; 2], "its count, and that it is stuck");
 }
 
-/// What was in a zone that is offline is lost at once: nobody will ever read it, and the zone need not wait.
+/// Blocks of an offline zone are lost at once: no read will ever succeed, so GC need not wait.
 #[test]
-fn what_was_in_a_zone_that_is_offline_is_lost_at_once() {
+fn blocks_of_an_offline_zone_are_lost_at_once() {
     let device = Arc::new(Emulated::new(Spec::power_of_two()));
     let extents = extents_on(Arc::clone(&device) as _);
     (1..=2).for_each(|object| write(&extents, object, 0, 3, 0));
-    let open = extents.place(wanted(Object(1))).unwrap();
+    let open = extents.place(request(Object(1))).unwrap();
     extents.retire(&open).unwrap();
     let (zone, life) = (open.lease.zone(), open.lease.life());
     drop(open);
     write(&extents, 2, 1, 1, 3 * SIZE as u64);
     device.set_zone_state(zone, zone::ZoneState::Offline);
     let mut gc = extents.gc.lock();
-    assert!(extents.evacuate(&mut gc).unwrap());
-    assert_eq!((gc.stats.blocks_lost, gc.stats.blocks_moved, gc.waits(zone, life)), (5, 0, false));
+    assert!(extents.reclaim_victims(&mut gc).unwrap());
+    assert_eq!((gc.stats.blocks_lost, gc.stats.blocks_moved, gc.has_unreadable(zone, life)), (5, 0, false));
     assert_eq!(extents.store.pool().entry(zone).live, 0);
     drop(gc);
     let reads = |object, block: u64| {
@@ -321,35 +324,38 @@ fn what_was_in_a_zone_that_is_offline_is_lost_at_once() {
         let lost = reads(object, block).unwrap_err();
         assert!(matches!(lost, crate::ExtentError::Lost { .. }), "{lost}");
     }
-    assert_eq!(reads(2, 1).unwrap(), 2, "what lies elsewhere is as it was");
+    assert_eq!(reads(2, 1).unwrap(), 2, "blocks of other zones are unchanged");
     let kinds: BTreeSet<_> = extents.check().unwrap().iter().map(|finding| finding.kind.is_count()).collect();
-    assert_eq!(kinds, BTreeSet::new(), "the checker finds nothing wrong with that");
+    assert_eq!(kinds, BTreeSet::new(), "the checker reports no other finding");
 }
 
-/// Zones that are passed over, and those that come last, are often the ones in which the least lives. Garbage
-/// collection looks at so many of the best that others are among them: otherwise a volume with many such
-/// zones would be full, whatever is dead in all others.
+/// Zones that GC skips, and zones that come last, often have the fewest live blocks. GC examines enough candidates to
+/// find others among them. Otherwise a volume with many such zones would be full, however many blocks are dead in the
+/// other zones.
 #[test]
-fn zones_that_are_passed_over_hide_no_others() {
+fn skipped_zones_do_not_hide_other_victims() {
     let extents = extents_on(Arc::new(Emulated::new(Spec::new(4096, 64, 64))));
     let fill = |object: u64, blocks: usize| {
         write(&extents, object, 0, blocks, 0);
-        let open = extents.place(wanted(Object(object))).unwrap();
+        let open = extents.place(request(Object(object))).unwrap();
         extents.retire(&open).unwrap();
         let zone = open.lease.zone();
         assert_eq!(extents.store.pool().entry(zone).live as usize, blocks);
         (zone, open.lease.life())
     };
-    let passed_over: Vec<_> = (1..=VICTIMS_OF_ALL as u64 + 4).map(|object| fill(object, 1)).collect();
+    let skipped: Vec<_> = (1..=VICTIMS_MAX_FOR_ALL as u64 + 4).map(|object| fill(object, 1)).collect();
     let (victim, _) = fill(100, 9);
-    let lives = || passed_over.iter().copied();
+    let zones = || skipped.iter().copied();
     let ways = [
-        GcState { stuck: lives().map(|(zone, _)| zone).collect(), ..GcState::default() },
-        GcState { put_off: lives().map(|(zone, life)| (zone, (life, 1))).collect(), ..GcState::default() },
-        GcState { waiting: lives().collect(), ..GcState::default() },
+        GcState { stuck: zones().map(|(zone, _)| zone).collect(), ..GcState::default() },
+        GcState { postponed: zones().map(|(zone, life)| (zone, (life, 1))).collect(), ..GcState::default() },
+        GcState { unreadable: zones().collect(), ..GcState::default() },
     ];
     for (way, mut gc) in ways.into_iter().enumerate() {
-        assert!(extents.begin_evacuation(&mut gc, Aim::Zone).unwrap(), "{way}: there is a victim");
+        assert!(
+            extents.choose_and_queue_victims(&mut gc, Goal::OneZone).unwrap(),
+            "{way}: there is a victim"
+        );
         assert_eq!(gc.victims().collect::<Vec<_>>(), [victim], "{way}");
     }
 }

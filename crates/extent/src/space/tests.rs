@@ -4,61 +4,61 @@ use tree::{Group, Table};
 use zone::{Role, ZoneState};
 
 use super::*;
-use crate::place::Opened;
+use crate::place::OpenAttempt;
 use crate::place::tests::{extents, extents_on};
 use crate::{FileClass, Hint, Object};
 
-/// The test's own sum goes down before the reservation does.
-fn give_back(promised: &AtomicI64, held: Option<(i64, Reservation)>) {
-    let Some((blocks, reservation)) = held else { return };
-    promised.fetch_sub(blocks, Ordering::AcqRel);
+/// The test's own sum decreases before the reservation does.
+fn return_blocks(reserved: &AtomicI64, one: Option<(i64, Reservation)>) {
+    let Some((blocks, reservation)) = one else { return };
+    reserved.fetch_sub(blocks, Ordering::AcqRel);
     drop(reservation);
 }
 
 #[test]
-fn no_more_is_promised_than_there_is() {
+fn concurrent_reservations_never_exceed_the_available_space() {
     let extents = extents();
-    let most = offered(&extents);
-    let promised = Arc::new(AtomicI64::new(0));
+    let most = unreserved(&extents);
+    let reserved = Arc::new(AtomicI64::new(0));
     let refused = Arc::new(AtomicI64::new(0));
     std::thread::scope(|scope| {
         for seed in 0..4 {
-            let (extents, promised, refused) = (&extents, &promised, &refused);
+            let (extents, reserved, refused) = (&extents, &reserved, &refused);
             scope.spawn(move || {
                 let mut rng = rt::random::Rng::with_seed(seed);
-                let mut held = Vec::new();
+                let mut reservations = Vec::new();
                 for _ in 0..5000 {
-                    if held.len() == 4 {
-                        give_back(promised, held.pop());
+                    if reservations.len() == 4 {
+                        return_blocks(reserved, reservations.pop());
                     }
                     let blocks = rng.i64(1..most / 2);
                     let Ok(reservation) = extents.reserve(blocks as u64) else {
                         refused.fetch_add(1, Ordering::Relaxed);
-                        give_back(promised, held.pop());
+                        return_blocks(reserved, reservations.pop());
                         continue;
                     };
-                    let now = promised.fetch_add(blocks, Ordering::AcqRel) + blocks;
-                    assert!(now <= most, "{now} of {most} blocks are promised");
-                    held.push((blocks, reservation));
+                    let now = reserved.fetch_add(blocks, Ordering::AcqRel) + blocks;
+                    assert!(now <= most, "{now} of {most} blocks are reserved");
+                    reservations.push((blocks, reservation));
                 }
-                held.into_iter().for_each(|held| give_back(promised, Some(held)));
+                reservations.into_iter().for_each(|one| return_blocks(reserved, Some(one)));
             });
         }
     });
-    assert!(refused.load(Ordering::Relaxed) > 0, "the writers were in each other's way");
-    assert_eq!(offered(&extents), most);
+    assert!(refused.load(Ordering::Relaxed) > 0, "some reservations were refused");
+    assert_eq!(unreserved(&extents), most);
 }
 
-fn offered(extents: &Extents) -> i64 {
-    extents.census_now().offered()
+fn unreserved(extents: &Extents) -> i64 {
+    extents.census_now().unreserved()
 }
 
-/// The nodes that transactions are about to make take of what is offered, and no node is reserved where data have been
-/// promised all.
+/// Nodes that transactions reserve reduce the available space. No node can be reserved when all space is reserved for
+/// data.
 #[test]
-fn nodes_and_data_share_what_is_offered() {
+fn nodes_and_data_reserve_from_one_sum() {
     let extents = extents();
-    let (most, shape) = (offered(&extents), extents.shape());
+    let (most, shape) = (unreserved(&extents), extents.shape());
     let cost = extents.blocks_to_grow_by(&shape, 3);
     let available = |asked| extents.at_one_moment(|moment, _| extents.census(moment, asked).available());
     assert_eq!([available(0), available(3)], [most, most - cost]);
@@ -71,49 +71,50 @@ fn nodes_and_data_share_what_is_offered() {
     assert!(!may_grow(1) && !extents.may_trees_grow());
     assert!(
         extents.reserve(1).is_err() && extents.reserve(0).is_ok(),
-        "what needs no space is never refused"
+        "a reservation of no blocks is never refused"
     );
 }
 
-/// A zone that is lost may have held what was promised. What needs no space goes on.
+/// The space of a lost zone may have been reserved. Operations that need no space are not refused.
 #[test]
-fn where_more_is_promised_than_there_is_only_what_takes_space_is_refused() {
+fn after_the_loss_of_a_zone_only_operations_that_need_space_are_refused() {
     let device = Arc::new(Emulated::new(Spec::power_of_two()));
     let extents = extents_on(Arc::clone(&device) as _);
-    let _all = extents.reserve(offered(&extents) as u64).unwrap();
-    let Opened::Zone(open) = extents.open_zone(Role::Data).unwrap() else { panic!("a zone is free") };
+    let _all = extents.reserve(unreserved(&extents) as u64).unwrap();
+    let OpenAttempt::Zone(open) = extents.open_zone(Role::Data).unwrap() else { panic!("a zone is free") };
     let zone = open.lease.zone();
     drop(open);
     extents.store.pool().close(zone);
     device.set_zone_state(zone, ZoneState::ReadOnly);
     extents.store.reclaim(true).unwrap();
-    assert!(offered(&extents) < 0, "{}", offered(&extents));
+    assert!(unreserved(&extents) < 0, "{}", unreserved(&extents));
     assert!(extents.reserve(1).is_err() && extents.reserve(0).is_ok());
     assert_eq!(extents.space().available, 0);
 }
 
-/// Every zone is taken, and nothing is dead. Who waits for room is told that there is none: told that some
-/// was made, he would look, find none, and ask again for ever.
+/// Every zone is in use, and no block is dead. A writer that waits for a zone must be told that none was freed. If it
+/// were told otherwise, it would look, find none, and ask again forever.
 #[test]
-fn where_no_room_can_be_made_nobody_is_told_that_it_was() {
+fn without_dead_blocks_no_caller_is_told_that_a_zone_was_freed() {
     let extents = extents_without_zones();
-    let mut patience = Patience::default();
-    // What is left to metadata is one.
-    let mut makes_room = || extents.make_room(&mut patience, extents.store.resets_over()).unwrap();
-    let made = (0..50).take_while(|_| makes_room()).count();
-    assert!(made < 10, "room was made {made} times");
+    let mut retry_limit = RetryLimit::default();
+    // Metadata can give up one zone.
+    let mut frees_a_zone = || extents.free_a_zone(&mut retry_limit, extents.store.resets_over()).unwrap();
+    let freed = (0..50).take_while(|_| frees_a_zone()).count();
+    assert!(freed < 10, "{freed} zones are said to be freed");
 }
 
 fn extents_without_zones() -> Arc<Extents> {
     let extents = extents();
-    while let Opened::Zone(open) = extents.open_zone(Role::Data).unwrap() {
+    while let OpenAttempt::Zone(open) = extents.open_zone(Role::Data).unwrap() {
         extents.device.finish(open.lease.zone()).unwrap();
     }
     assert!(extents.is_out_of_zones());
     extents
 }
 
-/// As others do who change names: zones of metadata are filled, left dead by the checkpoint, and reset.
+/// As other threads do that change names: metadata zones are filled, have no live node after the checkpoint, and are
+/// reset.
 fn change_names_until_a_zone_is_reset(extents: &Extents) {
     let (store, before) = (&extents.store, extents.store.resets_over());
     while store.resets_over() == before {
@@ -126,38 +127,38 @@ fn change_names_until_a_zone_is_reset(extents: &Extents) {
     }
 }
 
-/// Each time he looks a zone of metadata has been reset since. The writer never came to an end while others changed
-/// names, though none of those zones could ever be his.
+/// Before each retry a metadata zone has been reset. The writer never stopped while other threads changed names,
+/// although it could not have any of these zones.
 #[test]
-fn who_finds_no_zone_comes_to_an_end_while_metadata_is_reset() {
+fn a_writer_without_a_zone_stops_while_metadata_zones_are_reset() {
     let extents = extents_without_zones();
-    let mut patience = Patience::default();
-    let made = (0..200).take_while(|_| {
+    let mut retry_limit = RetryLimit::default();
+    let freed = (0..200).take_while(|_| {
         let over = extents.store.resets_over();
         change_names_until_a_zone_is_reset(&extents);
-        extents.make_room(&mut patience, over).unwrap()
+        extents.free_a_zone(&mut retry_limit, over).unwrap()
     });
-    let made = made.count();
-    assert!(made < 100, "room was made {made} times");
+    let freed = freed.count();
+    assert!(freed < 100, "{freed} zones are said to be freed");
 }
 
-/// Others are faster each time, and take the zone that was won.
+/// Other threads are faster each time, and take the freed zone.
 #[test]
-fn who_is_too_late_for_a_zone_goes_on_looking() {
+fn a_writer_whose_freed_zone_was_taken_tries_again() {
     let extents = extents();
-    let mut patience = Patience::default();
+    let mut retry_limit = RetryLimit::default();
     for round in 0..200 {
-        while let Opened::Zone(open) = extents.open_zone(Role::Data).unwrap() {
+        while let OpenAttempt::Zone(open) = extents.open_zone(Role::Data).unwrap() {
             extents.retire(&open).unwrap();
         }
         let over = extents.store.resets_over();
-        assert!(extents.make_room(&mut patience, over).unwrap(), "round {round}");
+        assert!(extents.free_a_zone(&mut retry_limit, over).unwrap(), "round {round}");
     }
 }
 
-/// What is kept is what remains of all zones: whoever adds up what is shown finds all of them, whatever has become of them.
+/// `reserved` is the rest of all zones: the reported values add up to the total, in any state of the zones.
 #[test]
-fn what_is_shown_adds_up() {
+fn the_reported_space_adds_up() {
     let device = Arc::new(Emulated::new(Spec::power_of_two()));
     let extents = extents_on(Arc::clone(&device) as _);
     let (size, total) = (u64::from(extents.block_size()), extents.space().total);
@@ -165,8 +166,8 @@ fn what_is_shown_adds_up() {
         let space = extents.space();
         let of_files = space.live + space.pending + space.unwritten;
         assert_eq!(space.total, total, "{when}: {space:?}");
-        assert_eq!(space.available, total.saturating_sub(space.kept + of_files), "{when}: {space:?}");
-        assert!(space.kept > space.metadata, "{when}: {space:?}");
+        assert_eq!(space.available, total.saturating_sub(space.reserved + of_files), "{when}: {space:?}");
+        assert!(space.reserved > space.metadata, "{when}: {space:?}");
         space
     };
     let empty = adds_up("empty");
@@ -176,26 +177,26 @@ fn what_is_shown_adds_up() {
     let mut tx = Tx::new();
     drop(extents.preallocate(&mut tx, Object(40), (0, 20), 64, None).unwrap());
     extents.store.commit(tx).unwrap();
-    let promised = extents.reserve(10).unwrap();
-    let space = adds_up("promised");
+    let reservation = extents.reserve(10).unwrap();
+    let space = adds_up("some is reserved");
     assert_eq!((space.pending, space.unwritten), (10 * size, 20 * size));
-    drop(promised);
-    let all = extents.reserve(offered(&extents) as u64).unwrap();
-    assert_eq!(adds_up("all is promised").available, 0);
+    drop(reservation);
+    let all = extents.reserve(unreserved(&extents) as u64).unwrap();
+    assert_eq!(adds_up("all is reserved").available, 0);
     drop(all);
     extents.store.checkpoint().unwrap();
-    assert_eq!(adds_up("metadata is written").kept, empty.kept, "the map takes of what is kept for it");
+    assert_eq!(adds_up("metadata is written").reserved, empty.reserved, "the map takes from its reserve");
     for state in [ZoneState::ReadOnly, ZoneState::Offline] {
         let of_data = |&zone: &ZoneId| extents.store.pool().entry(zone).role == Role::Data;
         let mut zones = (0..extents.store.pool().count()).map(ZoneId);
         device.set_zone_state(zones.find(of_data).unwrap(), state);
-        extents.evacuate(&mut extents.gc.lock()).unwrap();
+        extents.reclaim_victims(&mut extents.gc.lock()).unwrap();
         adds_up("a zone has failed");
     }
 }
 
 const SCHEDULES: u64 = 60;
-const LOOKS: usize = 60;
+const OBSERVATIONS: usize = 60;
 
 fn write(extents: &Extents, object: u64, blocks: u64) {
     let size = extents.block_size() as u64;
@@ -206,25 +207,25 @@ fn write(extents: &Extents, object: u64, blocks: u64) {
     extents.store.commit(tx).unwrap();
 }
 
-/// What a thread that only looks sees to be available while another does this.
+/// The available space that an observing thread sees while another thread runs `work`.
 fn seen_while(seed: u64, extents: &Extents, work: impl Fn() + Sync) -> Vec<i64> {
-    let look = || (0..LOOKS).map(|_| offered(extents)).collect::<Vec<_>>();
+    let observe = || (0..OBSERVATIONS).map(|_| unreserved(extents)).collect::<Vec<_>>();
     let work = || {
         work();
         Vec::new()
     };
     let bodies: Vec<Body<'_, Vec<i64>>> =
-        vec![("work".into(), Box::new(work)), ("look".into(), Box::new(look))];
+        vec![("work".into(), Box::new(work)), ("observe".into(), Box::new(observe))];
     schedule::run(seed, bodies).returned.swap_remove(1)
 }
 
 #[test]
-fn a_promise_is_kept_at_the_moment_at_which_its_blocks_come_to_life() {
+fn a_reservation_is_spent_at_the_moment_at_which_its_blocks_become_live() {
     const BLOCKS: u64 = 40;
     for seed in 0..SCHEDULES {
         let extents = extents();
         write(&extents, 1, 2 * BLOCKS);
-        let before = offered(&extents);
+        let before = unreserved(&extents);
         let after = before - 2 * BLOCKS as i64;
         let seen = seen_while(seed, &extents, || {
             let mut tx = Tx::new();
@@ -234,7 +235,7 @@ fn a_promise_is_kept_at_the_moment_at_which_its_blocks_come_to_life() {
             extents.store.commit(tx).unwrap();
             drop(lock);
             write(&extents, 3, BLOCKS);
-            // What lived is kept, what was kept is written: as much as before.
+            // Live blocks become preallocated ones, and preallocated ones are written: the sum is as before.
             let mut tx = Tx::new();
             let (lock, _) =
                 extents.preallocate(&mut tx, Object(1), range, 64, Some(FileClass::default())).unwrap();
@@ -244,22 +245,22 @@ fn a_promise_is_kept_at_the_moment_at_which_its_blocks_come_to_life() {
         let steps = [before, before - BLOCKS as i64, after];
         assert!(seen.iter().all(|seen| steps.contains(seen)), "seed {seed}: {steps:?}: {seen:?}");
         assert!(seen.is_sorted_by(|a, b| a >= b), "seed {seed}: {seen:?}");
-        assert_eq!(offered(&extents), after);
+        assert_eq!(unreserved(&extents), after);
     }
 }
 
 #[test]
-fn what_is_moved_is_counted_once() {
+fn a_moved_block_counts_once() {
     let mut moved = 0;
     for seed in 0..SCHEDULES {
         let extents = extents();
-        // Half of what is in each zone dies.
+        // Half of the blocks of each zone die.
         (1..=30).for_each(|object| write(&extents, object, 40));
         (2..=30).step_by(2).for_each(|object| write(&extents, object, 40));
-        let before = offered(&extents);
+        let before = unreserved(&extents);
         let seen = seen_while(seed, &extents, || {
             for _ in 0..3 {
-                extents.evacuate(&mut extents.gc.lock()).unwrap();
+                extents.reclaim_victims(&mut extents.gc.lock()).unwrap();
                 extents.store.reclaim(true).unwrap();
             }
         });
@@ -270,14 +271,14 @@ fn what_is_moved_is_counted_once() {
         moved += extents.gc_stats().blocks_moved;
         assert!(seen.iter().all(|&seen| seen == before), "seed {seed}: {before}: {seen:?}");
     }
-    assert!(moved > 0, "there was something to move");
+    assert!(moved > 0, "GC moved blocks");
 }
 
 #[test]
-fn who_asks_for_too_much_keeps_nobody_from_what_there_is() {
+fn a_refused_reservation_causes_no_other_refusal() {
     for seed in 0..SCHEDULES {
         let extents = extents();
-        let most = offered(&extents);
+        let most = unreserved(&extents);
         let ask = |blocks: i64, fits: bool| {
             let extents = &extents;
             let body = move || {
@@ -295,31 +296,31 @@ fn who_asks_for_too_much_keeps_nobody_from_what_there_is() {
     }
 }
 
-/// What is lent of the slack is left out of what is offered, and no more than that: were more lent, what writers put beside
-/// what they write over would take the zones that garbage collection works with.
+/// The used part of the overwrite reserve never exceeds it. If it did, the new blocks of overwrites would take the
+/// zones that GC works with.
 #[test]
-fn no_more_is_lent_at_once_than_the_slack() {
+fn concurrent_overwrites_never_exceed_the_overwrite_reserve() {
     for seed in 0..SCHEDULES {
         let extents = extents();
-        let slack = extents.shape().slack();
-        let blocks = slack - slack / 4;
+        let limit = extents.shape().overwrite_reserve();
+        let blocks = limit - limit / 4;
         (1..=3).for_each(|object| write(&extents, object, blocks));
-        let _all = extents.reserve(offered(&extents) as u64).unwrap();
-        assert!(extents.reserve(1).is_err(), "nothing is left");
+        let _all = extents.reserve(unreserved(&extents) as u64).unwrap();
+        assert!(extents.reserve(1).is_err(), "nothing is available");
         let write_over = |object: u64| {
             let extents = &extents;
             let body = move || {
                 for _ in 0..5 {
-                    let _lent = extents.reserve_over(Object(object), 0, blocks).unwrap();
+                    let _reservation = extents.reserve_over(Object(object), 0, blocks).unwrap();
                     for _ in 0..9 {
-                        let lent = *extents.promises.overdrawn.lock();
-                        assert!((blocks..=slack).contains(&(lent as u64)), "seed {seed}: {lent} of {slack}");
+                        let used = *extents.reservations.overwriting.lock();
+                        assert!((blocks..=limit).contains(&(used as u64)), "seed {seed}: {used} of {limit}");
                     }
                 }
             };
             (format!("{object}"), Box::new(body) as Box<dyn FnOnce() + Send>)
         };
         schedule::run(seed, (1..=3).map(write_over).collect());
-        assert_eq!(*extents.promises.overdrawn.lock(), 0, "seed {seed}: writers return all slack");
+        assert_eq!(*extents.reservations.overwriting.lock(), 0, "seed {seed}: writers return all of it");
     }
 }

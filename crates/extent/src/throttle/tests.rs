@@ -1,7 +1,7 @@
 use super::*;
 use crate::debt::tests::{BLOCKS, leave_spare, with_zones_of};
 use crate::gc::tests::{write, write_as};
-use crate::place::Opened;
+use crate::place::OpenAttempt;
 
 const SIZE: u64 = 4096;
 
@@ -64,13 +64,13 @@ fn writers_alone_keep_headroom() {
             let lifetime = lifetimes[object as usize % 2];
             extents.throttle(SIZE);
             let (needs, moved) = (extents.needs(), extents.gc_stats().blocks_moved);
-            assert!(needs.iter().any(|need| need.headroom > 0), "a write would have to make room now");
+            assert!(needs.iter().any(|need| need.headroom > 0), "a write would have to free a zone now");
             write_as(lifetime, &extents, object, random.u64(..BLOCKS), 1, BLOCKS * SIZE);
             most = most.max(extents.gc_stats().blocks_moved - moved);
             extents.store.sync(extents.store.last_lsn()).unwrap();
             extents.store.reclaim(true).unwrap();
         }
-        assert!(extents.gc_stats().zones_evacuated > 3);
+        assert!(extents.gc_stats().zones_reclaimed > 3);
         assert_eq!(most, 0, "GC ran under the locks of a write");
     }
 }
@@ -111,16 +111,18 @@ fn a_zone_that_gc_returns_is_not_collected_for_once_more() {
     leave_spare(&extents, 0);
     let mut taken = Vec::new();
     while pool.free() >= extents.store.zones_needed_to_grow() {
-        let Opened::Zone(open) = extents.open_zone(zone::Role::Gc).unwrap() else { panic!("GC has a zone") };
+        let OpenAttempt::Zone(open) = extents.open_zone(zone::Role::Gc).unwrap() else {
+            panic!("GC has a zone")
+        };
         taken.push(open);
     }
     *extents.gc.lock() = GcState::with_target(taken.pop());
     let moved = || extents.gc_stats().blocks_moved;
     extents.admit().unwrap();
     assert_eq!(moved(), 0);
-    assert!(extents.win_back().unwrap());
+    assert!(extents.reclaim_for_growth().unwrap());
     assert!(moved() > 0 && pool.free() >= extents.store.zones_needed_to_grow());
-    assert!(!extents.win_back().unwrap(), "nothing is lacking any more");
+    assert!(!extents.reclaim_for_growth().unwrap(), "nothing is lacking any more");
 }
 
 /// The background task starts when a zone is lacking, frees it, and stops.
@@ -193,7 +195,7 @@ fn the_background_task_does_not_repeat_what_was_futile() {
     leave_spare(&extents, 0);
     // GC finds no zone to move blocks to.
     let mut taken = Vec::new();
-    while let Opened::Zone(open) = extents.open_zone(zone::Role::Gc).unwrap() {
+    while let OpenAttempt::Zone(open) = extents.open_zone(zone::Role::Gc).unwrap() {
         taken.push(open);
     }
     extents.charge(1);

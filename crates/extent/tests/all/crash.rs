@@ -3,13 +3,13 @@ use emulated::CrashPlan;
 use polder_extent::format::SUMMARY_MAGIC;
 use zone::ZoneId;
 
-/// What each object holds at one moment.
+/// The contents of each object at one moment.
 type State = BTreeMap<u64, Arc<Vec<u8>>>;
 
-/// What objects held after each transaction that changed them, and what was acknowledged when.
+/// The contents of all objects after each transaction, and the acknowledged syncs.
 struct History {
     states: Vec<(Lsn, State)>,
-    /// Commands so far when a sync of this LSN had returned.
+    /// The number of commands when a sync of this LSN returned.
     synced: Vec<(u64, Lsn)>,
 }
 
@@ -22,7 +22,7 @@ impl History {
         &self.states.last().unwrap().1
     }
 
-    /// What is found when recovery ends with this LSN.
+    /// The contents that a recovery up to this LSN must find.
     fn at(&self, lsn: Lsn) -> Model {
         let index = self.states.partition_point(|(at, _)| *at <= lsn) - 1;
         self.states[index].1.iter().map(|(&object, bytes)| (object, bytes.to_vec())).collect()
@@ -68,11 +68,11 @@ fn act(volume: &Volume, rng: &mut Rng, history: &mut History, blocks: u64) {
     }
 }
 
-/// Recovers, compares with what it may be, and goes on from there.
-fn recover(image: Emulated, history: &History, commands: u64, what: &str) {
+/// Recovers, compares the contents with the history, and continues from there.
+fn recover(image: Emulated, history: &History, commands: u64, case: &str) {
     let volume = Volume::open(Arc::new(image));
     let acknowledged = history.acknowledged(commands);
-    assert!(volume.recovered >= acknowledged, "{what}: {:?} < {acknowledged:?}", volume.recovered);
+    assert!(volume.recovered >= acknowledged, "{case}: {:?} < {acknowledged:?}", volume.recovered);
     let mut model = history.at(volume.recovered);
     volume.verify(&model);
     let mut rng = Rng::with_seed(commands);
@@ -85,13 +85,13 @@ fn recover(image: Emulated, history: &History, commands: u64, what: &str) {
     volume.verify(&model);
 }
 
-/// The seed of a test: its own, or `POLDER_SEED` to try others.
+/// The seed of a test: its own, or `POLDER_SEED`.
 fn seed(own: u64) -> u64 {
     std::env::var("POLDER_SEED").map_or(own, |seed| seed.parse().unwrap())
 }
 
-/// Crashes a random history at every `stride`-th command, under every plan that needs no seed and a few
-/// that do; every so often goes on after the crash, and crashes that.
+/// Crashes a random history at every `stride`-th command, under every plan that needs no seed and a few that need one.
+/// Every now and then the test continues after the crash, and crashes again.
 fn crash(name: &str, spec: Spec, (operations, stride, own): (usize, u64, u64)) {
     let seed = seed(own);
     let volume = Volume::new(spec);
@@ -110,11 +110,11 @@ fn crash(name: &str, spec: Spec, (operations, stride, own): (usize, u64, u64)) {
         plans.truncate(6);
         plans.extend((0..2).map(|seed| CrashPlan::Subset(n * 2 + seed)));
         for plan in plans {
-            let what = format!("{name}: POLDER_SEED={seed}, command {n} of {commands}, plan {plan}");
+            let case = format!("{name}: POLDER_SEED={seed}, command {n} of {commands}, plan {plan}");
             let image = volume.device.image_at(n, &plan);
             let checked =
-                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| recover(image, &history, n, &what)));
-            assert!(checked.is_ok(), "{what}");
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| recover(image, &history, n, &case)));
+            assert!(checked.is_ok(), "{case}");
             states += 1;
         }
     }
@@ -150,7 +150,7 @@ fn crashes_on_16_zones_of_which_6_are_active() {
 fn crashes_one_after_the_other() {
     let seed = seed(8);
     let mut rng = Rng::with_seed(seed);
-    let mut evacuated = 0;
+    let mut reclaimed = 0;
     for round in 0..30 {
         let spec =
             [Spec::tiny(), Spec::new(4096, 16, 96).limits(6, 6), Spec::new(512, 20, 512)][round % 3].clone();
@@ -162,7 +162,7 @@ fn crashes_one_after_the_other() {
             history.synced = vec![(0, volume.store.durable_lsn().min(history.states.last().unwrap().0))];
             let operations = rng.usize(1..60);
             (0..operations).for_each(|_| act(&volume, &mut rng, &mut history, 40));
-            evacuated += volume.extents.gc_stats().zones_evacuated;
+            reclaimed += volume.extents.gc_stats().zones_reclaimed;
             let n = rng.u64(0..=volume.device.commands());
             let acknowledged = history.acknowledged(n);
             let image = volume.device.image_at(n, &CrashPlan::Subset(rng.u64(..)));
@@ -174,11 +174,11 @@ fn crashes_one_after_the_other() {
             history.states = vec![(Lsn(0), BTreeMap::new()), (volume.recovered, state)];
         }
     }
-    println!("{evacuated} zones evacuated between crashes");
-    assert!(evacuated > 0, "garbage is collected between the crashes");
+    println!("{reclaimed} zones reclaimed between crashes");
+    assert!(reclaimed > 0, "GC runs between the crashes");
 }
 
-/// Where summaries of several blocks are, and how many.
+/// The summaries of several blocks, and their lengths.
 fn long_summaries(device: &Emulated) -> Vec<(ZoneId, u32, u32)> {
     let size = device.geometry().block_size as usize;
     let mut found = Vec::new();
@@ -193,9 +193,9 @@ fn long_summaries(device: &Emulated) -> Vec<(ZoneId, u32, u32)> {
     found
 }
 
-/// A summary of several blocks goes out in front of data, by the same batch. When the power is lost its first blocks may be
-/// there and its last ones not, with the data behind it whole, and already named by a record: whatever is torn, all that
-/// lives is named by the zone's reverse map afterwards (of a checkpoint, or of what was replayed), and can be moved.
+/// A batch appends a summary of several blocks in front of its data. After a power loss its first blocks may be there
+/// and its last ones not, while the data behind it is complete and named by a record. Afterwards the zone's reverse map
+/// must still name all live blocks (from a checkpoint, or from replay), and GC must be able to move them.
 #[test]
 fn a_summary_of_several_blocks_may_be_torn_at_each_of_them() {
     const BLOCKS: usize = 180;
@@ -224,15 +224,15 @@ fn a_summary_of_several_blocks_may_be_torn_at_each_of_them() {
     let mut torn = 0;
     for n in 0..=volume.device.commands() {
         for plan in volume.device.plans_at(n) {
-            let what = format!("command {n}, plan {plan}");
+            let case = format!("command {n}, plan {plan}");
             let image = volume.device.image_at(n, &plan);
             torn += u32::from(all.iter().any(|&summary| is_torn(&volume.device, &image, summary)));
             let found = Volume::open(Arc::new(image));
-            assert!(found.recovered >= history.acknowledged(n), "{what}");
+            assert!(found.recovered >= history.acknowledged(n), "{case}");
             let model = history.at(found.recovered);
             found.verify(&model);
             for _ in 0..1000 {
-                if !found.extents.compact().unwrap() {
+                if !found.extents.manual_gc().unwrap() {
                     break;
                 }
             }
@@ -243,7 +243,7 @@ fn a_summary_of_several_blocks_may_be_torn_at_each_of_them() {
     assert!(torn > 50, "{torn} images with a torn summary");
 }
 
-/// Whether of a summary the first block is there, and the last one is not.
+/// Whether the first block of the summary is there, and its last one is not.
 fn is_torn(whole: &Emulated, image: &Emulated, (zone, block, blocks): (ZoneId, u32, u32)) -> bool {
     let is_there = |block: u32| {
         let (mut before, mut now) = (vec![0; 512], vec![0; 512]);
@@ -253,14 +253,13 @@ fn is_torn(whole: &Emulated, image: &Emulated, (zone, block, blocks): (ZoneId, u
     is_there(block) && !is_there(block + blocks - 1)
 }
 
-/// A volume is full and written over, so that garbage is always being collected; again and again the power is lost at some
-/// command, and every zone that was being written comes back full, garbage collection's too. What was offered can be
-/// written over all the same.
+/// A full volume is overwritten, so that GC runs all the time. Again and again the power is lost at some command, and
+/// every open zone comes back full, GC's too. The reported available space can be overwritten all the same.
 #[test]
-fn a_full_volume_goes_on_however_often_its_open_zones_come_back_full() {
+fn a_full_volume_survives_any_number_of_crashes_that_fill_its_open_zones() {
     let seed = seed(9);
     let mut rng = Rng::with_seed(seed);
-    let mut evacuated = 0;
+    let mut reclaimed = 0;
     for round in 0..12 {
         let spec =
             [Spec::tiny(), Spec::new(4096, 24, 96).limits(6, 6), Spec::new(4096, 40, 128)][round % 3].clone();
@@ -278,12 +277,12 @@ fn a_full_volume_goes_on_however_often_its_open_zones_come_back_full() {
                 assert!(written.is_ok(), "POLDER_SEED={seed}: round {round}, life {life}: {written:?}");
                 volume.step(rng.usize(0..3));
             }
-            evacuated += volume.extents.gc_stats().zones_evacuated;
+            reclaimed += volume.extents.gc_stats().zones_reclaimed;
             let n = rng.u64(0..=volume.device.commands());
             let image = volume.device.image_at(n, &CrashPlan::Subset(rng.u64(..)).full_active());
             volume = Volume::open(Arc::new(image));
         }
         volume.check();
     }
-    assert!(evacuated > 0, "garbage is collected between the crashes");
+    assert!(reclaimed > 0, "GC runs between the crashes");
 }

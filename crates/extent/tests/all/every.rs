@@ -1,26 +1,26 @@
-//! Every single command that fails: a short history of writes, removals, garbage collection and mounts
-//! in which the first, the second, the third … reset, finish, open or read fails.
+//! Failure of every single command: a short history of writes, removals, GC and mounts, in which the first, the second,
+//! the third … reset, finish, open or read fails.
 //!
-//! The user is told in a typed error or not at all; the next mount is sound, and every object that was
-//! acknowledged holds what was acknowledged.
+//! The user gets a typed error or none. The next mount finds no damage, and every acknowledged object has its
+//! acknowledged contents.
 
 use super::*;
 use emulated::{CommandKind, CrashPlan, Effect, Fault};
 use polder_extent::ExtentError;
 
-/// Objects that are written over all the time, and one that is only read.
+/// Objects that are overwritten all the time, and one that is only read.
 const OBJECTS: u64 = 6;
-const KEPT: u64 = 9;
+const READ_ONLY_OBJECT: u64 = 9;
 const BLOCKS: usize = 24;
 
-/// What a run came to.
+/// The result of a run.
 struct Ran {
-    /// What was done is what is there, as far as it was not refused.
+    /// The contents after all operations that were not refused.
     model: Model,
-    /// Objects of which a change was refused or not acknowledged.
+    /// Objects with a change that was refused or not acknowledged.
     unsure: Vec<u64>,
     error: Option<ExtentError>,
-    /// Blocks that garbage collection has moved.
+    /// Blocks that GC has moved.
     moved: u64,
 }
 
@@ -34,7 +34,7 @@ fn try_open(device: &Arc<Emulated>) -> Result<Volume> {
     Ok(Volume { device: Arc::clone(device), store, extents, recovered: recovery.last })
 }
 
-/// Mounts, writes, collects and mounts again, until something is refused.
+/// Mounts, writes, runs GC and mounts again, until an operation is refused.
 fn run(device: &Arc<Emulated>, base: &Model) -> Ran {
     let mut ran = Ran { model: base.clone(), unsure: Vec::new(), error: None, moved: 0 };
     let mut rng = Rng::with_seed(6);
@@ -54,7 +54,7 @@ fn mounted(device: &Arc<Emulated>, rng: &mut Rng, ran: &mut Ran, closes: bool) -
         let object = 1 + rng.u64(0..OBJECTS);
         ran.unsure.push(object);
         let from = rng.usize(0..BLOCKS) * size;
-        // What is read at an unaligned edge is part of the work.
+        // Writes with unaligned ends read the blocks there.
         let (offset, length) = if round % 4 == 0 { (from + 7, 5 * size) } else { (from, 20 * size) };
         let data = noise(rng, length);
         write(&volume, &mut ran.model, object, offset, &data)?;
@@ -70,7 +70,7 @@ fn mounted(device: &Arc<Emulated>, rng: &mut Rng, ran: &mut Ran, closes: bool) -
             _ => {}
         }
         if round % 10 == 9 {
-            volume.extents.read(Object(KEPT), 0, &mut vec![0; size])?;
+            volume.extents.read(Object(READ_ONLY_OBJECT), 0, &mut vec![0; size])?;
         }
     }
     ran.moved += volume.extents.gc_stats().blocks_moved;
@@ -83,12 +83,12 @@ fn mounted(device: &Arc<Emulated>, rng: &mut Rng, ran: &mut Ran, closes: bool) -
     Ok(())
 }
 
-/// A volume that is nearly full of what is mostly dead, to be copied for each run.
+/// A volume that is nearly full of mostly dead blocks, to be copied for each run.
 fn base() -> (Arc<Emulated>, Model) {
     let volume = Volume::new(Spec::tiny());
     let (mut model, mut rng) = (Model::new(), Rng::with_seed(1));
     let size = volume.block_size() as usize;
-    write(&volume, &mut model, KEPT, 0, &noise(&mut rng, 3 * size)).unwrap();
+    write(&volume, &mut model, READ_ONLY_OBJECT, 0, &noise(&mut rng, 3 * size)).unwrap();
     for round in 0..30 {
         let data = noise(&mut rng, BLOCKS * size);
         write(&volume, &mut model, 1 + round % OBJECTS, 0, &data).unwrap();
@@ -99,68 +99,68 @@ fn base() -> (Arc<Emulated>, Model) {
     (Arc::clone(&volume.device), model)
 }
 
-/// Runs with the `nth` command failing; whether there was one.
+/// Runs with a failure of the `nth` command. Returns whether there was one.
 fn with_fault(base: &(Arc<Emulated>, Model), kind: CommandKind, effect: Effect, nth: u64) -> (bool, Ran) {
-    let told = format!("{kind:?} {nth}, {effect:?}");
+    let name = format!("{kind:?} {nth}, {effect:?}");
     let device = Arc::new(base.0.image_at(0, &CrashPlan::KeepAll));
     device.inject(Fault::nth(kind, nth, effect));
     let ran = run(&device, &base.1);
-    let struck = device.counters().of(kind) >= nth;
+    let has_failed = device.counters().of(kind) >= nth;
     device.clear_faults();
-    let volume = try_open(&device).unwrap_or_else(|error| panic!("{told}: {error}"));
+    let volume = try_open(&device).unwrap_or_else(|error| panic!("{name}: {error}"));
     for (&object, bytes) in ran.model.iter().filter(|(object, _)| !ran.unsure.contains(object)) {
         let mut found = vec![0xee; bytes.len()];
         let read = volume.extents.read(Object(object), 0, &mut found);
-        read.unwrap_or_else(|error| panic!("{told}: object {object}: {error}"));
-        assert!(found == *bytes, "{told}: object {object} holds what was acknowledged");
+        read.unwrap_or_else(|error| panic!("{name}: object {object}: {error}"));
+        assert!(found == *bytes, "{name}: object {object} has its acknowledged contents");
     }
-    assert_eq!(volume.extents.check().unwrap(), vec![], "{told}");
-    assert_eq!(volume.store.check(&mut |_, _, _, _| {}).unwrap(), vec![], "{told}");
-    let again = volume.write(77, 0, &[7; 4096], 0).unwrap_or_else(|error| panic!("{told}: {error}"));
-    volume.store.sync(again).unwrap_or_else(|error| panic!("{told}: {error}"));
-    volume.store.close().unwrap_or_else(|error| panic!("{told}: {error}"));
-    (struck, ran)
+    assert_eq!(volume.extents.check().unwrap(), vec![], "{name}");
+    assert_eq!(volume.store.check(&mut |_, _, _, _| {}).unwrap(), vec![], "{name}");
+    let again = volume.write(77, 0, &[7; 4096], 0).unwrap_or_else(|error| panic!("{name}: {error}"));
+    volume.store.sync(again).unwrap_or_else(|error| panic!("{name}: {error}"));
+    volume.store.close().unwrap_or_else(|error| panic!("{name}: {error}"));
+    (has_failed, ran)
 }
 
-/// Until there is no such command left; how many failed, and what the user was told.
+/// Repeats this for all commands. Returns the number of failures, and the errors that the user got.
 fn every(kind: CommandKind, effect: Effect) -> (u64, Vec<ExtentError>) {
-    let (base, mut seen) = (base(), Vec::new());
+    let (base, mut errors) = (base(), Vec::new());
     for nth in 1.. {
-        let (struck, ran) = with_fault(&base, kind, effect, nth);
-        if !struck {
+        let (has_failed, ran) = with_fault(&base, kind, effect, nth);
+        if !has_failed {
             assert!(ran.error.is_none(), "nothing failed: {:?}", ran.error);
-            assert!(ran.moved > 0, "garbage was collected");
-            println!("{kind:?} {effect:?}: {} failed, {} were seen", nth - 1, seen.len());
-            return (nth - 1, seen);
+            assert!(ran.moved > 0, "GC moved blocks");
+            println!("{kind:?} {effect:?}: {} failed, {} errors", nth - 1, errors.len());
+            return (nth - 1, errors);
         }
-        seen.extend(ran.error);
+        errors.extend(ran.error);
     }
     unreachable!("a run ends");
 }
 
 #[test]
-fn resets_that_fail_are_nobodys_business() {
+fn failed_resets_cause_no_error() {
     for effect in [Effect::Error, Effect::TurnReadOnly(0)] {
-        let (failed, seen) = every(CommandKind::Reset, effect);
-        assert!(failed > 5 && seen.is_empty(), "{failed} failed: {seen:?}");
+        let (failed, errors) = every(CommandKind::Reset, effect);
+        assert!(failed > 5 && errors.is_empty(), "{failed} failed: {errors:?}");
     }
 }
 
 #[test]
-fn finishes_that_fail_are_nobodys_business() {
+fn failed_finishes_cause_no_error() {
     for effect in [Effect::Error, Effect::TurnReadOnly(0)] {
-        let (failed, seen) = every(CommandKind::Finish, effect);
-        assert!(failed > 2 && seen.is_empty(), "{failed} failed: {seen:?}");
+        let (failed, errors) = every(CommandKind::Finish, effect);
+        assert!(failed > 2 && errors.is_empty(), "{failed} failed: {errors:?}");
     }
 }
 
 #[test]
-fn reads_that_fail_once_lose_no_more_than_they_say() {
-    let (failed, seen) = every(CommandKind::Read, Effect::Error);
-    assert!(failed > 20 && !seen.is_empty(), "{failed} failed: {seen:?}");
+fn reads_that_fail_once_lose_no_more_than_they_report() {
+    let (failed, errors) = every(CommandKind::Read, Effect::Error);
+    assert!(failed > 20 && !errors.is_empty(), "{failed} failed: {errors:?}");
 }
 
 #[test]
-fn no_command_opens_a_zone_but_an_append() {
-    assert_eq!(every(CommandKind::Open, Effect::Error).0, 0, "an open has no place in what may fail");
+fn only_appends_open_zones() {
+    assert_eq!(every(CommandKind::Open, Effect::Error).0, 0, "there is no open command");
 }

@@ -8,7 +8,7 @@ fn data_zone(volume: &Volume) -> ZoneId {
     *zones.iter().max_by_key(|&&zone| volume.store.pool().entry(zone).live).unwrap()
 }
 
-/// The block in the zone that holds the object's first block.
+/// The address of the object's first block.
 fn first_block_of(volume: &Volume, object: u64) -> (ZoneId, u32) {
     let group = volume.store.group_of(object);
     let key = extent::format::key(Object(object), 0);
@@ -18,7 +18,7 @@ fn first_block_of(volume: &Volume, object: u64) -> (ZoneId, u32) {
 }
 
 #[test]
-fn a_failed_append_is_unseen_by_the_writer() {
+fn a_failed_append_causes_no_error() {
     for effect in [Effect::Error, Effect::Torn(3), Effect::TurnReadOnly(1)] {
         let volume = Volume::new(Spec::power_of_two());
         let mut rng = Rng::with_seed(9);
@@ -50,10 +50,9 @@ fn a_zone_is_closed_when_its_host_is_full() {
     volume.verify(&model);
 }
 
-/// A host had no room for the next zone, and programs were told that the disk is broken; so was `fsync`, by what moves
-/// data in the background.
+/// A host had no space for the next zone, and programs got EIO. So did `fsync`, because of background moves.
 #[test]
-fn a_zone_that_the_host_has_no_room_for_is_no_space() {
+fn no_space_on_the_host_for_a_zone_is_no_space_on_the_volume() {
     let volume = Volume::new(Spec::power_of_two());
     let is_free = |zone: &ZoneId| volume.device.report_zone(*zone).unwrap().state == ZoneState::Empty;
     for zone in (0..volume.device.geometry().zones).map(ZoneId).filter(is_free) {
@@ -68,10 +67,10 @@ fn a_zone_that_the_host_has_no_room_for_is_no_space() {
     volume.verify(&model);
 }
 
-/// The host had no room for another zone, and files of a class that had none of its own were told that nothing is left,
-/// though the open zone was nearly empty.
+/// The host had no space for another zone, and files of a class without a zone got ENOSPC, though the open zone was
+/// nearly empty.
 #[test]
-fn where_the_host_has_no_room_for_another_zone_the_open_one_takes_everything() {
+fn if_the_host_has_no_space_for_another_zone_the_open_zone_takes_all_writes() {
     let volume = Volume::new(Spec::power_of_two());
     let mut model = Model::new();
     write(&volume, &mut model, 1, 0, &[5; 4096]).unwrap();
@@ -105,12 +104,12 @@ fn a_wrong_block_fails_its_own_range_only() {
     }
     volume.extents.read(Object(1), 6 * 4096, &mut vec![0; 4 * 4096]).unwrap();
     let found = volume.extents.check_data(true).unwrap();
-    let told: Vec<_> = found.into_iter().map(|finding| (finding.kind, finding.of.unwrap())).collect();
+    let reported: Vec<_> = found.into_iter().map(|finding| (finding.kind, finding.of.unwrap())).collect();
     let data = extent::FindingKind::Data;
-    assert_eq!(told, [(data, (Object(1), 3..4)), (data, (Object(1), 5..6))]);
+    assert_eq!(reported, [(data, (Object(1), 3..4)), (data, (Object(1), 5..6))]);
 }
 
-/// All pieces of a scrub; between them `meanwhile` is called.
+/// Does all pieces of a scrub, and calls `meanwhile` between them.
 fn scrub(volume: &Volume, bytes: u64, mut meanwhile: impl FnMut()) -> extent::Scrubbed {
     let (mut at, mut all) = (extent::DataScrub::default(), extent::Scrubbed::default());
     while !all.done {
@@ -139,16 +138,16 @@ fn a_scrub_reads_every_live_block_once() {
     volume.device.corrupt(zone, block + 2, 5, 1);
     volume.device.make_unreadable(zone, block + 5);
     let found = scrub(&volume, 5000, || ()).findings;
-    let told: Vec<_> = found.iter().map(|finding| finding.of.clone().unwrap()).collect();
-    assert_eq!(told, [(Object(7), 1..3), (Object(7), 5..6)]);
+    let reported: Vec<_> = found.iter().map(|finding| finding.of.clone().unwrap()).collect();
+    assert_eq!(reported, [(Object(7), 1..3), (Object(7), 5..6)]);
     assert!(found[0].what.starts_with("object 7 blocks 1 to 2 cannot be read"), "{found:?}");
     volume.write(7, 4096, &vec![1; 5 * 4096], 7 * 4096).unwrap();
     assert_eq!(scrub(&volume, 5000, || ()).findings, [], "it was overwritten");
 }
 
-/// Writers and garbage collection change everything under the scrub's feet.
+/// Writers and GC change everything during the scrub.
 #[test]
-fn what_is_overwritten_or_moved_meanwhile_is_no_finding() {
+fn blocks_that_are_overwritten_or_moved_during_a_scrub_are_no_finding() {
     let volume = Volume::new(Spec::power_of_two());
     let mut rng = Rng::with_seed(3);
     for object in 1..9 {
@@ -169,10 +168,10 @@ fn what_is_overwritten_or_moved_meanwhile_is_no_finding() {
     volume.check();
 }
 
-/// A full zone has a footer and need not be emptied for that; but when it can only be read it is, before it goes offline,
-/// and is never written again.
+/// A full zone has a footer and needs no repair. But if it becomes read-only, GC moves its live blocks before it goes
+/// offline, and it is never written again.
 #[test]
-fn a_full_zone_that_can_only_be_read_is_emptied_after_the_next_mount() {
+fn live_blocks_of_a_full_read_only_zone_are_moved_after_the_next_mount() {
     let volume = Volume::new(Spec::power_of_two());
     let mut model = Model::new();
     for object in 1..9 {
@@ -199,16 +198,17 @@ fn a_full_zone_that_can_only_be_read_is_emptied_after_the_next_mount() {
     volume.verify(&model);
 }
 
-/// Objects of ten blocks, and so many that their zones are needed when a volume is full.
+/// Objects of ten blocks. There are enough of them that a full volume needs their zones.
 const PINNING: [u64; 6] = [11, 12, 13, 14, 15, 16];
 
-/// A volume with each of these objects in another zone, of which not all can be moved; and where each was written.
+/// A volume with each of these objects in another zone, from which not all blocks can be moved. Returns the address of
+/// each object.
 fn with_pinned_zones(pin: impl Fn(&Volume, ZoneId, u32)) -> (Volume, Vec<(ZoneId, u32)>) {
     let (volume, mut places) = (Volume::new(Spec::power_of_two()), Vec::new());
-    // What else is written goes to the same zones, and fills them.
+    // Other writes go to the same zones, and fill them.
     volume.extents.set_switches(extent::Switches { by_file: false, ..Default::default() });
     for object in PINNING {
-        // The first may lie in what was left of a zone, and only in part.
+        // The first write may have taken the rest of a zone, and two extents.
         for _ in 0..2 {
             volume.write(object, 0, &[object as u8; 10 * 4096], 0).unwrap();
             if volume.extents.view_object(Object(object)).unwrap().len() == 1 {
@@ -229,11 +229,11 @@ fn churn(volume: &Volume) {
         volume.write(2, 0, &vec![round; 200 * 4096], 200 * 4096).unwrap();
         volume.step(4);
     }
-    // What is all that lives in its zone would be left there while others die as a whole.
-    while volume.extents.compact().unwrap() {}
+    // GC would not choose the zone of these blocks while other zones die as a whole.
+    while volume.extents.manual_gc().unwrap() {}
 }
 
-/// Which of the first ten blocks of each cannot be read; the others are compared.
+/// The unreadable blocks among the first ten of each object. The others are compared.
 fn unreadable(volume: &Volume) -> Vec<(u64, u64)> {
     let is_lost = |&(object, block): &(u64, u64)| {
         let mut found = vec![0; 4096];
@@ -247,7 +247,7 @@ fn unreadable(volume: &Volume) -> Vec<(u64, u64)> {
     PINNING.iter().flat_map(|&object| (0..10).map(move |block| (object, block))).filter(is_lost).collect()
 }
 
-/// Writes until nothing more fits; how many blocks.
+/// Writes until the volume is full. Returns the number of blocks.
 fn fill(volume: &Volume, object: u64) -> u64 {
     let size = 4096;
     for block in 0.. {
@@ -260,7 +260,7 @@ fn fill(volume: &Volume, object: u64) -> u64 {
     unreachable!("volumes end")
 }
 
-/// Writes over what was filled, until every zone must have been emptied.
+/// Overwrites the object until GC must have reclaimed every zone.
 fn write_over(volume: &Volume, object: u64, blocks: u64) {
     let mut rng = Rng::with_seed(5);
     for _ in 0..4 * blocks {
@@ -269,24 +269,23 @@ fn write_over(volume: &Volume, object: u64, blocks: u64) {
     }
 }
 
-/// A cable was loose for as long as it takes to ask twice, and everything that was moved in that moment was given up
-/// for good: files that could be read before and after had holes of EIO. What cannot be read is put off now, until
-/// its zone is needed.
+/// A cable was loose during two reads, and all blocks that GC moved in this moment became lost for good: files that
+/// could be read before and after had holes of EIO. Now unreadable blocks stay until their zone is needed.
 #[test]
-fn what_cannot_be_read_for_a_while_is_not_lost() {
+fn blocks_that_are_unreadable_for_a_while_are_not_lost() {
     let (volume, places) = with_pinned_zones(|volume, zone, _| {
         volume.device.inject(Fault::nth(CommandKind::Read, 1, Effect::Error).on(zone).forever());
     });
     assert_eq!(unreadable(&volume).len(), 10 * PINNING.len());
     let places_now = || PINNING.iter().map(|&object| first_block_of(&volume, object)).collect::<Vec<_>>();
-    assert_eq!(places_now(), places, "they stay");
-    assert_eq!(volume.extents.gc_outlook().zones_to_win, 0, "nobody is told that there is more to win");
+    assert_eq!(places_now(), places, "they were not moved");
+    assert_eq!(volume.extents.gc_outlook().zones_to_reclaim, 0, "GC reports no zone to reclaim");
     volume.device.clear_faults();
-    assert_eq!(unreadable(&volume), [], "nothing was given up");
-    // When there is no other zone they are read again, and moved.
-    let offered = fill(&volume, 3);
-    write_over(&volume, 3, offered);
-    assert_ne!(places_now(), places, "one was needed");
+    assert_eq!(unreadable(&volume), [], "no block is lost");
+    // When no other zone is left, they are read again, and moved.
+    let blocks = fill(&volume, 3);
+    write_over(&volume, 3, blocks);
+    assert_ne!(places_now(), places, "a zone was needed");
     assert_eq!(volume.extents.gc_stats().blocks_lost, 0);
     assert_eq!(unreadable(&volume), []);
     assert_eq!(volume.extents.check_data(true).unwrap(), []);
@@ -294,52 +293,52 @@ fn what_cannot_be_read_for_a_while_is_not_lost() {
 }
 
 #[test]
-fn what_cannot_be_moved_is_lost_when_its_zone_is_needed_and_pins_nothing() {
+fn unreadable_blocks_become_lost_when_their_zone_is_needed() {
     let (volume, places) = with_pinned_zones(|volume, zone, block| {
         volume.device.make_unreadable(zone, block + 3);
         volume.device.corrupt(zone, block + 7, 9, 64);
     });
-    let spoilt: Vec<_> = PINNING.iter().flat_map(|&object| [(object, 3), (object, 7)]).collect();
-    assert_eq!(unreadable(&volume), spoilt);
-    assert_eq!(volume.extents.lost().unwrap(), [], "nobody needs the zones");
+    let damaged: Vec<_> = PINNING.iter().flat_map(|&object| [(object, 3), (object, 7)]).collect();
+    assert_eq!(unreadable(&volume), damaged);
+    assert_eq!(volume.extents.lost().unwrap(), [], "the zones are not needed");
     let live: Vec<_> = places.iter().map(|&(zone, _)| volume.store.pool().entry(zone).live).collect();
-    assert_eq!(live, [2; PINNING.len()], "what can be read was moved");
-    let offered = fill(&volume, 3);
-    write_over(&volume, 3, offered);
-    assert_eq!(unreadable(&volume), spoilt);
+    assert_eq!(live, [2; PINNING.len()], "readable blocks were moved");
+    let blocks = fill(&volume, 3);
+    write_over(&volume, 3, blocks);
+    assert_eq!(unreadable(&volume), damaged);
     let lost = volume.extents.lost().unwrap();
-    let told = lost.iter().map(|finding| finding.of.clone().unwrap());
-    let told: Vec<_> = told.map(|(object, blocks)| (object.0, blocks.start)).collect();
+    let reported = lost.iter().map(|finding| finding.of.clone().unwrap());
+    let reported: Vec<_> = reported.map(|(object, blocks)| (object.0, blocks.start)).collect();
     assert!(!lost.is_empty() && lost.iter().all(|finding| finding.kind == extent::FindingKind::Lost));
-    assert!(told.iter().all(|block| spoilt.contains(block)), "{told:?}");
-    assert_eq!(volume.extents.gc_stats().blocks_lost, told.len() as u64);
-    // Overwritten, it can be read again.
-    let (object, block) = told[0];
+    assert!(reported.iter().all(|block| damaged.contains(block)), "{reported:?}");
+    assert_eq!(volume.extents.gc_stats().blocks_lost, reported.len() as u64);
+    // After an overwrite, it can be read again.
+    let (object, block) = reported[0];
     volume.truncate(3, 0).unwrap();
     volume.write(object, block * 4096, &[object as u8; 4096], 10 * 4096).unwrap();
-    assert_eq!(unreadable(&volume).len(), spoilt.len() - 1);
+    assert_eq!(unreadable(&volume).len(), damaged.len() - 1);
     volume.check();
 }
 
-/// Every second zone has a block that cannot be read. As long as others can be emptied nothing is given up; and when
-/// garbage collection has nothing to go on with, it is, so that no writer is refused what he was promised.
+/// Every second zone has unreadable blocks. They do not become lost as long as other zones can be reclaimed. They do
+/// when GC has no other victim, so that no writer with a reservation is refused.
 #[test]
-fn many_zones_that_wait_cost_nobody_his_space() {
+fn many_unreadable_zones_do_not_reduce_the_space_of_writers() {
     let volume = Volume::new(Spec::power_of_two());
-    let offered = fill(&volume, 3);
+    let blocks = fill(&volume, 3);
     let mut zones = volume.store.pool().in_role(zone::Role::Data);
     zones.retain(|zone| volume.store.pool().entry(*zone).live > 0);
     zones
         .iter()
         .step_by(2)
         .for_each(|&zone| (1..8).for_each(|at| volume.device.make_unreadable(zone, at * 20)));
-    write_over(&volume, 3, offered);
+    write_over(&volume, 3, blocks);
     assert!(volume.extents.gc_stats().blocks_moved > 0);
-    assert!(volume.extents.gc_stats().blocks_lost > 0, "it was needed");
+    assert!(volume.extents.gc_stats().blocks_lost > 0, "their zones were needed");
     assert_eq!(volume.extents.check().unwrap(), vec![], "the checker finds nothing");
 }
 
-/// A volume with zones that are half dead, and one without a footer that holds object 1.
+/// A volume with zones that are half dead, and one without a footer that has object 1.
 fn with_a_zone_without_footer() -> (Volume, ZoneId) {
     let volume = Volume::new(Spec::power_of_two());
     let zone_bytes = u64::from(volume.device.geometry().zone_blocks) * 4096;
@@ -359,25 +358,25 @@ fn with_a_zone_without_footer() -> (Volume, ZoneId) {
 }
 
 #[test]
-fn while_zones_are_plentiful_only_the_zone_without_footer_is_evacuated() {
+fn while_zones_are_plentiful_gc_reclaims_only_the_zone_without_footer() {
     let (volume, zone) = with_a_zone_without_footer();
     volume.step(50);
-    assert_eq!(volume.extents.gc_stats().zones_evacuated, 1);
+    assert_eq!(volume.extents.gc_stats().zones_reclaimed, 1);
     assert_ne!(first_block_of(&volume, 1).0, zone);
     assert_eq!(volume.extents.step().unwrap(), tree::Step::Idle);
     volume.check();
 }
 
 #[test]
-fn a_zone_that_cannot_be_evacuated_is_left_alone() {
+fn a_victim_whose_moves_fail_is_postponed() {
     use polder_extent::format::{EXTENT, Extent, key};
     let (volume, zone) = with_a_zone_without_footer();
     let group = volume.store.group_of(1);
     let value = volume.store.get(group, EXTENT, &key(Object(1), 0)).unwrap().unwrap();
     let extent = Extent::decode(&value).unwrap();
-    let nowhere = zone::Address::new(ZoneId(volume.store.pool().count()), 5, zone::Life(1));
+    let beyond_device = zone::Address::new(ZoneId(volume.store.pool().count()), 5, zone::Life(1));
     let mut tx = Tx::new();
-    tx.put(group, EXTENT, key(Object(1), 3), Extent { address: nowhere, ..extent }.encode());
+    tx.put(group, EXTENT, key(Object(1), 3), Extent { address: beyond_device, ..extent }.encode());
     volume.store.commit(tx).unwrap();
     let steps: Vec<_> = (0..20).map(|_| volume.extents.step()).collect();
     assert_eq!(steps.iter().filter(|step| step.is_err()).count(), 1, "{steps:?}");
@@ -425,7 +424,7 @@ fn planted_damage_is_found() {
 }
 
 #[test]
-fn an_extent_that_no_zone_has_is_damage() {
+fn an_extent_outside_of_all_zones_is_damage() {
     use polder_extent::format::{EXTENT, Extent, key};
     let volume = Volume::new(Spec::power_of_two());
     volume.write(1, 0, &vec![5; 10 * 4096], 0).unwrap();
@@ -465,7 +464,7 @@ fn an_extent_that_no_zone_has_is_damage() {
 }
 
 #[test]
-fn records_that_contradict_each_other_are_damage_wherever_they_are_met() {
+fn records_that_contradict_each_other_are_damage_for_every_operation() {
     use polder_extent::format::{EXTENT, INLINE_BLOCK, key};
     let is_corrupt = |error: &ExtentError| matches!(error, ExtentError::Store(tree::StoreError::Corrupt(_)));
     // Blocks that are smaller than the longest value, so that an inline block can be too long.
@@ -486,8 +485,9 @@ fn records_that_contradict_each_other_are_damage_wherever_they_are_met() {
         if block < too_far {
             let read = volume.extents.read(object, 0, &mut vec![0; 13 * size]);
             assert!(read.is_err_and(|error| is_corrupt(&error)), "block {block} is read");
-            let kept = volume.extents.preallocate(&mut Tx::new(), object, (0, 13), 64, None).map(|_| ());
-            assert!(kept.is_err_and(|error| is_corrupt(&error)), "space is kept at block {block}");
+            let preallocated =
+                volume.extents.preallocate(&mut Tx::new(), object, (0, 13), 64, None).map(|_| ());
+            assert!(preallocated.is_err_and(|error| is_corrupt(&error)), "block {block} is preallocated");
             let written = volume.extents.append(object, Hint::default(), 0, &vec![7; 13 * size], 0);
             let inserted =
                 written.and_then(|written| volume.extents.insert(&mut Tx::new(), written).map(|_| ()));
@@ -506,11 +506,11 @@ fn records_that_contradict_each_other_are_damage_wherever_they_are_met() {
     }
 }
 
-/// The data of the newest transaction are verified by the mount after a crash, for they may not have reached the
-/// medium. A block that came wrong once, or whose zone went offline at this moment, made the transaction undone for
-/// good, though it had been acknowledged.
+/// A mount after a crash verifies the data of the newest transactions, because it may not have reached the medium. If
+/// one read of a block was wrong, or if its zone went offline at this moment, the transaction was undone for good,
+/// although it had been acknowledged.
 #[test]
-fn a_block_that_is_verified_wrong_once_undoes_nothing() {
+fn a_block_that_is_wrong_in_one_read_undoes_no_transaction() {
     for effect in [Effect::Error, Effect::FlipBit(5), Effect::FlipBit(4096 * 8 + 3), Effect::TurnOffline] {
         let volume = Volume::new(Spec::power_of_two());
         volume.device.record();

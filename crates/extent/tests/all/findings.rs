@@ -1,4 +1,4 @@
-//! Every kind of finding, each with the damage that it is for.
+//! Every kind of finding, each with its damage.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use tree::Table;
 
 use super::*;
 
-/// The object that has ten blocks, and one that has nothing of its own.
+/// An object with ten blocks, and one without own blocks.
 const OWNER: Object = Object(1);
 const USER: Object = Object(5);
 
@@ -23,7 +23,7 @@ fn stored(volume: &Volume) -> Extent {
     Extent::decode(&row.unwrap()).unwrap()
 }
 
-/// Makes damage of a kind. Without an arm here a new kind is none that compiles.
+/// Makes the damage for a kind of finding. A new kind without an arm here does not compile.
 fn plant(volume: &Volume, kind: FindingKind) {
     let reference = |block| Extent::reference(2, Origin { object: OWNER, block }).encode();
     match kind {
@@ -57,7 +57,7 @@ fn plant(volume: &Volume, kind: FindingKind) {
     }
 }
 
-/// All that is found in a volume, by everything that finds something.
+/// All findings in a volume, of all checkers.
 fn found(volume: &Volume) -> BTreeSet<FindingKind> {
     let mut findings = volume.extents.check_data(true).unwrap();
     findings.extend(volume.extents.check_references(&BTreeSet::new()).unwrap().findings);
@@ -65,7 +65,7 @@ fn found(volume: &Volume) -> BTreeSet<FindingKind> {
     findings.into_iter().map(|finding| finding.kind).collect()
 }
 
-/// The variants of an enum in a source, by their names.
+/// The names of the variants of an enum in a source.
 fn variants(source: &str, name: &str) -> BTreeSet<String> {
     let body = source.split(&format!("pub enum {name} {{")).nth(1).unwrap().split("\n}").next().unwrap();
     let lines = body.lines().filter_map(|line| line.strip_prefix("    "));

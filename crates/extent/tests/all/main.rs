@@ -1,4 +1,4 @@
-//! Stories about objects on an emulated device.
+//! Tests of objects on an emulated device.
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
 
 mod crash;
@@ -20,7 +20,7 @@ use rt::random::Rng;
 use tree::{Config, FormatOptions, Lsn, Store, Tx};
 use zone::{Device, FsId};
 
-/// A volume, and what its objects hold.
+/// A volume.
 struct Volume {
     device: Arc<Emulated>,
     store: Arc<Store>,
@@ -29,7 +29,7 @@ struct Volume {
     recovered: Lsn,
 }
 
-/// What each object holds.
+/// The contents of each object.
 type Model = BTreeMap<u64, Vec<u8>>;
 
 impl Volume {
@@ -63,13 +63,14 @@ impl Volume {
         Ok(self.store.commit(tx)?)
     }
 
-    /// Keeps space for blocks.
-    fn keep(&self, object: u64, blocks: Range<u64>) -> Result<()> {
+    /// Preallocates blocks.
+    fn preallocate(&self, object: u64, blocks: Range<u64>) -> Result<()> {
         let mut from = blocks.start;
         while from < blocks.end {
             let mut tx = Tx::new();
-            let kept = self.extents.preallocate(&mut tx, Object(object), (from, blocks.end), 64, None);
-            let (_lock, until) = kept?;
+            let preallocated =
+                self.extents.preallocate(&mut tx, Object(object), (from, blocks.end), 64, None);
+            let (_lock, until) = preallocated?;
             self.store.commit(tx)?;
             from = until;
         }
@@ -105,7 +106,7 @@ impl Volume {
     }
 
     fn check(&self) {
-        assert_eq!(self.extents.gc_stats().zones_searched, 0, "reverse maps name all that lives");
+        assert_eq!(self.extents.gc_stats().zones_searched, 0, "reverse maps name all live blocks");
         assert_eq!(self.extents.check().unwrap(), vec![], "the checker finds nothing");
         let findings = self.store.check(&mut |_, _, _, _| {}).unwrap();
         assert_eq!(findings, vec![], "the checker of the store finds nothing");
@@ -141,7 +142,7 @@ fn truncate(volume: &Volume, model: &mut Model, object: u64, blocks: u64) {
     bytes.truncate(size);
 }
 
-/// Bytes that tell where they come from.
+/// Random bytes.
 fn noise(rng: &mut Rng, length: usize) -> Vec<u8> {
     let mut data = vec![0; length];
     rng.fill(&mut data);

@@ -4,7 +4,7 @@ use zone::Cause;
 use super::*;
 
 #[test]
-fn what_is_written_is_read() {
+fn written_data_is_read() {
     let volume = Volume::new(Spec::power_of_two());
     let mut model = Model::new();
     let data = noise(&mut Rng::with_seed(1), 100_000);
@@ -52,7 +52,7 @@ fn data_and_holes_are_found() {
     let volume = Volume::new(Spec::power_of_two());
     let size = volume.block_size();
     volume.write(1, 2 * size, &vec![1; 3 * size as usize], 0).unwrap();
-    volume.write(1, 5 * size + 10, b"resident", 5 * size).unwrap();
+    volume.write(1, 5 * size + 10, b"inline!!", 5 * size).unwrap();
     volume.write(1, 9 * size, &vec![1; size as usize], 5 * size).unwrap();
     let data = |at| volume.extents.next_data(Object(1), at).unwrap();
     let hole = |at| volume.extents.next_hole(Object(1), at).unwrap();
@@ -61,9 +61,9 @@ fn data_and_holes_are_found() {
     assert_eq!((data(6 * size), hole(9 * size + 1), data(10 * size)), (Some(9 * size), 10 * size, None));
 }
 
-/// Every place of every object of a few blocks, each of which is data, small data, kept, or nothing.
+/// Every offset of every object of a few blocks. Each block is data, small data, preallocated, or a hole.
 #[test]
-fn the_data_before_a_place_is_found() {
+fn the_end_of_the_data_before_an_offset_is_found() {
     let volume = Volume::new(Spec::power_of_two());
     let size = volume.block_size();
     for number in 0..4_u64.pow(4) {
@@ -73,7 +73,7 @@ fn the_data_before_a_place_is_found() {
             match kind {
                 1 => drop(volume.write(object, block * size, &vec![1; size as usize], u64::MAX).unwrap()),
                 2 => drop(volume.write(object, block * size + 9, b"small", u64::MAX).unwrap()),
-                3 => volume.keep(object, block..block + 1).unwrap(),
+                3 => volume.preallocate(object, block..block + 1).unwrap(),
                 _ => {}
             }
         }
@@ -87,11 +87,11 @@ fn the_data_before_a_place_is_found() {
 }
 
 #[test]
-fn what_was_beyond_the_end_does_not_come_back() {
+fn bytes_beyond_the_end_do_not_come_back() {
     let volume = Volume::new(Spec::power_of_two());
     let size = volume.block_size() as usize;
     volume.write(1, 0, &vec![7; 2 * size], 0).unwrap();
-    // The file was truncated to 100 bytes meanwhile, and the block's rest is still there.
+    // The file was truncated to 100 bytes meanwhile, and the rest of the block is still there.
     volume.write(1, 200, b"more", 100).unwrap();
     let mut found = vec![1; size];
     volume.extents.read(Object(1), 0, &mut found).unwrap();
@@ -127,7 +127,7 @@ fn small_writes_from_before_a_mount_move_with_later_ones() {
     drop((extents, store));
     let volume = Volume::open(device);
     volume.step(100);
-    assert_eq!(volume.extents.space().live, 0, "a mount looks for nothing");
+    assert_eq!(volume.extents.space().live, 0, "a mount does not look for inline blocks");
     for index in 300..320 {
         write(&volume, &mut model, 1, index * size + 5, b"small").unwrap();
     }
@@ -136,7 +136,7 @@ fn small_writes_from_before_a_mount_move_with_later_ones() {
     volume.verify(&model);
 }
 
-/// Random writes and truncations of a few objects, as much as fits, with everything moved many times.
+/// Random writes and truncations of a few objects, as many as fit. GC moves all blocks many times.
 fn churn(name: &str, spec: Spec, rounds: usize) {
     let volume = Volume::new(spec);
     let mut rng = Rng::with_seed(5);
@@ -253,8 +253,8 @@ fn readers_and_writers_do_not_disturb_each_other() {
     volume.check();
 }
 
-/// Garbage collection looked up what lives in a zone without the object's lock, in several steps: what others changed
-/// in between looked like damage, and a writer that had only paid its share was told so.
+/// GC looked up the live blocks of a zone without the object's lock, in several steps. Changes by other threads between
+/// the steps looked like damage, and a writer that ran GC got this error.
 #[test]
 fn a_map_that_changes_is_not_taken_for_damage() {
     let volume = Arc::new(Volume::new(Spec::new(4096, 40, 256)));
@@ -278,12 +278,11 @@ fn a_map_that_changes_is_not_taken_for_damage() {
     });
     let threads: Vec<_> = writers.collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    assert!(volume.extents.gc_stats().blocks_moved > 0, "there was garbage to collect");
+    assert!(volume.extents.gc_stats().blocks_moved > 0, "GC moved blocks");
     volume.check();
 }
 
-/// An extent is what is read and verified at once: it has a mebibyte at most, also where a device takes more
-/// at a time.
+/// An extent is read and verified at once: it has a mebibyte at most, also if a device takes larger appends.
 #[test]
 fn an_extent_has_a_mebibyte_at_most_whatever_the_device_takes_at_once() {
     let (volume, mut model) = (Volume::new(Spec::blocks_of_64k().max_append(32)), Model::new());

@@ -1,18 +1,18 @@
-//! Objects that share blocks, used as files would use them.
+//! Objects that share blocks, used like files.
 
 use extent::MapLock;
 
 use super::*;
 
-/// Files by their numbers, which their data outlives.
+/// Files by number. Their data may outlive them.
 struct Files {
     volume: Volume,
-    /// The object that each has its data in, and what that is.
+    /// The object and the contents of each file.
     files: BTreeMap<u64, (u64, Vec<u8>)>,
-    /// Each with its heir.
+    /// Shared objects without a file, each with the object that inherits its blocks.
     shadows: BTreeMap<Object, Object>,
     next: u64,
-    /// Blocks that garbage collection moved before the last crash.
+    /// Blocks that GC moved before the last crash.
     moved: u64,
 }
 
@@ -36,7 +36,7 @@ impl Files {
         bytes[offset..offset + data.len()].copy_from_slice(data);
     }
 
-    /// Makes all that the file has another object's, of which it has references.
+    /// Leaves the blocks of the file to its old object, and gives the file a new object with references to them.
     fn freeze(&mut self, file: u64, ends_at_once: bool) {
         let object = self.files[&file].0;
         let copy = self.next;
@@ -69,7 +69,7 @@ impl Files {
         }
     }
 
-    /// Blocks [from, to) of one file become those of another at `at`.
+    /// Clones blocks [from, to) of one file into another at `at`.
     fn clone(&mut self, (file, from, to): (u64, u64, u64), into: u64, at: u64) {
         if self.volume.extents.has_own_data(Object(self.files[&file].0), (from, to)).unwrap() {
             self.freeze(file, from.is_multiple_of(2));
@@ -84,7 +84,7 @@ impl Files {
                 .share(&mut tx, (source, (next, to)), place, 4, FileClass::default())
                 .unwrap();
             self.commit(tx, lock);
-            assert!(until > next, "it goes on");
+            assert!(until > next, "each step makes progress");
             next = until;
         }
         let size = self.volume.block_size() as usize;
@@ -125,20 +125,20 @@ impl Files {
     }
 }
 
-/// Every second block of the heir is its own, so that what the shadow has kept is a row for each of the others: more than a
-/// transaction takes, though the shadow's are few.
+/// Every second block of the heir is its own. So the preallocated blocks of the shared object become one row for each
+/// of the others: more than a transaction takes, though the shared object has few rows.
 #[test]
-fn what_a_shadow_has_kept_goes_to_its_heir_in_as_many_steps_as_its_rows_take() {
+fn preallocated_blocks_of_a_shared_object_go_to_its_heir_in_as_many_steps_as_their_rows_need() {
     const BLOCKS: u64 = 2500;
     let mut files = Files::new(Spec::power_of_two());
     let block = files.volume.block_size() as usize;
     files.write(1, 0, &[1]);
-    files.volume.keep(1, 1..BLOCKS).unwrap();
+    files.volume.preallocate(1, 1..BLOCKS).unwrap();
     files.freeze(1, false);
     for at in (2..BLOCKS as usize).step_by(2) {
         files.write(1, at * block, &vec![at as u8; block]);
     }
-    let kept = files.volume.extents.space();
+    let before = files.volume.extents.space();
     let (shadow, heir) = files.shadows.pop_first().unwrap();
     let (mut from, mut steps) = (Some(0), 0);
     while let Some(at) = from {
@@ -151,9 +151,9 @@ fn what_a_shadow_has_kept_goes_to_its_heir_in_as_many_steps_as_its_rows_take() {
     }
     assert!(steps > 1, "all of it in one step");
     let now = files.volume.extents.space();
-    assert!(now.available >= kept.available, "{now:?} has less than {kept:?}");
+    assert!(now.available >= before.available, "{now:?} has less than {before:?}");
     files.verify();
-    // Each block that was kept for the file can be written, however full the volume.
+    // Each preallocated block of the file can be written, however full the volume is.
     files.write(2, 0, &vec![2; files.volume.extents.space().available as usize]);
     for at in (1..BLOCKS as usize).step_by(2) {
         files.write(1, at * block, &vec![at as u8; block]);
@@ -162,7 +162,7 @@ fn what_a_shadow_has_kept_goes_to_its_heir_in_as_many_steps_as_its_rows_take() {
 }
 
 #[test]
-fn a_clone_takes_no_space_and_outlives_what_it_was_made_of() {
+fn a_clone_takes_no_space_and_outlives_its_source() {
     let mut files = Files::new(Spec::power_of_two());
     let data = noise(&mut Rng::with_seed(3), 60 * files.volume.block_size() as usize);
     files.write(1, 0, &data);
@@ -179,11 +179,11 @@ fn a_clone_takes_no_space_and_outlives_what_it_was_made_of() {
     assert!(files.volume.extents.space().live >= before.live, "the other still has it");
     files.truncate(2, 0);
     files.verify();
-    assert_eq!(files.volume.extents.space().live, 0, "the last has gone");
+    assert_eq!(files.volume.extents.space().live, 0, "the last reference is removed");
 }
 
 #[test]
-fn space_that_is_kept_is_the_files_own() {
+fn preallocated_blocks_are_not_cloned() {
     let mut files = Files::new(Spec::power_of_two());
     let size = files.volume.block_size() as usize;
     files.write(1, 0, &noise(&mut Rng::with_seed(4), 5 * size));
@@ -191,10 +191,10 @@ fn space_that_is_kept_is_the_files_own() {
     let (mut tx, object) = (Tx::new(), Object(1));
     let (lock, _) = files.volume.extents.preallocate(&mut tx, object, (5, 25), 9, None).unwrap();
     files.commit(tx, lock);
-    let kept = files.volume.extents.space().unwritten;
-    assert_eq!(kept, 20 * size as u64);
+    let preallocated = files.volume.extents.space().unwritten;
+    assert_eq!(preallocated, 20 * size as u64);
     files.clone((1, 0, 25), 2, 0);
-    assert_eq!(files.volume.extents.space().unwritten, kept, "once, and not for the clone");
+    assert_eq!(files.volume.extents.space().unwritten, preallocated, "counted once, and not for the clone");
     files.verify();
     files.truncate(1, 0);
     assert_eq!(files.volume.extents.space().unwritten, 0);
@@ -202,7 +202,7 @@ fn space_that_is_kept_is_the_files_own() {
 }
 
 #[test]
-fn a_block_that_is_lost_is_lost_for_all() {
+fn a_lost_block_is_lost_in_all_objects() {
     let mut files = Files::new(Spec::power_of_two());
     let size = files.volume.block_size() as usize;
     files.write(1, 0, &noise(&mut Rng::with_seed(4), 5 * size));
@@ -221,14 +221,14 @@ fn a_block_that_is_lost_is_lost_for_all() {
     }
 }
 
-/// What is a file's own becomes another object's before it is shared. Were it not seen behind many references, sharing
-/// would find it, which ends the process.
+/// Blocks of a file become those of a shared object before another file refers to them. If an own block behind many
+/// references were not found, sharing would find it, which ends the process.
 #[test]
-fn data_of_its_own_behind_many_references_is_found() {
+fn own_data_behind_many_references_is_found() {
     let mut files = Files::new(Spec::power_of_two());
     let (size, mut rng) = (files.volume.block_size() as usize, Rng::with_seed(6));
     let block = noise(&mut rng, size);
-    // More than are looked at together, none beside another.
+    // More than are examined together, none adjacent to another.
     let extents = 260;
     (0..extents).for_each(|index| files.write(1, 2 * index * size, &block));
     files.freeze(1, true);
@@ -239,9 +239,9 @@ fn data_of_its_own_behind_many_references_is_found() {
     files.verify();
 }
 
-/// Whatever is written, cloned, cut and collected, each file has what is its own, and nothing is left at the end.
+/// After any writes, clones, truncations and GC, each file has its own contents, and no block is left at the end.
 #[test]
-fn files_that_share_blocks_keep_their_own() {
+fn files_that_share_blocks_keep_their_contents() {
     let mut moved = 0;
     for (seed, spec) in [Spec::power_of_two(), Spec::odd(), Spec::blocks_of_512()].into_iter().enumerate() {
         let mut files = Files::new(spec);
@@ -261,7 +261,7 @@ fn files_that_share_blocks_keep_their_own() {
                     files.clone((file, from, from + count), into, rng.u64(..blocks as u64));
                 }
                 8 => files.truncate(into, rng.u64(..blocks as u64)),
-                _ if rng.bool() => drop(files.volume.extents.compact().unwrap()),
+                _ if rng.bool() => drop(files.volume.extents.manual_gc().unwrap()),
                 _ => files.volume.step(3),
             }
             if step % 40 == 39 {
@@ -280,10 +280,10 @@ fn files_that_share_blocks_keep_their_own() {
         files.end_shadows();
         files.verify();
         let space = files.volume.extents.space();
-        assert_eq!((space.live, space.unwritten), (0, 0), "seed {seed}: nothing is left");
+        assert_eq!((space.live, space.unwritten), (0, 0), "seed {seed}: no block is left");
         for (object, _) in files.files.values() {
             assert!(!files.volume.extents.has_own_data(Object(*object), ALL).unwrap());
         }
     }
-    assert!(moved > 0, "blocks that are shared are moved");
+    assert!(moved > 0, "GC moves shared blocks");
 }

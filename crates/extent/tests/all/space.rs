@@ -20,22 +20,22 @@ fn fill(volume: &Volume, object: u64, (from, bytes): (u64, u64), piece: u64) -> 
 }
 
 #[test]
-fn what_is_offered_can_be_written() {
+fn the_available_space_can_be_written() {
     for (name, spec) in shapes() {
         for blocks in [1, 64] {
             let volume = Volume::new(spec.clone());
             let piece = blocks * volume.block_size();
             for round in 0..3 {
-                let offered = volume.extents.space().available;
-                assert!(offered > 0, "{name}: an empty volume takes something");
-                if let Err(error) = fill(&volume, 1, (0, offered), piece) {
-                    panic!("{name}: {blocks}: {round}: {error}: {offered} {:?}", volume.extents.space());
+                let available = volume.extents.space().available;
+                assert!(available > 0, "{name}: an empty volume takes something");
+                if let Err(error) = fill(&volume, 1, (0, available), piece) {
+                    panic!("{name}: {blocks}: {round}: {error}: {available} {:?}", volume.extents.space());
                 }
                 volume.check();
                 let more = volume.extents.space().available + volume.block_size();
                 let error =
                     volume.extents.append(Object(2), Hint::default(), 0, &vec![1; more as usize], 0).err();
-                let error = error.expect("more than is offered does not fit");
+                let error = error.expect("more than the available space does not fit");
                 assert!(matches!(error, ExtentError::NoSpace), "{name}: {error}");
                 volume.truncate(1, 0).unwrap();
             }
@@ -44,13 +44,13 @@ fn what_is_offered_can_be_written() {
 }
 
 #[test]
-fn a_full_volume_can_be_overwritten_bit_by_bit() {
+fn a_full_volume_can_be_overwritten_block_by_block() {
     for (name, spec) in shapes() {
         let volume = Volume::new(spec);
         let size = volume.block_size();
         let mut rng = Rng::with_seed(2);
-        let offered = volume.extents.space().available;
-        let most = offered / size * 9 / 10;
+        let available = volume.extents.space().available;
+        let most = available / size * 9 / 10;
         fill(&volume, 1, (0, most * size), 16 * size).unwrap();
         for round in 0..most.min(700) {
             let at = rng.u64(0..most) * size;
@@ -61,15 +61,15 @@ fn a_full_volume_can_be_overwritten_bit_by_bit() {
         }
         let mut found = vec![0; (most * size) as usize];
         volume.extents.read(Object(1), 0, &mut found).unwrap();
-        let right = found.iter().enumerate().all(|(at, &byte)| byte == (at / 512 + 1) as u8);
-        assert!(right, "{name}");
+        let is_equal = found.iter().enumerate().all(|(at, &byte)| byte == (at / 512 + 1) as u8);
+        assert!(is_equal, "{name}");
         volume.check();
     }
 }
 
-/// Writers alone, without a background step: no write has to move much, and little is moved in all.
+/// Writers alone, without a background task: no write moves much, and few blocks are moved in all.
 #[test]
-fn garbage_is_collected_late_and_in_small_parts() {
+fn gc_starts_late_and_moves_few_blocks_at_once() {
     const BLOCKS: u64 = 16;
     let zone = 512;
     let volume = Volume::new(Spec::new(4096, 64, zone));
@@ -89,14 +89,14 @@ fn garbage_is_collected_late_and_in_small_parts() {
     }
     let written = 4 * objects * BLOCKS;
     assert!(most <= zone / 4, "one write moved {most} of a zone's {zone} blocks");
-    // Three quarters of the zones left for data are live: a greedy cleaner moves a little more than it is given.
+    // Three quarters of data's zones are live: greedy GC moves a little more blocks than are written.
     assert!(moved <= written * 3 / 2, "{moved} blocks were moved for {written} that were written");
-    assert!(moved > written / 4, "there was something to collect");
+    assert!(moved > written / 4, "GC moved blocks");
     volume.check();
 }
 
 #[test]
-fn what_was_not_inserted_is_given_back() {
+fn blocks_that_are_not_inserted_become_available_again() {
     let volume = Volume::new(Spec::power_of_two());
     let before = volume.extents.space().available;
     for _ in 0..100 {
@@ -119,7 +119,7 @@ fn filled() -> (Volume, Arc<Emulated>) {
     (volume, device)
 }
 
-/// Zones of data to which nobody appends any more.
+/// Closed data zones with live blocks.
 fn closed(volume: &Volume) -> Vec<zone::ZoneId> {
     let zones = volume.store.pool().in_role(zone::Role::Data);
     let is_closed = |zone: &zone::ZoneId| !volume.store.pool().is_open(*zone) && live(volume, *zone) > 0;
@@ -130,46 +130,47 @@ fn live(volume: &Volume, zone: zone::ZoneId) -> u32 {
     volume.store.pool().entry(zone).live
 }
 
-/// Most of what a zone had is dead, and it can only be read from now on: what is dead there is not won. Were
-/// it offered all the same, a writer who was promised it would be refused in the end.
+/// Most blocks of a zone are dead, and it becomes read-only: its dead blocks cannot be reclaimed. If they counted as
+/// available, a writer with a reservation would be refused in the end.
 #[test]
-fn what_is_dead_in_a_zone_that_can_only_be_read_is_not_offered() {
+fn dead_blocks_of_a_read_only_zone_are_not_available() {
     let (volume, device) = filled();
     (1..9).for_each(|object| volume.truncate(object, 10).unwrap());
     volume.sync();
-    let worn = closed(&volume).into_iter().min_by_key(|&zone| live(&volume, zone)).expect("some are full");
-    let dead = u64::from(256 - live(&volume, worn));
+    let read_only =
+        closed(&volume).into_iter().min_by_key(|&zone| live(&volume, zone)).expect("some are full");
+    let dead = u64::from(256 - live(&volume, read_only));
     assert!(dead > 200, "{dead} blocks are dead");
     drop(volume);
     let before = Volume::open(Arc::clone(&device)).extents.space().available;
-    device.set_zone_state(worn, zone::ZoneState::ReadOnly);
+    device.set_zone_state(read_only, zone::ZoneState::ReadOnly);
     let volume = Volume::open(device);
-    let (offered, size) = (volume.extents.space().available, volume.block_size());
-    assert!(offered + (dead - 40) * size <= before, "{offered} of {before}, {dead} blocks less");
-    fill(&volume, 20, (0, offered), 16 * size).unwrap();
+    let (available, size) = (volume.extents.space().available, volume.block_size());
+    assert!(available + (dead - 40) * size <= before, "{available} of {before}, {dead} blocks less");
+    fill(&volume, 20, (0, available), 16 * size).unwrap();
     volume.check();
 }
 
-/// What lives in zones that can only be read goes to others by and by. It counted as if it stayed: what had
-/// been promised to a file was taken by what was moved, and writing there failed.
+/// Live blocks of read-only zones are moved to other zones little by little. They counted as if they stayed: the moves
+/// took preallocated space of a file, and writing there failed.
 #[test]
-fn what_will_be_moved_out_of_zones_that_can_only_be_read_is_not_offered() {
+fn the_space_for_live_blocks_of_read_only_zones_is_not_available() {
     let (volume, device) = filled();
-    let worn: Vec<_> = closed(&volume).into_iter().take(6).collect();
-    let lives: u32 = worn.iter().map(|&zone| live(&volume, zone)).sum();
-    assert!(worn.len() == 6 && lives > 1000, "{lives} blocks live in {worn:?}");
+    let read_only: Vec<_> = closed(&volume).into_iter().take(6).collect();
+    let live_blocks: u32 = read_only.iter().map(|&zone| live(&volume, zone)).sum();
+    assert!(read_only.len() == 6 && live_blocks > 1000, "{live_blocks} live blocks in {read_only:?}");
     drop(volume);
-    worn.iter().for_each(|&zone| device.set_zone_state(zone, zone::ZoneState::ReadOnly));
+    read_only.iter().for_each(|&zone| device.set_zone_state(zone, zone::ZoneState::ReadOnly));
     let volume = Volume::open(device);
-    let (offered, size) = (volume.extents.space().available, volume.block_size());
-    let kept = offered / size - 64;
-    volume.keep(20, 0..kept).unwrap();
-    let moved = || worn.iter().all(|&zone| live(&volume, zone) == 0);
+    let (available, size) = (volume.extents.space().available, volume.block_size());
+    let preallocated = available / size - 64;
+    volume.preallocate(20, 0..preallocated).unwrap();
+    let moved = || read_only.iter().all(|&zone| live(&volume, zone) == 0);
     (0..1000).take_while(|_| !moved()).for_each(|_| {
         volume.extents.step().unwrap();
         volume.sync();
     });
-    assert!(moved(), "they are empty");
-    fill(&volume, 20, (0, kept * size), 16 * size).unwrap();
+    assert!(moved(), "they have no live blocks");
+    fill(&volume, 20, (0, preallocated * size), 16 * size).unwrap();
     volume.check();
 }

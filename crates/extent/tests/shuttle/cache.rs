@@ -1,5 +1,5 @@
-//! The cache of nodes: whoever looks up finds what was committed last, while others make room, change the same nodes,
-//! and write them out.
+//! The cache of nodes: a lookup finds the newest commit, while other threads drop nodes from the cache, change the same
+//! nodes, and write them out.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -10,14 +10,14 @@ use tree::{Group, Store};
 use crate::tables::{Account, TABLE, contents, key, open};
 use crate::{Seen, explore, prepared, rng, spawn};
 
-/// Less than this no cache is given: 24 nodes.
+/// Every cache has at least 24 nodes.
 const CACHE_BYTES: u64 = 1;
-/// Leaves of three keys each: twice as many as there is room for, and three times as many as may be dirty.
+/// Leaves of three keys each: twice as many as the cache holds, and three times as many as may be dirty.
 const KEYS: u32 = 150;
 const VALUE: usize = 1100;
 
-/// Versions of each key: of the newest transaction that was begun, and of the newest that has returned. No seams: what
-/// is known of the threads is no part of what they do.
+/// Versions of each key: of the newest transaction that has begun, and of the newest that has returned. These are no
+/// seams, so that the test does not change the schedules.
 struct Versions(Vec<(AtomicU8, AtomicU8)>);
 
 impl Versions {
@@ -30,8 +30,8 @@ impl Versions {
     }
 }
 
-/// Changes every `step`th key from `first` on, one after the other: each in another leaf, so that there are too many
-/// dirty ones now and then, and whoever changes the next has to wait.
+/// Changes every `step`th key from `first` on, one after the other. Each is in another leaf, so that there are too many
+/// dirty leaves now and then, and the next change has to wait.
 fn change(store: &Store, versions: &Versions, (first, step): (u32, usize)) {
     for number in (first..KEYS).step_by(step) {
         let (begun, returned) = versions.of(number);
@@ -74,7 +74,7 @@ fn work(device: &Arc<Emulated>) -> Arc<Store> {
 }
 
 #[test]
-fn look_ups_find_what_was_committed_last() {
+fn lookups_find_the_newest_commit() {
     let (read, written) = (Seen::default(), Seen::default());
     let counted = (read.clone(), written.clone());
     let device = prepared(Spec::new(4096, 24, 64), 1, |device| {
@@ -84,7 +84,7 @@ fn look_ups_find_what_was_committed_last() {
         });
         store.close().unwrap();
     });
-    explore("cache::look_ups_find_what_was_committed_last", 300, device, move |device| {
+    explore("cache::lookups_find_the_newest_commit", 300, device, move |device| {
         let store = work(&device);
         counted.0.add(store.stats().nodes_read);
         counted.1.add(store.stats().nodes_written + store.stats().deltas_written);

@@ -1,82 +1,82 @@
-//! The tests here would notice: each of these bugs (`rt::is_planted`) takes something away that keeps threads apart,
-//! and the test beside it has to fail. A process makes one bug at most, so each is made in one of its own.
+//! Proof that these tests can fail: each of these bugs (`rt::is_planted`) removes something that separates threads, and
+//! the test beside it has to fail. A process plants at most one bug, so each bug has a process of its own.
 
 use std::process::Command;
 
 const PLANT: &str = "POLDER_SHUTTLE_PLANT";
-/// Makes the bug that this process was asked to make.
+/// Plants the bug that the environment names.
 pub(crate) fn plant() {
     if let Ok(bug) = std::env::var(PLANT) {
         rt::plant(bug);
     }
 }
 
-/// The test fails when the bug is made.
+/// The test fails with the bug.
 fn notices(test: &str, bug: &str) {
     notices_within(1, test, bug);
 }
 
-/// The same in so many times as many schedules as the test takes; it ends with the first that fails. In which one that
-/// is changes with every lock that is added anywhere.
+/// The same with this number of times the schedules of the test. It ends with the first schedule that fails. Which one
+/// that is changes with every lock that is added anywhere.
 fn notices_within(times: u64, test: &str, bug: &str) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture"]).env(PLANT, bug);
     let times = times * crate::setting("POLDER_SHUTTLE_TIMES", 1);
     let output = command.env("POLDER_SHUTTLE_TIMES", times.to_string()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("running 1 test"), "there is a test {test}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(printed.contains("running 1 test"), "there is a test {test}");
     assert!(!output.status.success(), "{test} does not notice {bug}");
-    let why = String::from_utf8_lossy(&output.stderr);
-    let mut lines = why.lines().skip_while(|line| !line.contains(" panicked at "));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let mut lines = errors.lines().skip_while(|line| !line.contains(" panicked at "));
     println!("{bug}: noticed by {test}: {}", lines.nth(1).unwrap_or_default());
 }
 
 #[test]
-fn a_flush_that_says_too_much_is_noticed() {
-    notices("group_commit::what_was_acknowledged_survives", "break-follower");
+fn a_flush_that_acknowledges_too_much_is_noticed() {
+    notices("group_commit::acknowledged_transactions_survive", "break-follower");
 }
 
 #[test]
-fn a_node_that_is_saved_as_it_was_not_at_the_cut_is_noticed() {
-    notices("checkpoint::what_is_found_is_a_prefix", "break-frozen");
+fn a_node_that_is_written_in_a_version_after_the_cut_is_noticed() {
+    notices("checkpoint::recovery_finds_a_prefix", "break-frozen");
 }
 
 #[test]
-fn a_mark_of_a_later_epoch_than_what_comes_after_it_is_noticed() {
-    notices_within(6, "checkpoint::what_is_said_to_be_durable_hides_nothing", "break-mark-epoch");
+fn a_mark_with_a_later_epoch_than_the_next_batch_is_noticed() {
+    notices_within(6, "checkpoint::durable_marks_hide_no_transaction", "break-mark-epoch");
 }
 
 #[test]
-fn a_block_that_is_moved_although_it_was_written_over_is_noticed() {
-    notices("collection::nobody_reads_what_was_moved_or_reset", "break-gc-recheck");
+fn a_move_of_an_overwritten_block_is_noticed() {
+    notices("gc::reads_return_no_moved_or_reset_blocks", "break-gc-recheck");
 }
 
 #[test]
-fn a_block_that_is_moved_ahead_although_it_was_written_over_is_noticed() {
-    notices("quiet::nobody_misses_what_is_moved_ahead", "break-gc-recheck");
+fn a_move_of_an_overwritten_block_by_a_throttled_writer_is_noticed() {
+    notices("throttle::writers_that_do_gc_in_turn_lose_nothing", "break-gc-recheck");
 }
 
 #[test]
 fn a_zone_that_is_reset_under_its_reader_is_noticed() {
-    notices_within(8, "collection::nobody_uses_a_zone_that_is_reset", "break-zone-reference");
+    notices_within(8, "gc::no_thread_uses_a_zone_that_is_reset", "break-zone-reference");
 }
 
 #[test]
 fn a_zone_that_is_reset_under_its_writer_is_noticed() {
-    notices_within(4, "collection::nobody_uses_a_zone_that_is_reset", "break-pending");
+    notices_within(4, "gc::no_thread_uses_a_zone_that_is_reset", "break-pending");
 }
 
 #[test]
-fn a_node_that_was_read_before_it_was_written_anew_is_noticed() {
-    notices_within(4, "cache::look_ups_find_what_was_committed_last", "break-read-node");
+fn an_outdated_node_in_the_cache_is_noticed() {
+    notices_within(4, "cache::lookups_find_the_newest_commit", "break-read-node");
 }
 
 #[test]
 fn a_lease_too_many_is_noticed() {
-    notices("leases::there_are_never_more_than_the_device_allows", "break-lease-count");
+    notices("leases::leases_never_exceed_the_limit_of_the_device", "break-lease-count");
 }
 
 #[test]
-fn room_that_is_given_back_without_a_word_is_noticed() {
-    notices_within(4, "full::what_was_allocated_can_be_written_over", "break-returned");
+fn blocks_that_are_returned_without_notification_are_noticed() {
+    notices_within(4, "full::allocated_blocks_can_be_overwritten", "break-returned");
 }

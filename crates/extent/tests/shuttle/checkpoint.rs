@@ -1,5 +1,5 @@
-//! Checkpoints beside writers: what is found after a loss of power, before, during or after one, is the state after
-//! some transaction, and none of those before the last checkpoint's is missing.
+//! Checkpoints beside writers: a power loss before, during or after a checkpoint leaves the state after some
+//! transaction, and no transaction before the last checkpoint is missing.
 
 use std::sync::{Arc, mpsc};
 
@@ -7,7 +7,7 @@ use emulated::{Emulated, Spec};
 use tree::{Step, Store};
 
 use crate::tables::{Account, Contents, contents, open, random_writes};
-use crate::{HELD_UP_OFTEN, Seen, cut, explore, explore_in, prepared, rng, spawn};
+use crate::{DELAYED_OFTEN, Seen, cut, explore, explore_in, prepared, rng, spawn};
 
 const GROUPS: u16 = 2;
 const KEYS: u32 = 24;
@@ -21,19 +21,19 @@ fn write(store: &Store, transactions: u32) -> Account {
     account
 }
 
-/// Takes checkpoints; what was committed before one is part of it.
+/// Takes checkpoints. A checkpoint contains all earlier commits.
 fn save(store: &Store, device: &Emulated) -> Account {
     let mut account = Account::default();
     for _ in 0..2 {
         let lsn = store.last_lsn();
         store.checkpoint().unwrap();
-        account.promise(device, lsn);
+        account.acknowledge(device, lsn);
     }
     account
 }
 
-/// Two writers, and one who takes checkpoints.
-fn work(device: &Arc<Emulated>, amid: &Seen) -> Account {
+/// Two writers, and a thread that takes checkpoints.
+fn work(device: &Arc<Emulated>, during: &Seen) -> Account {
     let (store, _) = open(device, 1 << 20);
     let mut threads = Vec::new();
     for _ in 0..2 {
@@ -45,23 +45,23 @@ fn work(device: &Arc<Emulated>, amid: &Seen) -> Account {
         spawn("saver", move || save(&store, &device))
     };
     let mut account = saver.join().unwrap();
-    let last = account.promised.last().map(|(_, lsn)| *lsn);
+    let last = account.acknowledged.last().map(|(_, lsn)| *lsn);
     threads.into_iter().for_each(|thread| account.add(thread.join().unwrap()));
-    amid.add(u64::from(last < Some(store.last_lsn())));
+    during.add(u64::from(last < Some(store.last_lsn())));
     account
 }
 
 #[test]
-fn what_is_found_is_a_prefix() {
-    let amid = Seen::default();
-    let counted = amid.clone();
-    // Leaves that are changed beside a checkpoint have been there before it.
+fn recovery_finds_a_prefix() {
+    let during = Seen::default();
+    let counted = during.clone();
+    // Leaves that are changed beside a checkpoint have existed before it.
     let device = prepared(Spec::tiny(), GROUPS, |device| {
         let (store, _) = open(device, 1 << 20);
         write(&store, 40);
         store.close().unwrap();
     });
-    explore("checkpoint::what_is_found_is_a_prefix", 1200, device, move |device| {
+    explore("checkpoint::recovery_finds_a_prefix", 1200, device, move |device| {
         let before = contents(&open(&crate::image(&device, &emulated::CrashPlan::KeepAll), 1 << 20).0);
         assert_ne!(before, Contents::new());
         let mut account = work(&device, &counted);
@@ -71,17 +71,17 @@ fn what_is_found_is_a_prefix() {
             account.judge(&before, at, &found);
         }
     });
-    amid.report("schedules with transactions after the last checkpoint began");
+    during.report("schedules with transactions after the last checkpoint began");
 }
 
-/// Two who make a transaction durable, one who takes checkpoints, and one who, when nothing else was to be done, has
-/// the log say what is durable: that is never written in a later epoch than what comes after it.
+/// Two threads make a transaction durable, one takes checkpoints, and one writes a durable mark when nothing else is to
+/// be done: the mark never has a later epoch than the next batch.
 fn work_when_quiet(device: &Arc<Emulated>) -> Account {
     let (store, _) = open(device, 1 << 20);
     let mut account = Account::default();
     let first = account.commit(&store, random_writes(&mut rng(), GROUPS, KEYS, VALUE_MAX));
     store.sync(first).unwrap();
-    // The step that finds nothing to do is the last one before the log is to say so.
+    // The next step after one without work writes the mark.
     while store.step().unwrap() == Step::Worked {}
     let mut threads = Vec::new();
     for _ in 0..2 {
@@ -90,7 +90,7 @@ fn work_when_quiet(device: &Arc<Emulated>) -> Account {
             let mut account = Account::default();
             let lsn = account.commit(&store, random_writes(&mut rng(), GROUPS, KEYS, VALUE_MAX));
             store.sync(lsn).unwrap();
-            account.promise(&device, lsn);
+            account.acknowledge(&device, lsn);
             account
         }));
     }
@@ -103,7 +103,7 @@ fn work_when_quiet(device: &Arc<Emulated>) -> Account {
 }
 
 #[test]
-fn what_is_said_to_be_durable_hides_nothing() {
+fn durable_marks_hide_no_transaction() {
     let (sender, befores) = mpsc::channel();
     let device = prepared(Spec::tiny(), GROUPS, move |device| {
         let (store, _) = open(device, 1 << 20);
@@ -112,11 +112,11 @@ fn what_is_said_to_be_durable_hides_nothing() {
         store.close().unwrap();
     });
     let before = befores.recv().unwrap();
-    let test = "checkpoint::what_is_said_to_be_durable_hides_nothing";
-    explore_in(HELD_UP_OFTEN, test, 12_000, device, move |device| {
+    let test = "checkpoint::durable_marks_hide_no_transaction";
+    explore_in(DELAYED_OFTEN, test, 12_000, device, move |device| {
         let mut account = work_when_quiet(&device);
-        // At the moment at which it was promised, and nothing is lost but what would come.
-        for (at, _) in account.promised.clone() {
+        // At the moment of the acknowledgement, with everything that was written.
+        for (at, _) in account.acknowledged.clone() {
             let found = device.image_at(at, &emulated::CrashPlan::KeepAll);
             account.judge(&before, at, &Arc::new(found));
         }

@@ -1,6 +1,6 @@
-//! A full volume: whatever was allocated can be written over, by several at once, though each has to make the room for
-//! it first, and whoever finds none waits for what another is giving back. Nobody waits for ever, and nobody is told
-//! that there is no space.
+//! A full volume: several writers at once can overwrite allocated blocks, though each has to free a zone first, and a
+//! writer that finds no space waits for blocks that another returns. No writer waits forever, and no writer gets
+//! ENOSPC.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use crate::{Seen, explore, prepared, rng, spawn};
 
 const WRITERS: u64 = 3;
 
-/// An object for each writer; together they take all that the volume offers.
+/// An object for each writer. Together they take all available space.
 fn objects(volume: &Volume, blocks: u64) -> Vec<Arc<Written>> {
     (1..=WRITERS).map(|number| Written::found(volume, number, Lifetime::Unknown, blocks)).collect()
 }
 
-/// How many blocks each has.
+/// The blocks of each object.
 fn share(volume: &Volume) -> u64 {
     volume.extents.space().available / BLOCK as u64 / WRITERS
 }
 
-/// A volume on which nothing is left, and how many blocks each of its objects has.
+/// A full volume, and the blocks of each of its objects.
 fn full() -> (Arc<Emulated>, u64) {
     let blocks = Seen::default();
     let noted = blocks.clone();
@@ -32,7 +32,7 @@ fn full() -> (Arc<Emulated>, u64) {
         for object in objects(&volume, blocks) {
             (0..blocks).step_by(16).for_each(|at| object.write(&volume, at, 16.min(blocks - at)));
         }
-        assert_eq!(share(&volume), 0, "nothing is left");
+        assert_eq!(share(&volume), 0, "nothing is available");
         volume.store.close().unwrap();
         noted.add(blocks);
     });
@@ -48,11 +48,11 @@ fn write(volume: &Volume, object: &Written) {
 }
 
 #[test]
-fn what_was_allocated_can_be_written_over() {
+fn allocated_blocks_can_be_overwritten() {
     let (moved, reset) = (Seen::default(), Seen::default());
     let counted = (moved.clone(), reset.clone());
     let (device, blocks) = full();
-    explore("full::what_was_allocated_can_be_written_over", 300, device, move |device| {
+    explore("full::allocated_blocks_can_be_overwritten", 300, device, move |device| {
         let volume = Arc::new(Volume::open(&device));
         let objects = objects(&volume, blocks);
         let start = |object: &Arc<Written>| {
@@ -60,8 +60,8 @@ fn what_was_allocated_can_be_written_over() {
             spawn("writer", move || write(&volume, &object))
         };
         let mut threads: Vec<_> = objects.iter().map(start).collect();
-        let theirs = Arc::clone(&volume);
-        threads.push(spawn("keeper", move || (0..3).for_each(|_| _ = theirs.extents.step().unwrap())));
+        let of_keeper = Arc::clone(&volume);
+        threads.push(spawn("keeper", move || (0..3).for_each(|_| _ = of_keeper.extents.step().unwrap())));
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         objects.iter().for_each(|object| object.verify(&volume, &object.returned()));
         volume.check();

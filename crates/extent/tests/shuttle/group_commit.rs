@@ -1,5 +1,5 @@
-//! Group commit: whoever was told that his transaction is durable finds it after a loss of power, whoever led the
-//! flush; and one flush serves several.
+//! Group commit: an acknowledged transaction survives a power loss, whichever thread led the flush. One flush serves
+//! several transactions.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ fn commit_and_sync(store: &Store, device: &Emulated) -> Account {
         let lsn = account.commit(store, random_writes(&mut rng, GROUPS, 12, 60));
         if rng.u8(0..3) > 0 {
             store.sync(lsn).unwrap();
-            account.promise(device, lsn);
+            account.acknowledge(device, lsn);
         }
     }
     account
@@ -39,11 +39,11 @@ fn work(device: &Arc<Emulated>, shared: &Seen) -> Account {
 }
 
 #[test]
-fn what_was_acknowledged_survives() {
+fn acknowledged_transactions_survive() {
     let shared = Seen::default();
     let counted = shared.clone();
     let device = prepared(Spec::tiny(), GROUPS, |_| {});
-    explore("group_commit::what_was_acknowledged_survives", 1500, device, move |device| {
+    explore("group_commit::acknowledged_transactions_survive", 1500, device, move |device| {
         let mut account = work(&device, &counted);
         let mut rng = rng();
         for _ in 0..2 {

@@ -1,5 +1,5 @@
-//! Hand-over of leases: there are never more than the device allows, whoever has to wait for one gets it when another
-//! is given back, and nobody waits for ever.
+//! Hand-over of leases: they never exceed the limit of the device, a thread that waits for one gets it when another
+//! thread returns one, and no thread waits forever.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use zone::{Device, DeviceError, FsId, Leases, Life, Role, Traffic, ZoneId, ZoneS
 use crate::objects::{Volume, Written};
 use crate::{Seen, explore, prepared, spawn};
 
-/// The fewest that are supported: two for data.
+/// The smallest supported limit: two leases for data.
 const ACTIVE: u32 = 6;
 
-/// Of each object: half as many again as a zone takes.
+/// Blocks of each object: one and a half zones.
 const BLOCKS: u64 = 96;
 
 /// Small zones, so that a few writes fill each.
@@ -22,11 +22,11 @@ fn spec() -> Spec {
     Spec::tiny().limits(ACTIVE, ACTIVE)
 }
 
-/// Begins a zone, fills a part of it, and gives it back; waits where there are as many as may be.
-fn lease_once(leases: &Arc<Leases>, zone: u32, given_back: &(Mutex<u32>, Condvar)) -> u64 {
+/// Begins a zone and returns its lease. Waits while the limit is reached.
+fn lease_once(leases: &Arc<Leases>, zone: u32, returned: &(Mutex<u32>, Condvar)) -> u64 {
     let mut waits = 0;
     loop {
-        let seen = *given_back.0.lock();
+        let seen = *returned.0.lock();
         match leases.begin(ZoneId(zone), Life(1), Role::Data) {
             Ok(lease) => {
                 assert!(
@@ -34,40 +34,40 @@ fn lease_once(leases: &Arc<Leases>, zone: u32, given_back: &(Mutex<u32>, Condvar
                     "data has no more than its share"
                 );
                 lease.finish().unwrap();
-                *given_back.0.lock() += 1;
-                given_back.1.notify_all();
+                *returned.0.lock() += 1;
+                returned.1.notify_all();
                 return waits;
             }
             Err(DeviceError::TooManyOpen { .. }) => waits += 1,
             Err(error) => panic!("zone {zone}: {error}"),
         }
-        let mut count = given_back.0.lock();
+        let mut count = returned.0.lock();
         while *count == seen {
-            given_back.1.wait(&mut count);
+            returned.1.wait(&mut count);
         }
     }
 }
 
 #[test]
-fn there_are_never_more_than_the_device_allows() {
+fn leases_never_exceed_the_limit_of_the_device() {
     let waited = Seen::default();
     let counted = waited.clone();
     let device = prepared(spec(), 1, |_| {});
-    explore("leases::there_are_never_more_than_the_device_allows", 3000, device, move |device| {
+    explore("leases::leases_never_exceed_the_limit_of_the_device", 3000, device, move |device| {
         let leases = Leases::new(device.clone(), FsId([3; 16]), Arc::new(Traffic::default()));
-        let given_back = Arc::new((Mutex::new(0), Condvar::new()));
+        let returned = Arc::new((Mutex::new(0), Condvar::new()));
         let clients = (10..15).map(|zone| {
-            let (leases, given_back) = (Arc::clone(&leases), Arc::clone(&given_back));
-            spawn("client", move || lease_once(&leases, zone, &given_back))
+            let (leases, returned) = (Arc::clone(&leases), Arc::clone(&returned));
+            spawn("client", move || lease_once(&leases, zone, &returned))
         });
         let clients: Vec<_> = clients.collect();
         clients.into_iter().for_each(|client| counted.add(client.join().unwrap()));
         assert_eq!(leases.in_use(Role::Data), 0, "all leases were returned");
     });
-    waited.report("leases that had to wait");
+    waited.report("waits for a lease");
 }
 
-/// How many zones of the device are in such a state.
+/// The number of zones of the device in such a state.
 fn count(device: &Emulated, is_such: impl Fn(ZoneState) -> bool) -> u32 {
     device.report().unwrap().iter().filter(|info| is_such(info.state)).count() as u32
 }

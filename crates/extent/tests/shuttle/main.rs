@@ -1,9 +1,9 @@
-//! What threads do to each other, in orders that Shuttle chooses (`rt::shuttled`): group commit, checkpoints beside
-//! writers, garbage collection beside writers and readers, a full volume, hand-over of leases, the cache of nodes.
+//! Tests of concurrent threads in schedules that Shuttle chooses (`rt::shuttled`): group commit, checkpoints beside
+//! writers, GC beside writers and readers, a full volume, hand-over of leases, the cache of nodes.
 //!
-//! Each test makes a small volume once and works on an image of it in every schedule. In two thirds of the
-//! schedules somebody is held up for long, a few times or many; in the others anybody goes on at each step. Everything follows from a seed. A test ends by
-//! asking whether what it is about has happened at all.
+//! Each test makes a small volume once and works on an image of it in every schedule. In two thirds of the schedules a
+//! thread is delayed for long, a few times or many. In the others any thread may run at each step. Everything follows
+//! from a seed. At its end a test checks that the events that it is about have happened.
 //!
 //! ```sh
 //! cargo xtask shuttle
@@ -14,8 +14,8 @@
 mod cache;
 mod canaries;
 mod checkpoint;
-mod collection;
 mod full;
+mod gc;
 mod group_commit;
 mod leases;
 mod objects;
@@ -33,18 +33,18 @@ use rt::thread::JoinHandle;
 use tree::{FormatOptions, Reserve, Store};
 use zone::{Device, FsId};
 
-/// How schedules are chosen, as many in each way: somebody is held up for long, a few times or many; or anybody
-/// goes on at each step.
+/// How schedules are chosen, the same number in each way: a thread is delayed for long, a few times or many; or any
+/// thread may run at each step.
 const CHOICES: [Choice; 3] = [Choice::Priorities(4), Choice::Priorities(16), Choice::Random];
-/// The same for what is met only where somebody is held up in a few steps of many.
-const HELD_UP_OFTEN: [Choice; 3] = [Choice::Priorities(32), Choice::Priorities(64), Choice::Priorities(16)];
+/// The same for events that need a delay in a few steps of many.
+const DELAYED_OFTEN: [Choice; 3] = [Choice::Priorities(32), Choice::Priorities(64), Choice::Priorities(16)];
 
 /// A number from the environment.
 fn setting(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |text| text.parse().unwrap())
 }
 
-/// Runs `body` on images of `device` in so many schedules, or as many times more as were asked for.
+/// Runs `body` on images of `device` in this number of schedules, or in a multiple of it.
 fn explore(
     test: &str,
     schedules: usize,
@@ -85,7 +85,7 @@ fn explore_in(
     println!("counted schedules of {test}: {}", of_each * choices.len());
 }
 
-/// A device that was prepared under Shuttle, for there are no other locks; it records.
+/// A device that was prepared under Shuttle, because there are no other locks. It records.
 fn prepared(
     spec: Spec,
     groups: u16,
@@ -106,14 +106,14 @@ fn prepared(
     devices.recv().unwrap()
 }
 
-/// What is found after a loss of power; it records.
+/// The device after a power loss. It records.
 fn image(device: &Emulated, plan: &CrashPlan) -> Arc<Emulated> {
     let image = device.image(plan);
     image.record();
     Arc::new(image)
 }
 
-/// Loses the power at some command: which, and what is found.
+/// Loses the power at some command. Returns its number, and the device after it.
 fn cut(device: &Emulated, rng: &mut Rng) -> (u64, Arc<Emulated>) {
     let at = rng.u64(0..=device.commands());
     let plans = device.plans_at(at);
@@ -136,7 +136,7 @@ fn spawn<T: Send + 'static>(name: &str, body: impl FnOnce() -> T + Send + 'stati
     rt::thread::spawn(name, body).unwrap()
 }
 
-/// How often something happened in all schedules of a test. No seam: who counts is never interrupted.
+/// Counts events in all schedules of a test. It is no seam: a thread is never interrupted while it counts.
 #[derive(Clone, Default)]
 struct Seen(Arc<AtomicU64>);
 
@@ -149,10 +149,10 @@ impl Seen {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// The end of a test: it has shown nothing if this is 0.
-    fn report(&self, what: &str) {
+    /// Ends a test. It has shown nothing if the count is 0.
+    fn report(&self, event: &str) {
         let times = self.count();
-        println!("counted {what}: {times}");
-        assert!(times > 0, "no schedule had {what}");
+        println!("counted {event}: {times}");
+        assert!(times > 0, "no schedule had {event}");
     }
 }

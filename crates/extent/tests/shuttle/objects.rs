@@ -1,4 +1,4 @@
-//! Volumes with objects, each block of which says whose it is and in which version.
+//! Volumes with objects. Each block contains its object, its number and its version.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,15 +34,15 @@ impl Volume {
 
     /// The checkers find nothing.
     pub(crate) fn check(&self) {
-        assert_eq!(self.extents.gc_stats().zones_searched, 0, "reverse maps name all that lives");
+        assert_eq!(self.extents.gc_stats().zones_searched, 0, "reverse maps name all live blocks");
         assert_eq!(self.extents.check().unwrap(), vec![], "the checker finds nothing");
         let findings = self.store.check(&mut |_, _, _, _| {}).unwrap();
         assert_eq!(findings, vec![], "the checker of the store finds nothing");
     }
 }
 
-/// An object that one thread writes: versions of each block, of the newest write that was begun and of the newest that
-/// has returned. No seams: what is known of the threads is no part of what they do.
+/// An object that one thread writes: versions of each block, of the newest write that has begun and of the newest that
+/// has returned. These are no seams, so that the test does not change the schedules.
 pub(crate) struct Written {
     object: Object,
     lifetime: Lifetime,
@@ -53,7 +53,7 @@ pub(crate) struct Written {
 pub(crate) type Snapshot = Vec<u64>;
 
 impl Written {
-    /// As the volume has it.
+    /// The object, with its present contents.
     pub(crate) fn found(volume: &Volume, object: u64, lifetime: Lifetime, blocks: u64) -> Arc<Self> {
         let mut written = Written { object: Object(object), lifetime, blocks: Vec::new() };
         let versions = written.versions(volume, 0, blocks);
@@ -65,7 +65,7 @@ impl Written {
         self.blocks.len() as u64
     }
 
-    /// What a block holds, over and over. One that was never written holds zeros.
+    /// The word that a block repeats. A block that was never written contains zeros.
     fn word(&self, block: u64, version: u64) -> u64 {
         self.object.0 << 48 | block << 24 | version
     }
@@ -92,19 +92,19 @@ impl Written {
         }
     }
 
-    /// Reads these blocks: each is whole, where it belongs, and of no other version than it may be.
+    /// Reads these blocks, and checks that each is whole, in its place, and of a possible version.
     pub(crate) fn read(&self, volume: &Volume, from: u64, count: u64) {
         let at_least = self.returned();
         let found = self.versions(volume, from, count);
         self.judge(from, &found, &at_least);
     }
 
-    /// The versions in which writes have returned.
+    /// The newest versions whose writes have returned.
     pub(crate) fn returned(&self) -> Snapshot {
         self.blocks.iter().map(|(_, returned)| returned.load(Ordering::Relaxed)).collect()
     }
 
-    /// None of these is older than in the snapshot, or newer than what was begun.
+    /// Checks that no version is older than in the snapshot, or newer than the newest write.
     fn judge(&self, from: u64, found: &Snapshot, at_least: &Snapshot) {
         for (block, version) in (from..).zip(found) {
             let at_least = at_least[block as usize];
@@ -115,7 +115,7 @@ impl Written {
         }
     }
 
-    /// All of it is there after a loss of power, no older than it was in the snapshot.
+    /// Checks the object after a power loss: no block is older than in the snapshot.
     pub(crate) fn verify(&self, volume: &Volume, at_least: &Snapshot) {
         self.judge(0, &self.versions(volume, 0, self.blocks()), at_least);
     }

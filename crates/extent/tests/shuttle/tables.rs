@@ -1,7 +1,7 @@
-//! Several clients of one store, and what may be found after a loss of power.
+//! Several clients of one store, and the states that are allowed after a power loss.
 //!
-//! No client knows what the others have done when it commits. The store tells each its LSN; in their order the
-//! transactions are put together afterwards, and what is found must be the state after one of them (I-TREE-1).
+//! No client knows the other clients' commits when it commits. The store returns an LSN for each. The test orders the
+//! transactions by LSN afterwards, and the recovered state must be the state after one of them (I-TREE-1).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use emulated::Emulated;
 use rt::random::Rng;
 use tree::{Bytes, Client, Config, Group, Lsn, Op, Recovery, Replay, Result, Store, Table, Tx};
 
-/// A user of the store that has nothing of its own on the device.
+/// A client that stores nothing of its own in checkpoints.
 struct Plain;
 
 impl Client for Plain {
@@ -33,24 +33,24 @@ impl Replay for Plain {
 
 pub(crate) const TABLE: Table = Table(1);
 
-/// Everything in a store.
+/// All rows of a store.
 pub(crate) type Contents = BTreeMap<(u16, Bytes), Bytes>;
 /// A put, or a delete where there is no value.
 pub(crate) type Write = (u16, Bytes, Option<Bytes>);
 
-/// What clients did, together.
+/// The operations of all clients.
 #[derive(Default)]
 pub(crate) struct Account {
     /// Transactions.
     pub(crate) written: Vec<(Lsn, Vec<Write>)>,
-    /// What was promised to be durable, and after how many commands of the device.
-    pub(crate) promised: Vec<(u64, Lsn)>,
+    /// The LSNs that were acknowledged as durable, each with the number of device commands at that time.
+    pub(crate) acknowledged: Vec<(u64, Lsn)>,
 }
 
 impl Account {
     pub(crate) fn add(&mut self, other: Account) {
         self.written.extend(other.written);
-        self.promised.extend(other.promised);
+        self.acknowledged.extend(other.acknowledged);
     }
 
     pub(crate) fn commit(&mut self, store: &Store, writes: Vec<Write>) -> Lsn {
@@ -59,12 +59,12 @@ impl Account {
         lsn
     }
 
-    /// Durable is what was committed up to `lsn`.
-    pub(crate) fn promise(&mut self, device: &Emulated, lsn: Lsn) {
-        self.promised.push((device.commands(), lsn));
+    /// All commits up to `lsn` are durable.
+    pub(crate) fn acknowledge(&mut self, device: &Emulated, lsn: Lsn) {
+        self.acknowledged.push((device.commands(), lsn));
     }
 
-    /// What is there after the transactions up to `last`.
+    /// The rows after the transactions up to `last`.
     fn state(&mut self, before: &Contents, last: Lsn) -> Contents {
         self.written.sort_by_key(|(lsn, _)| *lsn);
         assert!(self.written.windows(2).all(|two| two[0].0 < two[1].0), "each has an LSN of its own");
@@ -79,20 +79,17 @@ impl Account {
         state
     }
 
-    /// The power was lost after so many commands, and this was found.
+    /// Checks an image after a power loss after this number of commands.
     pub(crate) fn judge(&mut self, before: &Contents, at: u64, found: &Arc<Emulated>) {
         let (store, recovery) = open(found, 1 << 20);
-        let promised =
-            self.promised.iter().filter(|(commands, _)| *commands <= at).map(|(_, lsn)| *lsn).max();
+        let acknowledged =
+            self.acknowledged.iter().filter(|(commands, _)| *commands <= at).map(|(_, lsn)| *lsn).max();
         assert!(
-            promised <= Some(recovery.last),
-            "{promised:?} was durable, and {:?} is there",
+            acknowledged <= Some(recovery.last),
+            "{acknowledged:?} was durable, and {:?} was recovered",
             recovery.last
         );
-        assert!(
-            contents(&store) == self.state(before, recovery.last),
-            "what is there is a prefix (I-TREE-1)"
-        );
+        assert!(contents(&store) == self.state(before, recovery.last), "recovery finds a prefix (I-TREE-1)");
     }
 }
 
@@ -130,7 +127,7 @@ pub(crate) fn key(number: u32) -> Bytes {
     format!("key {number:06}").into_bytes()
 }
 
-/// One to four writes to few enough keys that clients meet.
+/// One to four writes to few keys, so that clients change the same keys.
 pub(crate) fn random_writes(rng: &mut Rng, groups: u16, keys: u32, value_max: usize) -> Vec<Write> {
     let write = |rng: &mut Rng| {
         let value = (rng.u8(0..4) > 0).then(|| vec![rng.u8(..); rng.usize(1..value_max)]);

@@ -7,7 +7,7 @@ use emulated::{Emulated, Spec};
 use tree::Step;
 use zone::Role;
 
-use crate::collection::{BLOCKS, objects};
+use crate::gc::{BLOCKS, objects};
 use crate::objects::{Volume, Written};
 use crate::{Seen, explore, prepared, rng, spawn};
 
@@ -57,8 +57,8 @@ fn writers_that_do_gc_in_turn_lose_nothing() {
             spawn("writer", move || write(&volume, &object))
         };
         let writers: Vec<_> = objects.iter().map(start).collect();
-        let theirs = Arc::clone(&volume);
-        let background = spawn("background", move || work(&theirs) + work(&theirs));
+        let of_task = Arc::clone(&volume);
+        let background = spawn("background", move || work(&of_task) + work(&of_task));
         writers.into_iter().for_each(|writer| writer.join().unwrap());
         let pieces = background.join().unwrap();
         counted.0.add(pieces);

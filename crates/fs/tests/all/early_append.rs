@@ -54,7 +54,7 @@ impl Bench {
         self.volume.settle_and_check();
         drop(self.file);
         let volume = self.volume.remount();
-        while volume.fs.extents().compact().unwrap() {}
+        while volume.fs.extents().manual_gc().unwrap() {}
         assert!(volume.contents(&volume.open(inode)) == expected, "after a mount");
         volume.settle_and_check();
     }

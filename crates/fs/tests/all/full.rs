@@ -518,7 +518,7 @@ fn the_available_space_fits_beside_any_number_of_names() {
         if round % 8 == 0 {
             fill_up_by(&volume, &file, offered, 16_384);
             let space = volume.fs.space();
-            let all = space.kept + space.live + space.pending + space.unwritten + space.available;
+            let all = space.reserved + space.live + space.pending + space.unwritten + space.available;
             assert_eq!((space.available, all), (0, space.total), "{space:?}");
         }
         drop(file);
@@ -559,7 +559,7 @@ fn reported_sizes_add_up() {
         let adds_up = |volume: &Volume, when: &str| {
             let space = volume.fs.space();
             let of_files = space.live + space.pending + space.unwritten;
-            let left = space.total.saturating_sub(space.kept + of_files);
+            let left = space.total.saturating_sub(space.reserved + of_files);
             assert_eq!(space.available, left, "{shape}, {reserve}, {when}: {space:?}");
             space
         };

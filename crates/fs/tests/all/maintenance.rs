@@ -301,7 +301,7 @@ fn manual_gc_ends_when_it_gains_nothing_more() {
     names.iter().step_by(3).for_each(|name| volume.unlink(ROOT, name).unwrap());
     volume.settle();
     let before = volume.fs.extents().gc_outlook();
-    assert!(before.zones_to_win > 0, "{before:?}");
+    assert!(before.zones_to_reclaim > 0, "{before:?}");
     let mut steps = 0;
     while volume.fs.collect_garbage().unwrap() {
         steps += 1;
@@ -309,8 +309,8 @@ fn manual_gc_ends_when_it_gains_nothing_more() {
     }
     let after = volume.fs.extents().gc_outlook();
     println!("{before:?}, then {after:?}: {:?}", volume.fs.extents().gc_stats());
-    assert_eq!(after.zones_to_win, 0, "{after:?}");
-    assert!(after.free_zones >= before.free_zones + before.zones_to_win, "{before:?}, then {after:?}");
+    assert_eq!(after.zones_to_reclaim, 0, "{after:?}");
+    assert!(after.free_zones >= before.free_zones + before.zones_to_reclaim, "{before:?}, then {after:?}");
     for (number, name) in names.iter().enumerate().filter(|(number, _)| number % 3 != 0) {
         let file = volume.open(volume.find(ROOT, name).unwrap());
         assert!(volume.contents(&file) == pattern(number as u8, (1 + number % 13) * 4096), "{name}");

@@ -73,7 +73,7 @@ fn used(seed: u64) -> Volume {
     // Overwrites until garbage collection has moved blocks.
     let large = volume.file(ROOT, "large");
     for round in 0..=u8::MAX {
-        if volume.fs.extents().gc_stats().zones_evacuated > 0 {
+        if volume.fs.extents().gc_stats().zones_reclaimed > 0 {
             break;
         }
         volume.write(&large, 0, &pattern(round, 2_000_000));
@@ -224,7 +224,7 @@ fn all_files_are_saved_without_the_log() {
         assert!(expected.len() > 280, "{} names", expected.len());
         while volume.fs.collect_garbage().unwrap() {}
         volume.fs.unmount().unwrap();
-        assert!(volume.fs.extents().gc_stats().zones_evacuated > 0);
+        assert!(volume.fs.extents().gc_stats().zones_reclaimed > 0);
         wipe_log(&volume.device);
         let commands = volume.device.commands();
         let (found, reports, is_newest) = salvaged(&volume.device);
@@ -253,7 +253,7 @@ fn blocks_that_gc_moved_after_the_checkpoint_are_found() {
     while moved_by_now(&volume).difference(&before).count() < 10 {
         volume.write(&large, rounds % 5 * 200_000, &pattern(77, 100_000));
         volume.fs.extents().step().unwrap();
-        volume.fs.extents().compact().unwrap();
+        volume.fs.extents().manual_gc().unwrap();
         rounds += 1;
         assert!(rounds < 200);
     }

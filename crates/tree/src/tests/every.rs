@@ -161,7 +161,7 @@ fn reads_that_fail_once_are_asked_again() {
 }
 
 #[test]
-fn no_command_opens_a_zone_but_an_append() {
+fn only_appends_open_zones() {
     for effect in [Effect::Error, Effect::TurnReadOnly(0)] {
         assert_eq!(every(CommandKind::Open, effect).0, 0, "no open is among the commands");
     }

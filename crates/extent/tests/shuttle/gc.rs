@@ -1,5 +1,5 @@
-//! Garbage collection beside writers and readers: nobody reads what is not the object's newest, or not the object's at
-//! all; and the checkers find nothing afterwards, nor after a loss of power at any moment of it.
+//! GC beside writers and readers: each read returns the newest block of its object. The checkers find nothing
+//! afterwards, nor after a power loss at any moment.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use crate::objects::{Snapshot, Volume, Written};
 use crate::{Seen, cut, explore, prepared, rng, spawn};
 
 const OBJECTS: u64 = 2;
-/// Of each object: together two thirds of what there is for data.
+/// Blocks of each object: together two thirds of the available space.
 pub(crate) const BLOCKS: u64 = 200;
 
 pub(crate) fn objects(volume: &Volume) -> Vec<Arc<Written>> {
     (1..=OBJECTS).map(|object| Written::found(volume, object, Lifetime::Unknown, BLOCKS)).collect()
 }
 
-/// A volume in which many blocks have been written over, so that zones are half dead.
+/// A volume in which many blocks have been overwritten, so that zones are half dead.
 fn aged() -> Arc<Emulated> {
     prepared(Spec::tiny(), 2, |device| {
         let volume = Volume::open(device);
@@ -33,10 +33,10 @@ fn aged() -> Arc<Emulated> {
     })
 }
 
-/// What a writer made durable, and after how many commands of the device that was.
+/// The durable states of a writer, each with the number of device commands when it was durable.
 type Durable = Vec<(u64, Snapshot)>;
 
-fn note_durable(volume: &Volume, object: &Written, durable: &mut Durable) {
+fn sync_and_note(volume: &Volume, object: &Written, durable: &mut Durable) {
     let snapshot = object.returned();
     volume.sync();
     durable.push((volume.device.commands(), snapshot));
@@ -48,7 +48,7 @@ fn write(volume: &Volume, object: &Written) -> Durable {
         let count = rng.u64(1..8);
         object.write(volume, rng.u64(0..BLOCKS - count), count);
         if round % 3 == 2 {
-            note_durable(volume, object, &mut durable);
+            sync_and_note(volume, object, &mut durable);
         }
     }
     durable
@@ -62,13 +62,13 @@ fn read(volume: &Volume, objects: &[Arc<Written>]) {
     }
 }
 
-/// Moves what lives in zones of garbage, and resets the zones: until some are empty, however many are emptied at once.
+/// Runs GC until victims are reclaimed, and resets them.
 fn collect(volume: &Volume) {
-    while volume.extents.compact().unwrap() && volume.extents.gc_stats().zones_evacuated == 0 {}
-    volume.extents.compact().unwrap();
+    while volume.extents.manual_gc().unwrap() && volume.extents.gc_stats().zones_reclaimed == 0 {}
+    volume.extents.manual_gc().unwrap();
 }
 
-/// Everybody at once; what each writer made durable.
+/// Runs all threads at once. Returns the durable states of each writer.
 fn work(volume: &Arc<Volume>, objects: &[Arc<Written>]) -> Vec<Durable> {
     let start = |object: &Arc<Written>| {
         let (volume, object) = (Arc::clone(volume), Arc::clone(object));
@@ -77,15 +77,15 @@ fn work(volume: &Arc<Volume>, objects: &[Arc<Written>]) -> Vec<Durable> {
     let writers: Vec<_> = objects.iter().map(start).collect();
     let (readable, all) = (Arc::clone(volume), objects.to_vec());
     let reader = spawn("reader", move || read(&readable, &all));
-    let collected = Arc::clone(volume);
-    let collector = spawn("collector", move || collect(&collected));
+    let of_gc = Arc::clone(volume);
+    let gc = spawn("collector", move || collect(&of_gc));
     let durable = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
     reader.join().unwrap();
-    collector.join().unwrap();
+    gc.join().unwrap();
     durable
 }
 
-/// The power was lost after so many commands, and this was found.
+/// Checks an image after a power loss after this number of commands.
 fn judge(found: &Arc<Emulated>, at: u64, objects: &[Arc<Written>], durable: &[Durable]) {
     let volume = Volume::open(found);
     for (object, durable) in objects.iter().zip(durable) {
@@ -96,10 +96,10 @@ fn judge(found: &Arc<Emulated>, at: u64, objects: &[Arc<Written>], durable: &[Du
 }
 
 #[test]
-fn nobody_reads_what_was_moved_or_reset() {
+fn reads_return_no_moved_or_reset_blocks() {
     let (moved, reset) = (Seen::default(), Seen::default());
     let counted = (moved.clone(), reset.clone());
-    explore("collection::nobody_reads_what_was_moved_or_reset", 450, aged(), move |device| {
+    explore("gc::reads_return_no_moved_or_reset_blocks", 450, aged(), move |device| {
         let volume = Arc::new(Volume::open(&device));
         let objects = objects(&volume);
         let durable = work(&volume, &objects);
@@ -114,44 +114,44 @@ fn nobody_reads_what_was_moved_or_reset() {
     reset.report("zones reset");
 }
 
-/// Objects that are written over as a whole: zones die as fast as they are filled.
+/// Objects that are overwritten as a whole: zones die as fast as they are filled.
 const SMALL: u64 = 12;
 
-/// Writes, and resets zones in which nothing lives. Nobody else does: one who only resets would have to wait for the
-/// others, and whoever waits goes last.
-fn write_over(volume: &Volume, object: &Written, times: u32) -> Durable {
+/// Writes, and resets zones without live blocks. No other thread resets zones: it would have to wait for the writers,
+/// and the scheduler runs waiting threads last.
+fn overwrite(volume: &Volume, object: &Written, times: u32) -> Durable {
     let (mut rng, mut durable) = (rng(), vec![(0, object.returned())]);
     for _ in 0..times {
         object.write(volume, 0, SMALL);
         if rng.bool() {
-            note_durable(volume, object, &mut durable);
+            sync_and_note(volume, object, &mut durable);
         }
         volume.store.reclaim(rng.bool()).unwrap();
     }
     durable
 }
 
-/// What each writer made durable.
+/// Returns the durable states of each writer.
 fn write_and_read(volume: &Arc<Volume>, objects: &[Arc<Written>]) -> Vec<Durable> {
     let (mut writers, mut readers) = (Vec::new(), Vec::new());
     for (object, times) in objects.iter().zip([1, 24]) {
         let (written, read) = (Arc::clone(object), Arc::clone(object));
-        let (ours, theirs) = (Arc::clone(volume), Arc::clone(volume));
-        writers.push(spawn("writer", move || write_over(&ours, &written, times)));
-        readers.push(spawn("reader", move || (0..8).for_each(|_| read.read(&theirs, 0, SMALL))));
+        let (of_writer, of_reader) = (Arc::clone(volume), Arc::clone(volume));
+        writers.push(spawn("writer", move || overwrite(&of_writer, &written, times)));
+        readers.push(spawn("reader", move || (0..8).for_each(|_| read.read(&of_reader, 0, SMALL))));
     }
     readers.into_iter().for_each(|reader| reader.join().unwrap());
     writers.into_iter().map(|writer| writer.join().unwrap()).collect()
 }
 
 #[test]
-fn nobody_uses_a_zone_that_is_reset() {
+fn no_thread_uses_a_zone_that_is_reset() {
     let resets = Seen::default();
     let counted = resets.clone();
-    // So few zones that one at a time is open, and everybody shares it.
+    // There are so few zones that only one is open at a time, and all threads share it.
     let spec = Spec::new(4096, 18, 64).limits(6, 6);
     let device = prepared(spec, 2, |device| Volume::open(device).store.close().unwrap());
-    explore("collection::nobody_uses_a_zone_that_is_reset", 1200, device, move |device| {
+    explore("gc::no_thread_uses_a_zone_that_is_reset", 1200, device, move |device| {
         let volume = Arc::new(Volume::open(&device));
         let objects = [1, 2].map(|object| Written::found(&volume, object, Lifetime::Unknown, SMALL));
         let durable = write_and_read(&volume, &objects);
