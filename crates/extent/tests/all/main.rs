@@ -56,7 +56,7 @@ impl Volume {
 
     /// Writes and commits.
     fn write(&self, object: u64, offset: u64, data: &[u8], valid: u64) -> Result<Lsn> {
-        self.extents.admit()?;
+        self.extents.begin_write(data.len() as u64, None)?;
         let written = self.extents.append(Object(object), Hint::default(), offset, data, valid)?;
         let mut tx = Tx::new();
         let _lock = self.extents.insert(&mut tx, written)?;
