@@ -176,7 +176,7 @@ fn the_background_task_does_its_share_beside_writers() {
 #[test]
 fn only_cheap_zones_are_freed_in_advance() {
     for (live, spare) in [(10, 3), (150, 1)] {
-        let extents = with_zones_of(&vec![live; 12]);
+        let extents = with_zones_of(&[live; 12]);
         leave_spare(&extents, 0);
         for _ in 0..40 {
             write(&extents, 1000, 0, 1, SIZE);
