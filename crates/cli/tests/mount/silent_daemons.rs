@@ -256,8 +256,9 @@ fn an_unmount_from_another_pid_namespace_waits_until_the_volume_is_closed() {
         umount
     };
     assert!(umount.wait().unwrap().success());
-    assert!(daemon.has_ended());
+    // The volume is closed. The process may take a moment longer to end.
     mounted.verify();
+    daemon.wait();
 }
 
 #[test]
