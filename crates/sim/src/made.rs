@@ -30,7 +30,7 @@ use crate::shows::{Shown, Sign};
 const HELP: [&str; 4] = [
     "polder salvage",
     "restore the whole volume",
-    "no zone holds anything of a Polder volume",
+    "no zone has data of a Polder volume",
     "mount the volume with -o ro",
 ];
 const NO_HELP: &str = "mkfs";
