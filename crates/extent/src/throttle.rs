@@ -6,7 +6,7 @@
 //! ```text
 //! ratio  = debt ÷ (headroom − 2 MiB)               at most 16; the 2 MiB pay for resets and for the length of a write
 //! charge = charge + ratio · written                at most the debt, and no more than a piece less than what is moved
-//! wait   until less than a piece is charged        a short write: or less than half of the headroom
+//! wait   until less than a piece is charged        a short write: or less than half of the headroom; none below a block
 //! ```
 //!
 //! So the zone is free shortly before the headroom ends. A write waits for no more pieces than its own length is charged, and
@@ -214,7 +214,7 @@ impl Extents {
     /// Longer operations call it for each further piece.
     pub fn throttle(&self, bytes: u64) {
         let piece = self.piece_blocks() as i64;
-        if self.throttle.charged() < piece {
+        if bytes < u64::from(self.block_size()) || self.throttle.charged() < piece {
             return;
         }
         let (needs, blocks) = (self.needs(), bytes as f64 / f64::from(self.block_size()));

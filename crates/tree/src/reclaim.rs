@@ -12,7 +12,7 @@
 
 mod delta_count;
 
-use pool::{GC_MINIMUM, LOG_ZONES, Lsn, MetadataZone, Moment, OwnedPool, smallest_of_use};
+use pool::{GC_MINIMUM, LOG_ZONES, Lsn, MetadataZone, Moment, OwnedPool, Usage, smallest_of_use};
 use rt::sync::atomic::{AtomicI64, Ordering};
 use zone::{Address, Blocks, Cause, Device, DeviceError, FsId, Lease, Life, Role, ZoneId, ZoneState};
 
@@ -191,6 +191,11 @@ impl Core {
     pub(crate) fn resume_data_zone(&self, zone: ZoneId) -> Result<Lease> {
         let entry = self.pool.entry(zone);
         assert!(entry.role.holds_data(), "zone {} holds no data", zone.0);
+        let usage = self.pool.usage(zone);
+        if usage != Usage::Closed {
+            // A forged table may name a zone of the log.
+            return Err(StoreError::Corrupt(format!("zone {} has data and is {usage:?}", zone.0)));
+        }
         let lease = self.leases.resume(zone, entry.life, entry.role)?;
         self.pool.resume(zone);
         Ok(lease)
