@@ -2,8 +2,8 @@
 //!
 //! Debt is counted as it will happen. A victim is a free zone when all of its live blocks have been moved, and not before.
 //! The moved blocks take a zone whenever GC's open zone is full. GC takes that zone from the reserve, and the next victims
-//! return it before user writes need one. So no zone is set aside for it: on a volume with few zones, each zone that stays
-//! free holds no dead blocks.
+//! return it before user writes need one. So GC needs no further free zone. That matters on a volume with few zones: dead
+//! blocks cannot accumulate in a zone that stays free.
 
 use zone::{Blocks, Life, Role, ZoneId};
 

@@ -583,9 +583,9 @@ impl Extents {
         Ok(if gc.victims.is_empty() { Progress::Reclaimed } else { Progress::Moved })
     }
 
-    /// Orders the moves. The order of objects is taken if that joins pieces of files. Otherwise the order is victim by
-    /// victim and by address, and in the order of objects within what is read at once. So a few reads deliver all of
-    /// it, and the first victim is reclaimed first.
+    /// Orders the moves: by object if that joins pieces of files. Otherwise they are ordered by victim and address, so that
+    /// few commands read them and the first victim is reclaimed first. Moves that are read together are then ordered by
+    /// object.
     fn queue(&self, moves: BTreeMap<(Object, u64), Extent>, victims: &[(ZoneId, Life)]) -> VecDeque<Move> {
         let rank = |moved: &Move| {
             let (zone, block) = address_of_move(moved);

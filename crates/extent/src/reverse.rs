@@ -3,7 +3,7 @@
 //! A zone's map is in one of these states:
 //!
 //! * *open*: entries of completed appends are in memory. As soon as they fill a block, they are appended to the zone as a
-//!   summary. The zone takes only so much data that a summary of the other entries and the footer still fit after it.
+//!   summary. The zone keeps space for a summary of the remaining entries and for the footer.
 //! * *closed with a footer*: the footer lists the summaries, and the ZIT has the footer's place. The map stays in memory until
 //!   the record with this place is durable. Until then a checkpoint must carry the map, unless its cut is after that record:
 //!   then the ZIT that it saves names the footer, and the flush before it makes the footer durable.

@@ -5,8 +5,8 @@
 //!
 //! ```text
 //! ratio  = debt ÷ (headroom − 2 MiB)               at most 16; the 2 MiB pay for resets and for the length of a write
-//! charge = charge + ratio · written                at most the debt, and no more than a piece less than what is moved
-//! wait   until less than a piece is charged        a short write: or less than half of the headroom; none below a block
+//! charge = charge + ratio · written − moved        from −1 piece, the credit for moves in advance, to the debt
+//! wait   until charge < 1 piece                    a write shorter than a piece: until charge < half of the headroom, too
 //! ```
 //!
 //! So the zone is free shortly before the headroom ends. A write waits for no more pieces than its own length is charged, and
@@ -14,8 +14,9 @@
 //! Where two lifetime classes have open zones, the second zone from now is a need of its own, because both may end at once.
 //!
 //! A write is charged when its blocks are appended. It waits at its beginning, before it takes a lock, for what is charged
-//! by then, and does the work itself, one piece at a time, in turn with the background task. The background task also frees
-//! two more zones while they cost next to nothing. Reads and fsync never wait.
+//! by then, and does the work itself, one piece at a time, in turn with the background task. A write shorter than a block,
+//! which may be stored inline, does not wait for a piece that another thread moves. The background task also frees two more
+//! zones while they cost next to nothing. Reads and fsync never wait.
 //!
 //! A writer that finds no zone all the same frees one in `place.rs`.
 
@@ -214,7 +215,7 @@ impl Extents {
     /// Longer operations call it for each further piece.
     pub fn throttle(&self, bytes: u64) {
         let piece = self.piece_blocks() as i64;
-        if bytes < u64::from(self.block_size()) || self.throttle.charged() < piece {
+        if self.throttle.charged() < piece {
             return;
         }
         let (needs, blocks) = (self.needs(), bytes as f64 / f64::from(self.block_size()));
@@ -224,7 +225,8 @@ impl Extents {
             if self.throttle.charged() < limit {
                 return;
             }
-            let mut gc = self.gc.lock();
+            let gc = if blocks < 1.0 { self.gc.try_lock() } else { Some(self.gc.lock()) };
+            let Some(mut gc) = gc else { return };
             let is_done = self.throttle.charged() < limit;
             let worked = if is_done { Ok(false) } else { self.collect_in_step(&mut gc) };
             rt::order::unlock_fair(gc);

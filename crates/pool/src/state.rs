@@ -444,7 +444,9 @@ impl State {
 
     /// The reset of a zone has succeeded, and the device reports it anew.
     pub(crate) fn freed(&mut self, zone: ZoneId, info: ZoneInfo) {
-        assert!(!self.holds.of(zone).prevents_reset(), "zone {} is entered and was reset", zone.0);
+        // In a zone of the log, a forged table can lead readers to blocks that it never held.
+        let is_held = self.usage(zone) == Usage::Resetting && self.holds.of(zone).prevents_reset();
+        assert!(!is_held, "zone {} has a reader or pending blocks, and was reset", zone.0);
         self.forget_role(zone);
         self.metadata.forget_delta_pages(zone);
         self.set_info(zone, info, Usage::Free { empty: true });
@@ -478,8 +480,13 @@ impl State {
 
     /// A zone that was taken is free again.
     pub(crate) fn give_back(&mut self, zone: ZoneId, is_empty: bool) {
-        let (row, hold) = (self.rows.get(zone), self.holds.of(zone));
-        assert!(row.live == 0 && hold.pending == 0, "zone {} holds data and is given back", zone.0);
+        // Its row is not asserted: the table of a forged volume may count live blocks in a zone of the log.
+        assert_eq!(
+            self.holds.of(zone).pending,
+            0,
+            "zone {} has pending blocks, so it cannot be free",
+            zone.0
+        );
         self.leave(zone, Usage::Open, Usage::Free { empty: is_empty });
     }
 

@@ -92,8 +92,8 @@ fn after_the_loss_of_a_zone_only_operations_that_need_space_are_refused() {
     assert_eq!(extents.space().available, 0);
 }
 
-/// Every zone is in use, and no block is dead. A writer that waits for a zone must be told that none was freed. If it
-/// were told otherwise, it would look, find none, and ask again forever.
+/// Every zone is in use, and no block is dead. The call must return that no zone was freed. Otherwise the writer would
+/// look for a zone, find none, and call again without end.
 #[test]
 fn without_dead_blocks_no_caller_is_told_that_a_zone_was_freed() {
     let extents = extents_without_zones();

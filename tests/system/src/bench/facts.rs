@@ -64,7 +64,7 @@ fn counted(client: &Client, step: &Step, place: &Place) -> Result<[f64; 2]> {
     Ok([0, 1].map(|at| (after[at] - before[at]) as f64 / step.operations as f64))
 }
 
-/// Watches a mount that nobody uses.
+/// Watches an idle mount.
 pub(super) fn idle(figures: &mut Figures, scale: &Scale, place: &Place) -> Result<()> {
     let (calm, watched) = scale.idle_seconds;
     let pid = place.daemon()?.context("a mount of ours has a daemon")?;

@@ -1,6 +1,6 @@
 //! The requests of the kernel to a daemon, by opcode, as the kernel's tracepoint `fuse:fuse_request_send` shows them.
 //!
-//! A counter has a trace buffer of its own, so that it sees no others' events and disturbs nobody. It counts exactly
+//! A counter has a trace buffer of its own, so it does not mix with other tracers. It counts exactly
 //! or fails: an event that did not fit into the buffer is an error. Tracing costs time, so it has a round of its own.
 
 use std::collections::BTreeMap;
