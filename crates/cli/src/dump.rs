@@ -98,7 +98,7 @@ fn zone(fs: &Fs, number: u64) -> Result<Value> {
         Role::Free => Value::Null,
         Role::Log => store.view_log_zone(zone)?.iter().map(batch).collect(),
         Role::Metadata => store.view_pages(zone)?.iter().map(page).collect(),
-        Role::Data | Role::Gc => match fs.extents().view_zone(zone) {
+        Role::Data | Role::Gc => match fs.extents().reverse_maps().entries_of(fs.extents().store(), zone) {
             Some(entries) => entries.iter().map(reverse_entry).collect(),
             None => json!("no complete reverse map"),
         },
@@ -230,7 +230,7 @@ fn extents(fs: &Fs, number: u64) -> Result<Value> {
     // A number without an inode may be a shared object.
     let inode = fs.view_inode(InodeNo(number))?;
     let object = inode.as_ref().map_or(Object(number), |record| record.object(InodeNo(number)));
-    let pieces = fs.extents().view_object(object)?;
+    let pieces = extent::view_object(fs.extents().maps(), object)?;
     if pieces.is_empty() && inode.is_none() {
         bail!("inode {number}: there is none; the root directory is 1");
     }

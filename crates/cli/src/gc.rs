@@ -82,7 +82,7 @@ impl Garbage {
         for _ in 0..MOVES_PER_REQUEST {
             may_continue = may_continue && fs.collect_garbage()?;
         }
-        let (outlook, done) = (fs.extents().gc_outlook(), fs.extents().gc_stats());
+        let (outlook, done) = (fs.extents().collector().outlook_now(), fs.extents().collector().stats());
         let store = fs.store().stats();
         Ok(Garbage {
             may_continue,

@@ -177,7 +177,7 @@ impl Stats {
             metadata: Metadata::of(fs),
             stored: Stored::of(fs, read_only),
             streams: Stream::all_of(fs),
-            learning: Some(fs.extents().is_learning()),
+            learning: Some(fs.extents().learned().is_learning()),
             gc: (!read_only).then(|| Gc::of(fs)),
         }
     }
@@ -203,7 +203,7 @@ impl Stats {
 
 impl Gc {
     fn of(fs: &Fs) -> Gc {
-        let (pressure, done) = (fs.extents().pressure(), fs.extents().gc_stats());
+        let (pressure, done) = (fs.extents().throttle().pressure(), fs.extents().collector().stats());
         let written_bytes_per_second = fs.data_bytes_per_second();
         let throttle_in_seconds = match (pressure.before_gc(), written_bytes_per_second) {
             _ if pressure.moved_per_written > 0.0 => Some(0.0),
@@ -294,7 +294,7 @@ impl Stream {
             predicted_bytes: bytes(counts.predicted),
             prediction_error: counts.prediction_error(),
         };
-        let named = extent::stream_names().into_iter().zip(fs.extents().streams());
+        let named = extent::stream_names().into_iter().zip(fs.extents().learned().streams());
         named.map(|(name, counts)| (name.to_owned(), stream(&counts))).collect()
     }
 
@@ -350,7 +350,7 @@ impl Metadata {
 
 impl Stored {
     fn of(fs: &Fs, read_only: bool) -> Stored {
-        let (space, pool) = (fs.extents().space(), fs.store().pool());
+        let (space, pool) = (fs.extents().budget().space(), fs.store().pool());
         Stored {
             total_bytes: space.total,
             live_bytes: space.live,

@@ -9,10 +9,12 @@ use std::ops::Range;
 use tree::{StoreError, Tx};
 use zone::{Blocks, Role, ZoneId};
 
+use crate::extents::Extents;
 use crate::finding::{Finding, FindingKind};
 use crate::format::{self, EXTENT, Extent, INLINE_BLOCK, UNWRITTEN_BLOCKS};
+use crate::maps::ObjectMaps;
 use crate::scrub::{self, DataScrub};
-use crate::{ExtentError, Extents, Object, Result, map};
+use crate::{ExtentError, Object, Result, map};
 
 /// Bytes that one step of a scrub reads.
 const SCRUB_AT_ONCE: u64 = 1 << 20;
@@ -43,7 +45,7 @@ impl ZoneBlocks {
 }
 
 struct Check<'a> {
-    extents: &'a Extents,
+    maps: &'a ObjectMaps,
     findings: Vec<Finding>,
     zones: BTreeMap<ZoneId, ZoneBlocks>,
     /// The extent before this one, for overlaps: object and end.
@@ -52,81 +54,79 @@ struct Check<'a> {
     unwritten: u64,
 }
 
-impl Extents {
-    /// Compares the live counts of all zones with the object map, and finds extents that overlap, share blocks, or are outside
-    /// of a zone or its life. Reads no data.
-    pub fn check(&self) -> Result<Vec<Finding>> {
-        self.check_with_progress(&mut || ())
-    }
+/// Compares the live counts of all zones with the object map, and finds extents that overlap, share blocks, or are outside
+/// of a zone or its life. Reads no data.
+pub fn check(extents: &Extents) -> Result<Vec<Finding>> {
+    check_with_progress(extents, &mut || ())
+}
 
-    /// Sets the counts that follow from the object map (I-EXT-2). If the map contradicts itself, it changes nothing and returns
-    /// false. No thread may change the volume meanwhile.
-    pub fn repair_counts(&self) -> Result<bool> {
-        let (findings, zones) = (Vec::new(), BTreeMap::new());
-        let mut check = Check { extents: self, findings, zones, before: None, unwritten: 0 };
-        self.each_entry(EXTENT, &mut |key, value| check.extent(key, value))?;
-        if !check.findings.is_empty() {
-            return Ok(false);
-        }
-        let table = self.store.pool();
-        for zone in [Role::Data, Role::Gc].into_iter().flat_map(|role| table.in_role(role)) {
-            let live = check.zones.get(&zone).map_or(0, |blocks| blocks.live);
-            let mut tx = Tx::reclaiming();
-            tx.zone_live(zone, (live as i64 - i64::from(table.entry(zone).live)) as i32);
-            self.store.commit(tx)?;
-        }
-        let (mut tx, counted) = (Tx::reclaiming(), self.store.counter(UNWRITTEN_BLOCKS));
-        tx.counter(UNWRITTEN_BLOCKS, check.unwritten as i64 - counted as i64);
-        self.store.commit(tx)?;
-        Ok(true)
+/// As [`check`]. Calls `progress` after each extent.
+pub fn check_with_progress(extents: &Extents, progress: &mut dyn FnMut()) -> Result<Vec<Finding>> {
+    let (findings, zones) = (Vec::new(), BTreeMap::new());
+    let mut check = Check { maps: extents.maps(), findings, zones, before: None, unwritten: 0 };
+    extents.maps().each_entry(EXTENT, &mut |key, value| {
+        check.extent(key, value);
+        progress();
+    })?;
+    check.inline_blocks()?;
+    check.live_counts();
+    check.unwritten_count();
+    for zone in extents.collector().lock().stuck() {
+        check.found(
+            FindingKind::LiveCount,
+            format!("zone {} cannot be reclaimed: it counts live blocks that no extent names", zone.0),
+        );
     }
+    Ok(check.findings)
+}
 
-    /// As [`Extents::check`]. Calls `progress` after each extent.
-    pub fn check_with_progress(&self, progress: &mut dyn FnMut()) -> Result<Vec<Finding>> {
-        let (findings, zones) = (Vec::new(), BTreeMap::new());
-        let mut check = Check { extents: self, findings, zones, before: None, unwritten: 0 };
-        self.each_entry(EXTENT, &mut |key, value| {
-            check.extent(key, value);
-            progress();
-        })?;
-        check.inline_blocks()?;
-        check.live_counts();
-        check.unwritten_count();
-        for zone in self.gc.lock().stuck() {
-            check.found(
-                FindingKind::LiveCount,
-                format!("zone {} cannot be reclaimed: it counts live blocks that no extent names", zone.0),
-            );
-        }
-        Ok(check.findings)
-    }
-
-    /// As [`Extents::check`]. With `scrub` it also reads and verifies all data.
-    pub fn check_data(&self, scrub: bool) -> Result<Vec<Finding>> {
-        let mut findings = self.check()?;
-        if scrub {
-            let mut at = DataScrub::default();
-            loop {
-                let scrubbed = self.scrub_step(&mut at, SCRUB_AT_ONCE)?;
-                findings.extend(scrubbed.findings);
-                if scrubbed.done {
-                    break;
-                }
+/// As [`check`]. With `scrub` it also reads and verifies all data.
+pub fn check_data(extents: &Extents, scrub: bool) -> Result<Vec<Finding>> {
+    let mut findings = check(extents)?;
+    if scrub {
+        let mut at = DataScrub::default();
+        loop {
+            let scrubbed = scrub::scrub_step(extents.maps(), &mut at, SCRUB_AT_ONCE)?;
+            findings.extend(scrubbed.findings);
+            if scrubbed.done {
+                break;
             }
         }
-        Ok(findings)
     }
+    Ok(findings)
+}
 
-    /// Blocks that could not be read when GC moved them, and are lost for good. Reads only the object map.
-    pub fn lost(&self) -> Result<Vec<Finding>> {
-        let mut findings: Vec<Finding> = Vec::new();
-        self.each_extent(&mut |object, start, extent| {
-            if extent.is_lost() {
-                scrub::add(&mut findings, object, start..start + u64::from(extent.blocks), None);
-            }
-        })?;
-        Ok(findings)
+/// Sets the counts that follow from the object map (I-EXT-2). If the map contradicts itself, it changes nothing and returns
+/// false. No thread may change the volume meanwhile.
+pub fn repair_counts(maps: &ObjectMaps) -> Result<bool> {
+    let (findings, zones) = (Vec::new(), BTreeMap::new());
+    let mut check = Check { maps, findings, zones, before: None, unwritten: 0 };
+    maps.each_entry(EXTENT, &mut |key, value| check.extent(key, value))?;
+    if !check.findings.is_empty() {
+        return Ok(false);
     }
+    let table = maps.pool();
+    for zone in [Role::Data, Role::Gc].into_iter().flat_map(|role| table.in_role(role)) {
+        let live = check.zones.get(&zone).map_or(0, |blocks| blocks.live);
+        let mut tx = Tx::reclaiming();
+        tx.zone_live(zone, (live as i64 - i64::from(table.entry(zone).live)) as i32);
+        maps.store().commit(tx)?;
+    }
+    let (mut tx, counted) = (Tx::reclaiming(), maps.store().counter(UNWRITTEN_BLOCKS));
+    tx.counter(UNWRITTEN_BLOCKS, check.unwritten as i64 - counted as i64);
+    maps.store().commit(tx)?;
+    Ok(true)
+}
+
+/// Blocks that could not be read when GC moved them, and are lost for good. Reads only the object map.
+pub fn lost(maps: &ObjectMaps) -> Result<Vec<Finding>> {
+    let mut findings: Vec<Finding> = Vec::new();
+    maps.each_extent(&mut |object, start, extent| {
+        if extent.is_lost() {
+            scrub::add(&mut findings, object, start..start + u64::from(extent.blocks), None);
+        }
+    })?;
+    Ok(findings)
 }
 
 impl Check<'_> {
@@ -143,7 +143,7 @@ impl Check<'_> {
             return self
                 .found(FindingKind::Record, format!("an extent with key {key:02x?} cannot be decoded"));
         };
-        let most = map::blocks_max(self.extents.device.geometry());
+        let most = map::blocks_max(self.maps.device().geometry());
         let end = start.checked_add(u64::from(extent.blocks));
         let Some(end) = end.filter(|&end| end <= most) else {
             let what = format!(
@@ -166,7 +166,7 @@ impl Check<'_> {
     }
 
     fn place(&mut self, object: Object, start: u64, extent: &Extent) {
-        let (zones, address) = (self.extents.store.pool(), extent.address);
+        let (zones, address) = (self.maps.pool(), extent.address);
         let zone = address.zone();
         let end = address.block() + extent.blocks;
         let blocks = start..start + u64::from(extent.blocks);
@@ -188,11 +188,11 @@ impl Check<'_> {
 
     fn inline_blocks(&mut self) -> Result<()> {
         let mut blocks = Vec::new();
-        let size = self.extents.block_size() as usize;
-        let most = map::blocks_max(self.extents.device.geometry());
+        let size = self.maps.block_size() as usize;
+        let most = map::blocks_max(self.maps.device().geometry());
         let findings = &mut self.findings;
         let mut found = |what: String| findings.push(Finding::new(FindingKind::Record, None, what));
-        self.extents.each_entry(INLINE_BLOCK, &mut |key, value| match format::decode_key(key) {
+        self.maps.each_entry(INLINE_BLOCK, &mut |key, value| match format::decode_key(key) {
             Some(_) if value.len() > size => found(format!("an inline block at {key:02x?} is too long")),
             Some((_, block)) if block >= most => {
                 found(format!("an inline block at {key:02x?} has too large a number"))
@@ -201,7 +201,7 @@ impl Check<'_> {
             None => found(format!("an inline block with key {key:02x?} cannot be decoded")),
         })?;
         for (object, block) in blocks {
-            match map::extents(&self.extents.store, object, (block, block + 1), 1) {
+            match map::extents(self.maps.store(), object, (block, block + 1), 1) {
                 Err(ExtentError::Store(StoreError::Corrupt(what))) => {
                     self.found_at(FindingKind::Record, object, block..block + 1, what);
                 }
@@ -218,7 +218,7 @@ impl Check<'_> {
     }
 
     fn live_counts(&mut self) {
-        let pool = self.extents.store.pool();
+        let pool = self.maps.pool();
         for zone in [Role::Data, Role::Gc].into_iter().flat_map(|role| pool.in_role(role)) {
             let counted = u64::from(pool.entry(zone).live);
             let live = self.zones.get(&zone).map_or(0, |blocks| blocks.live);
@@ -232,7 +232,7 @@ impl Check<'_> {
     }
 
     fn unwritten_count(&mut self) {
-        let (counted, found) = (self.extents.store.counter(UNWRITTEN_BLOCKS), self.unwritten);
+        let (counted, found) = (self.maps.store().counter(UNWRITTEN_BLOCKS), self.unwritten);
         if counted != found {
             self.found(
                 FindingKind::Unwritten,

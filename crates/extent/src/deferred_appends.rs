@@ -7,18 +7,24 @@
 use std::sync::Arc;
 
 use rt::sync::Mutex;
-use zone::{Blocks, Command, Output};
+use zone::{Blocks, Command, Device, Output};
 
-use crate::Extents;
-use crate::place::OpenZone;
+use crate::open_zone::OpenZone;
 
-/// Deferred appends. Each keeps its zone open.
-#[derive(Default)]
-pub(crate) struct DeferredAppends(Mutex<Vec<(Arc<OpenZone>, Vec<u8>)>>);
+/// The commands of this crate that append, and the appends that a planted fault defers.
+pub(crate) struct Appends {
+    device: Arc<dyn Device>,
+    /// Each keeps its zone open.
+    deferred: Mutex<Vec<(Arc<OpenZone>, Vec<u8>)>>,
+}
 
-impl Extents {
+impl Appends {
+    pub(crate) fn new(device: &Arc<dyn Device>) -> Appends {
+        Appends { device: Arc::clone(device), deferred: Mutex::default() }
+    }
+
     /// Carries out appends to a zone, and reads beside them. Returns when all are complete at the device.
-    pub(crate) fn submit(&self, open: &Arc<OpenZone>, commands: &mut [Command<'_>]) -> Vec<Output> {
+    pub(crate) fn run(&self, open: &Arc<OpenZone>, commands: &mut [Command<'_>]) -> Vec<Output> {
         match rt::is_planted("break-data-before-record") {
             false => self.device.run(commands),
             true => commands.iter_mut().map(|command| self.defer(open, command)).collect(),
@@ -30,7 +36,7 @@ impl Extents {
         if !rt::is_planted("break-data-before-record") {
             return;
         }
-        for (open, data) in std::mem::take(&mut *self.deferred.0.lock()) {
+        for (open, data) in std::mem::take(&mut *self.deferred.lock()) {
             if let Err(error) = self.device.append(open.lease.zone(), &data) {
                 tracing::warn!("a deferred append has failed: {error}");
             }
@@ -47,15 +53,15 @@ impl Extents {
             _ => return self.device.append(zone, from),
         };
         assert_eq!(zone, open.lease.zone(), "appends go to the open zone");
-        let mut deferred = self.deferred.0.lock();
+        let mut deferred = self.deferred.lock();
         let before = deferred.iter().filter(|(open, _)| open.lease.zone() == zone);
         let bytes: usize = before.map(|(_, data)| data.len()).sum();
         deferred.push((Arc::clone(open), from.to_vec()));
-        Ok(info.pointer + (bytes / self.block_size() as usize) as Blocks)
+        Ok(info.pointer + (bytes / self.device.geometry().block_size as usize) as Blocks)
     }
 }
 
-impl Drop for Extents {
+impl Drop for Appends {
     fn drop(&mut self) {
         self.submit_deferred();
     }

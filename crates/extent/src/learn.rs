@@ -26,12 +26,12 @@ use std::ops::Range;
 
 use rt::sync::Mutex;
 use rt::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use tree::{StoreError, Tx};
+use tree::{Store, StoreError, Tx};
 use zone::{Blocks, Role, ZoneId};
 
 use crate::amortized::Amortized;
 use crate::format::ZoneUser;
-use crate::{Extents, Hint, Lifetime, Object, Result, map};
+use crate::{Hint, Lifetime, Object, Result};
 
 pub use file_classes::FileClass;
 pub use prediction_error::{StreamStats, stream_names};
@@ -84,7 +84,7 @@ impl Switches {
 }
 
 /// Everything that was learned.
-pub(crate) struct Learned {
+pub struct Learned {
     uses_ages: AtomicBool,
     uses_file_classes: AtomicBool,
     uses_overwrite_history: AtomicBool,
@@ -145,7 +145,7 @@ impl Learned {
         Clocks { written: self.now(), died: self.dead.load(Ordering::Relaxed) }
     }
 
-    fn set_switches(&self, switches: Switches) {
+    pub(crate) fn set_switches(&self, switches: Switches) {
         self.uses_ages.store(switches.ages, Ordering::Relaxed);
         self.uses_file_classes.store(switches.file_classes, Ordering::Relaxed);
         self.uses_overwrite_history.store(switches.overwrite_history, Ordering::Relaxed);
@@ -220,16 +220,34 @@ impl Learned {
     }
 }
 
-impl Extents {
-    /// Sets what placement and GC use from now on.
-    pub fn set_switches(&self, switches: Switches) {
-        self.learned.set_switches(switches);
-        self.placement.set_by_file(switches.by_file);
+impl Learned {
+    /// The lifetime class that is predicted for data of this file class.
+    pub(crate) fn predict_for_file(&self, file_class: FileClass) -> Lifetime {
+        match self.uses_file_classes.load(Ordering::Relaxed) {
+            true => self.file_classes.predict(file_class),
+            false => Lifetime::Unknown,
+        }
+    }
+
+    /// Whether the class of overwritten data is predicted from its last lifetime.
+    pub(crate) fn predicts_overwrites(&self) -> bool {
+        self.uses_overwrite_history.load(Ordering::Relaxed) && self.overwrite_history.is_predictive()
+    }
+
+    /// The lifetime class that is predicted for data that overwrites data in this zone.
+    pub(crate) fn predict_for_overwrite(&self, zone: ZoneId, is_open: bool) -> Lifetime {
+        let (age, stream) = self.fill_times.of(zone, self.now());
+        // Moved data has lived long, whenever it was moved. Data in an open zone was written recently.
+        match stream {
+            _ if is_open => Lifetime::Short,
+            Stream::MOVED => Lifetime::Long,
+            _ => self.overwrite_history.predict(age),
+        }
     }
 
     /// Whether learned lifetimes are used.
     pub fn is_learning(&self) -> bool {
-        let Learned { uses_ages, uses_file_classes, uses_overwrite_history, .. } = &self.learned;
+        let Learned { uses_ages, uses_file_classes, uses_overwrite_history, .. } = self;
         [uses_ages, uses_file_classes, uses_overwrite_history]
             .into_iter()
             .any(|uses| uses.load(Ordering::Relaxed))
@@ -238,87 +256,43 @@ impl Extents {
     /// What each stream was given and cost since the mount, and how good its predictions were, in the order of
     /// [`stream_names`].
     pub fn streams(&self) -> Vec<StreamStats> {
-        self.learned.stream_counters.stats(self.learned.observations.lock().ages.prediction_errors()).to_vec()
-    }
-
-    /// The lifetime class of data that is written to an object from this block on: the class in the hint, or else the
-    /// learned one. `over`: the data may overwrite something.
-    pub(crate) fn class_of(&self, object: Object, hint: Hint, block: u64, over: bool) -> Result<Lifetime> {
-        let learned = &self.learned;
-        if hint.lifetime != Lifetime::Unknown {
-            return Ok(hint.lifetime);
-        }
-        if over
-            && learned.uses_overwrite_history.load(Ordering::Relaxed)
-            && learned.overwrite_history.is_predictive()
-            && let Some(zone) = self.zone_of(object, block)?
-        {
-            let (age, stream) = learned.fill_times.of(zone, learned.now());
-            // Moved data has lived long, whenever it was moved. Data in an open zone was written recently.
-            return Ok(match stream {
-                _ if self.store.pool().is_open(zone) => Lifetime::Short,
-                Stream::MOVED => Lifetime::Long,
-                _ => learned.overwrite_history.predict(age),
-            });
-        }
-        let uses_file_classes = learned.uses_file_classes.load(Ordering::Relaxed);
-        Ok(if uses_file_classes { learned.file_classes.predict(hint.file_class) } else { Lifetime::Unknown })
-    }
-
-    /// The zone that holds this block of an object.
-    fn zone_of(&self, object: Object, block: u64) -> Result<Option<ZoneId>> {
-        let _shared = self.map_of(object).read();
-        let found = map::extents(&self.store, object, (block, block + 1), 1)?;
-        let stored = found.first().filter(|(_, extent)| extent.is_stored());
-        Ok(stored.map(|(_, extent)| extent.address.zone()))
+        self.stream_counters.stats(self.observations.lock().ages.prediction_errors()).to_vec()
     }
 
     /// A zone is full. Scans all zones, or leaves that to a later call if there are very many.
-    pub(crate) fn zone_was_filled(&self, zone: ZoneId, user: &ZoneUser) {
-        self.load_learned();
-        let learned = &self.learned;
-        learned.set_filled(zone, user);
+    pub(crate) fn zone_was_filled(&self, store: &Store, zone: ZoneId, user: &ZoneUser) {
+        self.load_once(store);
+        self.set_filled(zone, user);
         // Under this lock, a thread that scans later has later counts.
-        let mut observations = learned.observations.lock();
-        let live = learned.scans.is_due().then(|| self.live_in_filled());
-        let (now, geometry) = (learned.clocks(), self.device.geometry());
+        let mut observations = self.observations.lock();
+        let live = self.scans.is_due().then(|| live_in_filled(store));
+        let (now, geometry) = (self.clocks(), store.device().geometry());
         let passed = now.written.saturating_sub(observations.scanned_at);
         observations.file_classes.scan(
-            &learned.file_classes,
+            &self.file_classes,
             passed,
             geometry.zones as usize,
             geometry.zone_blocks,
         );
         match live {
-            Some(live) => observations.ages.scan(&learned.fill_times, zone, now, &live),
+            Some(live) => observations.ages.scan(&self.fill_times, zone, now, &live),
             None => observations.ages.skip_scan(zone),
         }
         observations.scanned_at = now.written;
-        learned.filled_since_save.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// The live blocks of each filled data zone, and 0 for all other zones.
-    fn live_in_filled(&self) -> Vec<Blocks> {
-        let is_filled =
-            |entry: &tree::ZoneEntry| entry.role.holds_data() && ZoneUser::decode(&entry.user).closed;
-        self.store.pool().at_one_moment(|clocks| {
-            let live_of = |zone: tree::ZoneNow| if is_filled(&zone.entry) { zone.entry.live } else { 0 };
-            clocks.zones().map(live_of).collect()
-        })
+        self.filled_since_save.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Saves what was learned if that is due. With `now`, it is due if a zone was filled since the last save.
-    pub fn save_learned(&self, now: bool) -> Result<bool> {
+    pub fn save(&self, store: &Store, now: bool) -> Result<bool> {
         let least = if now { 1 } else { u64::from(ZONES_BETWEEN_SAVES) };
-        if self.learned.filled_since_save.load(Ordering::Relaxed) < least {
+        if self.filled_since_save.load(Ordering::Relaxed) < least {
             return Ok(false);
         }
-        self.learned.filled_since_save.store(0, Ordering::Relaxed);
-        for rows in self.learned.rows().chunks(ROWS_PER_TX) {
+        self.filled_since_save.store(0, Ordering::Relaxed);
+        for rows in self.rows().chunks(ROWS_PER_TX) {
             let mut tx = Tx::new();
-            rows.iter()
-                .for_each(|(key, value)| tx.put(self.store.group_of(0), LEARNED, &key[..], &value[..]));
-            match self.store.commit(tx) {
+            rows.iter().for_each(|(key, value)| tx.put(store.group_of(0), LEARNED, &key[..], &value[..]));
+            match store.commit(tx) {
                 Ok(_) => {}
                 // The scarce space is left to others.
                 Err(StoreError::NoSpace | StoreError::NoMemory(_)) => break,
@@ -330,26 +304,35 @@ impl Extents {
 
     /// Loads the rows in the store, in the first call only. This is not done at the mount, which reads no more than it
     /// must. An error on reading them shuts the volume down.
-    pub(crate) fn load_learned(&self) {
-        if self.learned.is_loaded.swap(true, Ordering::Relaxed) {
+    pub(crate) fn load_once(&self, store: &Store) {
+        if self.is_loaded.swap(true, Ordering::Relaxed) {
             return;
         }
-        match self.store.range(self.store.group_of(0), LEARNED, &[], &[], stored::ROWS_MAX) {
-            Ok(rows) => self.learned.load(&rows),
+        match store.range(store.group_of(0), LEARNED, &[], &[], stored::ROWS_MAX) {
+            Ok(rows) => self.load(&rows),
             Err(error) => tracing::warn!("the learned lifetimes cannot be read: {error}"),
         }
     }
 
     /// Loads the times at which zones were filled from their entries.
-    pub(crate) fn load_ages(&self) {
-        for zone in (0..self.store.pool().count()).map(ZoneId) {
-            let entry = self.store.pool().entry(zone);
+    pub(crate) fn load_ages(&self, store: &Store) {
+        for zone in (0..store.pool().count()).map(ZoneId) {
+            let entry = store.pool().entry(zone);
             if entry.role.holds_data() {
-                self.learned.set_filled(zone, &ZoneUser::decode(&entry.user));
+                self.set_filled(zone, &ZoneUser::decode(&entry.user));
             }
         }
-        self.learned.observations.lock().scanned_at = self.learned.now();
+        self.observations.lock().scanned_at = self.now();
     }
+}
+
+/// The live blocks of each filled data zone, and 0 for all other zones.
+fn live_in_filled(store: &Store) -> Vec<Blocks> {
+    let is_filled = |entry: &tree::ZoneEntry| entry.role.holds_data() && ZoneUser::decode(&entry.user).closed;
+    store.pool().at_one_moment(|clocks| {
+        let live_of = |zone: tree::ZoneNow| if is_filled(&zone.entry) { zone.entry.live } else { 0 };
+        clocks.zones().map(live_of).collect()
+    })
 }
 
 /// Rows of a volume that has learned a little. For fuzzing.

@@ -13,8 +13,8 @@ use std::ops::Range;
 use tree::{KeyRange, Store, StoreError, Table, Tx};
 use zone::{Blocks, Geometry, ZoneId};
 
+use crate::appended::Appended;
 use crate::format::{self, EXTENT, Extent, INLINE_BLOCK, KEY_BYTES};
-use crate::write::Appended;
 use crate::{Object, Result};
 
 /// Entries that are read from the store at once.

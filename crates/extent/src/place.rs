@@ -20,15 +20,19 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use rt::order::{LockOrder, Ordered};
-use rt::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use rt::sync::{Condvar, Mutex};
-use tree::{StoreError, Tx};
-use zone::{Blocks, Cause, DeviceError, Lease, Role, ZoneId};
+use rt::sync::Mutex;
+use rt::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tree::{Store, StoreError, Tx};
+use zone::{Blocks, Cause, DeviceError, Lease, Role, ZoneId, ZoneState};
 
-use crate::format::{Entry, Unfinished, ZoneName, ZoneUser};
-use crate::retry_limit::RetryLimit;
-use crate::reverse::{Closed, Summary, ZoneMap};
-use crate::{ExtentError, Extents, Lifetime, Object, Result};
+use crate::amortized::Amortized;
+use crate::budget::Budget;
+use crate::charges::Charges;
+use crate::format::{Entry, Packing, Unfinished, ZoneName, ZoneUser};
+use crate::maps::ObjectMaps;
+use crate::open_zone::{OpenCount, OpenZone};
+use crate::reverse::{Closed, ReverseMaps, Summary, ZoneMap};
+use crate::{ExtentError, Lifetime, Object, Result};
 
 /// Objects whose last zone is remembered.
 const AFFINITIES_MAX: usize = 4096;
@@ -46,64 +50,6 @@ const FREE_PER_OPEN: i64 = 8;
 const ENTRIES_SHARE: i64 = 8;
 /// Classes that have open zones of their own.
 const CLASSES_MAX: usize = 2;
-
-/// A zone that takes data.
-pub(crate) struct OpenZone {
-    // Drop order: a thread that is notified of a returned lease must find it returned.
-    pub(crate) lease: Lease,
-    pub(crate) map: Arc<Mutex<ZoneMap>>,
-    /// The number of the lifetime class for which it was last chosen.
-    class: AtomicU8,
-    _counted: CountedOpen,
-}
-
-impl OpenZone {
-    fn lifetime(&self) -> Lifetime {
-        Lifetime::from_number(self.class.load(Ordering::Relaxed)).unwrap_or_default()
-    }
-}
-
-/// Counts the open zones. A thread can wait until one of them closes.
-#[derive(Default)]
-struct OpenCount {
-    /// Open zones now, and zones that have closed.
-    counts: Mutex<(usize, u64)>,
-    changed: Condvar,
-}
-
-/// Counts one open zone until it is dropped.
-struct CountedOpen(Arc<OpenCount>);
-
-impl CountedOpen {
-    fn new(open_count: &Arc<OpenCount>) -> Self {
-        open_count.counts.lock().0 += 1;
-        CountedOpen(Arc::clone(open_count))
-    }
-}
-
-impl Drop for CountedOpen {
-    fn drop(&mut self) {
-        let mut counts = self.0.counts.lock();
-        counts.0 -= 1;
-        counts.1 += 1;
-        self.0.changed.notify_all();
-    }
-}
-
-impl OpenCount {
-    fn closed(&self) -> u64 {
-        self.counts.lock().1
-    }
-
-    /// Waits until a zone has closed since `seen` was read. Returns false if no zone is open.
-    fn wait(&self, seen: u64) -> bool {
-        let mut counts = self.counts.lock();
-        while counts.1 == seen && counts.0 > 0 {
-            self.changed.wait(&mut counts);
-        }
-        counts.1 != seen
-    }
-}
 
 struct Slot {
     open: Arc<OpenZone>,
@@ -177,6 +123,15 @@ pub(crate) enum OpenAttempt {
     NoZone,
 }
 
+/// The result of a search for an open zone.
+pub(crate) enum Search {
+    Found(Arc<OpenZone>),
+    /// Another zone was closed meanwhile.
+    Again,
+    /// No zone takes the write, and none can be opened.
+    NoZone,
+}
+
 /// The class, of the two that have zones of their own: 1 for long-lived data, 0 for other data.
 fn class_of(lifetime: Lifetime) -> usize {
     usize::from(matches!(lifetime, Lifetime::Long | Lifetime::Extreme))
@@ -191,7 +146,7 @@ impl State {
         if self.affinity.len() >= AFFINITIES_MAX {
             self.affinity.clear();
         }
-        slot.open.class.store(slot.lifetime.number(), Ordering::Relaxed);
+        slot.open.set_lifetime(slot.lifetime);
         let zone = slot.open.lease.zone();
         let affinity = self.affinity.entry(request.object).or_insert(Affinity { zone, blocks: 0 });
         *affinity = Affinity { zone, blocks: affinity.blocks + request.blocks };
@@ -388,65 +343,115 @@ impl Placement {
     }
 }
 
-impl Extents {
-    /// An open zone for this write. If there is none, it frees a zone. It returns `NoSpace` only if no zone can be
-    /// freed.
-    pub(crate) fn place(&self, request: PlaceRequest) -> Result<Arc<OpenZone>> {
-        let open = self.find_open_zone(request)?;
-        open.lease.set_lifetime_class(open.lifetime().number());
-        Ok(open)
+/// Finds and opens zones for data, and closes them.
+pub(crate) struct Placer {
+    maps: Arc<ObjectMaps>,
+    budget: Arc<Budget>,
+    reverse: Arc<ReverseMaps>,
+    charges: Arc<Charges>,
+    placement: Placement,
+    /// Spreads counts of space over openings of zones.
+    openings: Amortized,
+    /// The smallest payload of the zones that could be written at the mount.
+    payload_min: Blocks,
+}
+
+impl Placer {
+    pub(crate) fn new(
+        maps: &Arc<ObjectMaps>,
+        budget: &Arc<Budget>,
+        reverse: &Arc<ReverseMaps>,
+        charges: &Arc<Charges>,
+    ) -> Placer {
+        let payload_min = payload_min(maps.store(), maps.packing());
+        Placer {
+            maps: Arc::clone(maps),
+            budget: Arc::clone(budget),
+            reverse: Arc::clone(reverse),
+            charges: Arc::clone(charges),
+            placement: Placement::new(payload_min),
+            openings: Amortized::new(maps.device().geometry().zones),
+            payload_min,
+        }
     }
 
-    fn find_open_zone(&self, request: PlaceRequest) -> Result<Arc<OpenZone>> {
-        let mut retry_limit = RetryLimit::default();
-        loop {
-            let (closed, over) = (self.placement.open_count.closed(), self.store.resets_over());
-            let may_open = self.placement.count() < self.placement.open_max() && !self.is_out_of_zones();
-            if let Some(open) = self.placement.choose(request, may_open) {
-                return Ok(open);
-            }
-            let opening = self.placement.opening.lock();
-            if let Some(open) = self.placement.choose(request, may_open) {
-                return Ok(open);
-            }
-            self.placement.is_opening.store(true, Ordering::Relaxed);
-            let opened = self.open_zone(Role::Data);
-            if let Ok(OpenAttempt::Zone(open)) = &opened {
-                self.placement.add_for(request, Arc::clone(open));
-            }
-            self.placement.is_opening.store(false, Ordering::Relaxed);
-            let opened = match opened {
-                // The device has no space for another zone: an open one has to do.
-                Err(ExtentError::NoSpace) => {
-                    drop(opening);
-                    return self.placement.choose(request, false).ok_or(ExtentError::NoSpace);
-                }
-                opened => opened?,
-            };
-            if self.openings.is_due() {
-                self.placement.set_open_max(self.count_open_wanted());
-            }
-            self.throttle.forgive();
-            if let OpenAttempt::Zone(open) = opened {
-                return Ok(open);
-            }
-            drop(opening);
-            if let Some(open) = self.placement.choose(request, false) {
-                return Ok(open);
-            }
-            match opened {
-                OpenAttempt::NoLease if self.placement.open_count.wait(closed) => {}
-                OpenAttempt::NoLease => return Err(self.no_lease()),
-                _ if self.free_a_zone(&mut retry_limit, over)? => {}
-                // Other threads may have opened the zones that they have freed.
-                _ => return self.placement.choose(request, false).ok_or(ExtentError::NoSpace),
-            }
+    pub(crate) fn maps(&self) -> &Arc<ObjectMaps> {
+        &self.maps
+    }
+
+    pub(crate) fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    pub(crate) fn reverse(&self) -> &Arc<ReverseMaps> {
+        &self.reverse
+    }
+
+    pub(crate) fn payload_min(&self) -> Blocks {
+        self.payload_min
+    }
+
+    /// An open zone for this write, opened if there is none and one is free. Waits for another zone to be closed if all
+    /// leases are in use.
+    pub(crate) fn search(&self, request: PlaceRequest) -> Result<Search> {
+        let closed = self.placement.open_count.closed();
+        let may_open = self.placement.count() < self.placement.open_max() && !self.is_out_of_zones();
+        if let Some(open) = self.placement.choose(request, may_open) {
+            return Ok(Search::Found(open));
         }
+        let opening = self.placement.opening.lock();
+        if let Some(open) = self.placement.choose(request, may_open) {
+            return Ok(Search::Found(open));
+        }
+        self.placement.is_opening.store(true, Ordering::Relaxed);
+        let opened = self.open_zone(Role::Data);
+        if let Ok(OpenAttempt::Zone(open)) = &opened {
+            self.placement.add_for(request, Arc::clone(open));
+        }
+        self.placement.is_opening.store(false, Ordering::Relaxed);
+        let opened = match opened {
+            // The device has no space for another zone: an open one has to do.
+            Err(ExtentError::NoSpace) => {
+                drop(opening);
+                return self.any(request).map(Search::Found);
+            }
+            opened => opened?,
+        };
+        if self.openings.is_due() {
+            self.placement.set_open_max(self.count_open_wanted());
+        }
+        // The next zone is another one, and so is the debt.
+        self.charges.forgive();
+        if let OpenAttempt::Zone(open) = opened {
+            return Ok(Search::Found(open));
+        }
+        drop(opening);
+        match (self.placement.choose(request, false), opened) {
+            (Some(open), _) => Ok(Search::Found(open)),
+            (None, OpenAttempt::NoLease) if self.placement.open_count.wait(closed) => Ok(Search::Again),
+            (None, OpenAttempt::NoLease) => Err(self.no_lease()),
+            (None, _) => Ok(Search::NoZone),
+        }
+    }
+
+    /// Any open zone, suitable or not.
+    pub(crate) fn any(&self, request: PlaceRequest) -> Result<Arc<OpenZone>> {
+        self.placement.choose(request, false).ok_or(ExtentError::NoSpace)
+    }
+
+    /// Whether there is no zone that data may open now.
+    pub(crate) fn is_out_of_zones(&self) -> bool {
+        self.maps.pool().free() <= self.maps.pool().reserved_from(Role::Data)
+    }
+
+    /// The number of zones that should be open for user writes.
+    pub(crate) fn count_open_wanted(&self) -> usize {
+        self.open_zones_wanted(self.budget.blocks_unused())
     }
 
     /// How many zones of user data should be open at once: many while many blocks are free or dead, one when there are few.
     pub(crate) fn open_zones_wanted(&self, unused_blocks: i64) -> usize {
-        let most = i64::from(self.store.leases_for_data()).min(self.open_zones_of_log());
+        let most = i64::from(self.maps.store().leases_for_data()).min(self.open_zones_of_log());
         let request = unused_blocks / (FREE_PER_OPEN * i64::from(self.payload_min.max(1)));
         request.clamp(1, most.max(1)) as usize
     }
@@ -454,7 +459,7 @@ impl Extents {
     /// How many zones may be open so that their entries leave the log headroom. A checkpoint carries the entries that no
     /// summary has, about a block for each zone. Beside that, the log reserves twice the size of the last checkpoint.
     fn open_zones_of_log(&self) -> i64 {
-        let geometry = self.device.geometry();
+        let geometry = self.maps.device().geometry();
         let log_bytes = i64::from(geometry.zone_blocks) * i64::from(geometry.block_size);
         let of_all_blocks = i64::from(self.payload_min) * Entry::bytes_for(1) as i64;
         let of_a_zone = of_all_blocks.clamp(1, i64::from(geometry.block_size));
@@ -471,7 +476,7 @@ impl Extents {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            match self.store.open_zone(role) {
+            match self.maps.store().open_zone(role) {
                 Ok(Some(lease)) => return Ok(OpenAttempt::Zone(self.adopt(lease, Unfinished::default()))),
                 Ok(None) => return Ok(OpenAttempt::NoZone),
                 Err(StoreError::Device(DeviceError::TooManyOpen { .. })) => return Ok(OpenAttempt::NoLease),
@@ -483,14 +488,14 @@ impl Extents {
 
     /// Makes an open zone of a leased one.
     pub(crate) fn adopt(&self, lease: Lease, unfinished: Unfinished) -> Arc<OpenZone> {
-        let name = ZoneName { fs_id: self.store.info().fs_id, zone: lease.zone(), life: lease.life() };
-        let map = self.reverse.add(ZoneMap::new(name, self.packing, unfinished));
+        let name = ZoneName { fs_id: self.maps.store().info().fs_id, zone: lease.zone(), life: lease.life() };
+        let map = self.reverse.add(ZoneMap::new(name, self.maps.packing(), unfinished));
         // No thread waits for GC's target to close.
         let open_count = match lease.role() {
             Role::Data => Arc::clone(&self.placement.open_count),
             _ => Arc::default(),
         };
-        Arc::new(OpenZone { lease, map, class: AtomicU8::new(0), _counted: CountedOpen::new(&open_count) })
+        Arc::new(OpenZone::new(lease, map, &open_count))
     }
 
     /// Removes the zone from the placement, and closes it if no append is in flight to it.
@@ -500,12 +505,10 @@ impl Extents {
         self.close_when_idle(open)
     }
 
-    /// Closes the open conventional zones before the volume is closed, because the next mount cannot continue them.
-    /// With a footer, no block has to be moved out of them, and only the rest of their space is unused.
-    pub fn close_conventional(&self) {
+    /// Closes the open conventional zones, and this one.
+    pub(crate) fn close_conventional(&self, target: Option<Arc<OpenZone>>) {
         let is_conventional =
-            |open: &Arc<OpenZone>| self.device.geometry().is_conventional(open.lease.zone());
-        let target = self.gc.lock().take_target_if(is_conventional);
+            |open: &Arc<OpenZone>| self.maps.device().geometry().is_conventional(open.lease.zone());
         for open in self.placement.open_zones().into_iter().filter(is_conventional).chain(target) {
             if let Err(error) = self.retire(&open) {
                 tracing::warn!(zone = open.lease.zone().0, %error, "a zone is left without a footer");
@@ -528,7 +531,7 @@ impl Extents {
 
     fn close_when_idle(&self, open: &OpenZone) -> Result<()> {
         let Some(rest) = open.map.lock().take_rest(&open.lease) else { return Ok(()) };
-        self.submit_deferred();
+        self.maps.appends().submit_deferred();
         if let Some(summary) = rest {
             self.append_summary(open, &summary);
         }
@@ -536,26 +539,34 @@ impl Extents {
         let place = footer.and_then(|bytes| open.lease.append(Cause::ReverseMap, &bytes).ok());
         let zone = open.lease.zone();
         if (open.lease.has_failed() || open.lease.free_blocks() > 0)
-            && let Err(error) = self.device.finish(zone)
+            && let Err(error) = self.maps.device().finish(zone)
         {
             tracing::warn!("zone {} cannot be finished: {error}", zone.0);
         }
-        let (stream, filled_at) = self.learned.stamp(open.lease.role(), open.lifetime());
+        let (stream, filled_at) = self.maps.learned().stamp(open.lease.role(), open.lifetime());
         let user = ZoneUser { footer: place.unwrap_or(0), closed: true, stream, filled_at };
         let mut tx = Tx::reclaiming();
         tx.zone_user(zone, user.encode());
-        let committed = self.store.commit(tx);
+        let committed = self.maps.store().commit(tx);
         let how = match (&committed, place) {
             (Ok(lsn), Some(_)) => Closed::Footer(*lsn),
             _ => Closed::Without,
         };
         open.map.lock().close(how);
-        self.store.pool().close(zone);
-        self.zone_was_filled(zone, &user);
-        self.reverse.prune(&self.store);
+        self.maps.pool().close(zone);
+        self.maps.learned().zone_was_filled(self.maps.store(), zone, &user);
+        self.reverse.prune(self.maps.store());
         committed?;
         Ok(())
     }
+}
+
+/// The smallest payload of the zones that can be written.
+fn payload_min(store: &Store, packing: Packing) -> Blocks {
+    let zones = (0..store.pool().count()).map(ZoneId).filter(|&zone| store.pool().is_of_use(zone));
+    let reported = zones.map(|zone| store.pool().info(zone));
+    let writable = reported.filter(|info| !matches!(info.state, ZoneState::ReadOnly | ZoneState::Offline));
+    writable.map(|info| packing.payload(info.capacity)).min().unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use tree::ZoneRef;
 use zone::{Command, DeviceError};
 
 use crate::format::{self, Extent};
-use crate::write::is_fatal;
-use crate::{ExtentError, Extents, Object, Result, map};
+use crate::maps::ObjectMaps;
+use crate::{ExtentError, Object, Result, map};
 
 /// Failed look-ups, because a zone is in another life than the extent says, before this counts as damage.
 const LOOKUPS_MAX: usize = 8;
@@ -99,7 +99,7 @@ impl Segment {
     }
 }
 
-impl Extents {
+impl ObjectMaps {
     /// Reads bytes. Holes are zeros. An object has no size: the caller clips. After an error the contents of `into` are
     /// undefined.
     ///
@@ -121,7 +121,7 @@ impl Extents {
 
     /// Reads whole blocks.
     pub(crate) fn read_blocks(&self, object: Object, first: u64, into: &mut [u8]) -> Result<()> {
-        self.submit_deferred();
+        self.appends().submit_deferred();
         let plan = self.plan(object, first, into.len())?;
         into.fill(0);
         for (at, contents) in &plan.inline_blocks {
@@ -137,7 +137,7 @@ impl Extents {
             commands.push(Command::Read { zone: address.zone(), block: address.block(), into: target });
             (rest, at) = (after, last.into.end);
         }
-        let outputs = self.device.run(&mut commands);
+        let outputs = self.device().run(&mut commands);
         drop(commands);
         for (together, output) in plan.commands().zip(outputs) {
             for segment in together {
@@ -145,8 +145,8 @@ impl Extents {
                 let address = segment.extent.address;
                 // Reads the extents one by one, so that the error names the right block.
                 let output = match &output {
-                    Err(error) if together.len() > 1 && !is_fatal(error) => {
-                        self.device.read(address.zone(), address.block(), bytes)
+                    Err(error) if together.len() > 1 && !error.is_of_whole_device() => {
+                        self.device().read(address.zone(), address.block(), bytes)
                     }
                     output => output.clone().map(drop),
                 };
@@ -193,8 +193,8 @@ impl Extents {
     fn add_part(&self, plan: &mut Plan, part: &Part) -> Result<Option<(Vec<Part>, u64)>> {
         let (from, to) = (part.blocks.start, part.blocks.end);
         let _shared = self.map_of(part.object).read();
-        let extents = map::extents(&self.store, part.object, (from, to), usize::MAX)?;
-        let inline_blocks = map::inline_blocks(&self.store, part.object, (from, to), usize::MAX)?;
+        let extents = map::extents(self.store(), part.object, (from, to), usize::MAX)?;
+        let inline_blocks = map::inline_blocks(self.store(), part.object, (from, to), usize::MAX)?;
         let Some(zone_refs) = self.enter_zones(extents.iter().map(|(_, extent)| extent)) else {
             return Ok(None);
         };
@@ -221,7 +221,7 @@ impl Extents {
         if rt::is_planted("break-zone-reference") {
             return Some(Vec::new());
         }
-        extents.filter(|extent| extent.is_stored()).map(|e| self.store.enter_zone(e.address)).collect()
+        extents.filter(|extent| extent.is_stored()).map(|e| self.store().enter_zone(e.address)).collect()
     }
 
     fn verify(
@@ -251,7 +251,7 @@ impl Extents {
         let _shared = self.map_of(object).read();
         let extent = self.next_written(object, first)?;
         let inline_block =
-            map::inline_blocks(&self.store, object, (first, u64::MAX), 1)?.first().map(|(block, _)| *block);
+            map::inline_blocks(self.store(), object, (first, u64::MAX), 1)?.first().map(|(block, _)| *block);
         let block = [extent, inline_block].into_iter().flatten().min();
         Ok(block.map(|block| (block * size).max(offset)))
     }
@@ -262,10 +262,10 @@ impl Extents {
         let size = u64::from(self.block_size());
         let first = offset / size;
         let _shared = self.map_of(object).read();
-        let mut end = map::inline_block_before(&self.store, object, first)?.map(|block| block + 1);
+        let mut end = map::inline_block_before(self.store(), object, first)?.map(|block| block + 1);
         let mut below = first;
         for skipped in 1.. {
-            let Some((start, extent)) = map::extent_before(&self.store, object, below)? else { break };
+            let Some((start, extent)) = map::extent_before(self.store(), object, below)? else { break };
             let data_ends = if extent.unwritten { start } else { start + u64::from(extent.blocks) };
             if !extent.unwritten || skipped == UNWRITTEN_SKIPPED_MAX {
                 end = end.max(Some(data_ends));
@@ -282,7 +282,7 @@ impl Extents {
     fn next_written(&self, object: Object, first: u64) -> Result<Option<u64>> {
         let (mut from, mut some) = (first, 1);
         loop {
-            let extents = map::extents(&self.store, object, (from, u64::MAX), some)?;
+            let extents = map::extents(self.store(), object, (from, u64::MAX), some)?;
             if let Some((start, _)) = extents.iter().find(|(_, extent)| !extent.unwritten) {
                 return Ok(Some(*start));
             }
@@ -301,12 +301,12 @@ impl Extents {
         let _shared = self.map_of(object).read();
         loop {
             let before = block;
-            if let Some((start, extent)) = map::extents(&self.store, object, (block, block + 1), 1)?.first()
+            if let Some((start, extent)) = map::extents(self.store(), object, (block, block + 1), 1)?.first()
                 && !extent.unwritten
             {
                 block = start + u64::from(extent.blocks);
             }
-            for (inline_block, _) in map::inline_blocks(&self.store, object, (block, block + 64), 64)? {
+            for (inline_block, _) in map::inline_blocks(self.store(), object, (block, block + 64), 64)? {
                 if inline_block != block {
                     break;
                 }
@@ -324,7 +324,7 @@ pub(crate) fn lost(object: Object, block: u64, why: &str) -> ExtentError {
 }
 
 fn read_failed(object: Object, block: u64, error: DeviceError) -> ExtentError {
-    if is_fatal(&error) {
+    if error.is_of_whole_device() {
         return tree::StoreError::Device(error).into();
     }
     lost(object, block, &error.to_string())

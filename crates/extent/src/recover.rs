@@ -23,10 +23,10 @@ use zone::format::ZoneIdentity;
 use zone::{Device, DeviceError, Role, ZoneId, ZoneState};
 
 use crate::format::{self, EXTENT, Entry, Extent, Unfinished, ZoneUser};
-use crate::gc::GcState;
-use crate::place::OpenZone;
+use crate::open_zone::OpenZone;
+use crate::place::Placer;
 use crate::reverse::{self, Closed, ZoneMap};
-use crate::{Extents, Lifetime, Result};
+use crate::{Lifetime, Result};
 
 /// The part of this crate in recovery: pass it to `Store::open`, then to [`Extents::open`].
 pub struct Recovering {
@@ -73,7 +73,7 @@ impl Recovering {
             match self.device.read(zone, block, &mut bytes) {
                 Ok(()) if have_right_checksums(&bytes, size, extent) => return Ok(true),
                 Err(DeviceError::Offline(_)) => return Ok(true),
-                Err(error) if crate::write::is_fatal(&error) => return Err(error.into()),
+                Err(error) if error.is_of_whole_device() => return Err(error.into()),
                 _ => {}
             }
         }
@@ -90,7 +90,7 @@ impl Recovering {
                 let header = match tree::read_header(&*self.device, zone) {
                     Ok(header) => header.ok().map(|(identity, _)| identity),
                     Err(DeviceError::Offline(_)) => return Ok(true),
-                    Err(error) if crate::write::is_fatal(&error) => return Err(error.into()),
+                    Err(error) if error.is_of_whole_device() => return Err(error.into()),
                     Err(_) => None,
                 };
                 self.headers.lock().insert(zone, header);
@@ -156,28 +156,27 @@ impl tree::Replay for Recovering {
     }
 }
 
-impl Extents {
-    /// Continues or closes every data zone.
-    pub(crate) fn continue_zones(&self, mut recovering: Recovering) -> Result<()> {
+impl Placer {
+    /// Continues or closes every data zone. Returns the target of GC if it was open.
+    pub(crate) fn continue_zones(&self, mut recovering: Recovering) -> Result<Option<Arc<OpenZone>>> {
         let mut target = None;
         for role in [Role::Data, Role::Gc] {
-            for zone in self.store.pool().in_role(role) {
+            for zone in self.maps().pool().in_role(role) {
                 let unfinished = self.recovered_map(&mut recovering, zone);
                 let Some(open) = self.continue_zone(zone, unfinished)? else { continue };
                 match role {
                     Role::Gc => target = Some(open),
-                    _ => self.placement.add(open, Lifetime::Unknown),
+                    _ => self.placement().add(open, Lifetime::Unknown),
                 }
             }
         }
-        *self.gc.lock() = GcState::with_target(target);
-        Ok(())
+        Ok(target)
     }
 
     /// The recovered map of the zone in its current life, each entry once.
     fn recovered_map(&self, recovering: &mut Recovering, zone: ZoneId) -> Option<Unfinished> {
-        let life = self.store.pool().entry(zone).life;
-        let sequence = self.store.last_lsn().0;
+        let life = self.maps().pool().entry(zone).life;
+        let sequence = self.maps().store().last_lsn().0;
         let recovered =
             recovering.zones.remove(&zone).filter(|found| found.life_low_bits == life.low_bits())?;
         let mut unfinished = Unfinished { life, ..recovered.unfinished };
@@ -190,9 +189,9 @@ impl Extents {
     fn continue_zone(&self, zone: ZoneId, unfinished: Option<Unfinished>) -> Result<Option<Arc<OpenZone>>> {
         let open = self.continue_or_close(zone, unfinished)?;
         if open.is_none()
-            && self.store.pool().info(zone).state.is_active()
-            && self.store.writable().is_ok()
-            && let Err(error) = self.device.finish(zone)
+            && self.maps().pool().info(zone).state.is_active()
+            && self.maps().store().writable().is_ok()
+            && let Err(error) = self.maps().device().finish(zone)
         {
             tracing::warn!("zone {} cannot be finished: {error}", zone.0);
         }
@@ -204,14 +203,14 @@ impl Extents {
         zone: ZoneId,
         unfinished: Option<Unfinished>,
     ) -> Result<Option<Arc<OpenZone>>> {
-        let pool = self.store.pool();
+        let pool = self.maps().pool();
         let user = ZoneUser::decode(&pool.entry(zone).user);
         if user.footer > 0 {
             // There is a recovered map after the checkpoint: the footer, or a summary that it names, may be lost although
             // the record is not.
-            let name = reverse::name_of(&self.store, zone);
+            let name = reverse::name_of(self.maps().store(), zone);
             match unfinished {
-                Some(unfinished) if reverse::read_all(&self.store, &name, user).is_none() => {
+                Some(unfinished) if reverse::read_all(self.maps().store(), &name, user).is_none() => {
                     self.close_without_footer(zone, unfinished);
                 }
                 _ => pool.close(zone),
@@ -228,7 +227,7 @@ impl Extents {
     }
 
     fn resume(&self, zone: ZoneId, unfinished: Unfinished) -> Result<Option<Arc<OpenZone>>> {
-        let lease = match self.store.resume_zone(zone) {
+        let lease = match self.maps().store().resume_zone(zone) {
             Ok(lease) => lease,
             Err(error) => {
                 tracing::warn!("zone {} cannot be continued: {error}", zone.0);
@@ -236,8 +235,8 @@ impl Extents {
                 return Ok(None);
             }
         };
-        let name = reverse::name_of(&self.store, zone);
-        let map = ZoneMap::new(name, self.packing, unfinished.clone());
+        let name = reverse::name_of(self.maps().store(), zone);
+        let map = ZoneMap::new(name, self.maps().packing(), unfinished.clone());
         if !map.fits(lease.free_blocks()) {
             self.close_without_footer(zone, unfinished);
             return Ok(None);
@@ -247,10 +246,10 @@ impl Extents {
 
     /// The zone takes no more data, and its map stays in memory until GC has reclaimed it.
     fn close_without_footer(&self, zone: ZoneId, unfinished: Unfinished) {
-        let name = reverse::name_of(&self.store, zone);
-        let map = self.reverse.add(ZoneMap::new(name, self.packing, unfinished));
+        let name = reverse::name_of(self.maps().store(), zone);
+        let map = self.reverse().add(ZoneMap::new(name, self.maps().packing(), unfinished));
         map.lock().close(Closed::Without);
-        self.store.pool().close(zone);
+        self.maps().pool().close(zone);
     }
 }
 

@@ -3,18 +3,16 @@
 //! An extent has one owner (I-EXT-1). Another object has its blocks by a **reference**: an extent that names the owner and a
 //! block of it, and has no address. Owners are no longer written. The data that a file had when it was first shared stays
 //! with the old object, under the same keys. So neither data nor reverse maps move, and GC does not know of sharing. The file
-//! continues in a new object that refers to the old one ([`Extents::refer`]). References never refer to references.
+//! continues in a new object that refers to the old one ([`ObjectMaps::refer`]). References never refer to references.
 //!
 //! * References are **counted** for each shared block. Runs with two references or more have a row in [`REFCOUNT`]. All
 //!   others have one reference. The transaction that removes the last reference removes the block.
 //! * References of an **uncounted** object do not count: those that are being copied and are not read yet, and those that
 //!   were copied and are not read any more. The user of this crate knows which objects are uncounted.
-//!   [`Extents::drop_uncounted`] removes their references.
+//!   [`ObjectMaps::drop_uncounted`] removes their references.
 //!
 //! Counts are changed, and blocks removed, under the map lock of the owner. The references of an object are changed only
 //! while its user prevents other changes of the object.
-
-mod check;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -24,11 +22,9 @@ use zone::Blocks;
 
 use crate::format::{self, EXTENT_BLOCKS_MAX, Extent, Origin, REFCOUNT};
 use crate::map::{self, View};
+use crate::maps::{MapLock, ObjectMaps};
 use crate::tx_limits::{REMOVED_ROW_BYTES, ROW_BYTES};
-use crate::write::MapLock;
-use crate::{Extents, FileClass, Object, Result};
-
-pub use check::SharedBlocks;
+use crate::{FileClass, Object, Result};
 
 /// Rows that are read from the store at once.
 const BATCH: usize = 256;
@@ -150,11 +146,11 @@ fn miscounted(owner: Object, block: u64) -> StoreError {
     StoreError::Corrupt(format!("object {} block {block}: its reference count is not valid", owner.0))
 }
 
-impl Extents {
+impl ObjectMaps {
     /// Whether the object itself has data in blocks [from, to).
     pub fn has_own_data(&self, object: Object, (from, to): (u64, u64)) -> Result<bool> {
         let _shared = self.map_of(object).read();
-        Ok(!map::inline_blocks(&self.store, object, (from, to), 1)?.is_empty()
+        Ok(!map::inline_blocks(self.store(), object, (from, to), 1)?.is_empty()
             || self.has_extent(object, (from, to), &|extent| extent.is_stored() || extent.is_lost())?)
     }
 
@@ -173,7 +169,7 @@ impl Extents {
     ) -> Result<bool> {
         let mut at = from;
         loop {
-            let extents = map::extents(&self.store, object, (at, to), BATCH)?;
+            let extents = map::extents(self.store(), object, (at, to), BATCH)?;
             if extents.iter().any(|(_, extent)| is_such(extent)) {
                 return Ok(true);
             }
@@ -195,15 +191,15 @@ impl Extents {
         from: u64,
         limit: usize,
     ) -> Result<(MapLock<'a>, Option<u64>)> {
-        let limit = self.part_rows_max(limit);
+        let limit = self.limits().part_rows_max(limit);
         let view = {
             let _shared = self.map_of(object).read();
-            View::load(&self.store, object, (from, u64::MAX), limit + 1)?
+            View::load(self.store(), object, (from, u64::MAX), limit + 1)?
         };
         let until = view.end_of_part(limit, usize::MAX, |_| Ok(0))?;
         let copied = copied(&view, (from, until.unwrap_or(u64::MAX)), copy);
         let lock = self.lock_maps(copy, &BTreeSet::new());
-        copied.apply(&self.store, tx);
+        copied.apply(self.store(), tx);
         Ok((lock, until))
     }
 
@@ -217,9 +213,9 @@ impl Extents {
         from: u64,
         limit: usize,
     ) -> Result<(MapLock<'a>, Option<u64>)> {
-        let limit = self.part_rows_max(limit);
+        let limit = self.limits().part_rows_max(limit);
         let mut lock = self.lock_maps(object, &successor.iter().map(|(successor, _)| *successor).collect());
-        let mut view = View::load(&self.store, object, (from, u64::MAX), limit + 1)?;
+        let mut view = View::load(self.store(), object, (from, u64::MAX), limit + 1)?;
         let mut until = view.end_of_part(limit, usize::MAX, |_| Ok(0))?;
         let loose: Vec<(u64, Extent)> = view
             .extents()
@@ -228,7 +224,7 @@ impl Extents {
             .collect();
         let mut change = -(view.unwritten() as i64);
         for (start, extent) in loose {
-            if tx.encoded_bytes() > self.part_bytes_max() {
+            if tx.encoded_bytes() > self.limits().part_bytes_max() {
                 until = until.into_iter().chain([start]).min();
             }
             let end = until.unwrap_or(u64::MAX).min(start + u64::from(extent.blocks));
@@ -242,16 +238,16 @@ impl Extents {
                     self.preallocate_for_successor(tx, successor, run.start, run.end.min(successor_end))?;
             }
         }
-        view.apply(&self.store, tx);
+        view.apply(self.store(), tx);
         lock.set_blocks_added(change + view.unwritten() as i64);
         Ok((lock, until))
     }
 
     /// At most the blocks of one extent. The successor's map is locked.
     fn preallocate_for_successor(&self, tx: &mut Tx, successor: Object, from: u64, to: u64) -> Result<i64> {
-        let mut view = View::load(&self.store, successor, (from, to), usize::MAX)?;
+        let mut view = View::load(self.store(), successor, (from, to), usize::MAX)?;
         view.preallocate(from, to, usize::MAX);
-        view.apply(&self.store, tx);
+        view.apply(self.store(), tx);
         Ok(view.block_change())
     }
 
@@ -271,8 +267,8 @@ impl Extents {
         let mut owners = BTreeSet::from([object]);
         let (mut lock, source, mut view) = loop {
             let lock = self.lock_maps(into, &owners);
-            let source = View::load(&self.store, object, (from, to), limit + 1)?;
-            let view = View::load(&self.store, into, whole, limit + 1)?;
+            let source = View::load(self.store(), object, (from, to), limit + 1)?;
+            let view = View::load(self.store(), into, whole, limit + 1)?;
             let found = &source.origins() | &view.origins();
             if found.is_subset(&owners) {
                 break (lock, source, view);
@@ -297,6 +293,11 @@ impl Extents {
         Ok((lock, until))
     }
 
+    /// Where a part of a view ends that is removed or copied. One transaction can hold two such parts.
+    pub(crate) fn end_of_part(&self, view: &View, limit: usize) -> Result<Option<u64>> {
+        view.end_of_part(limit, self.limits().part_bytes_max(), |extent| self.bytes_of_reference(extent))
+    }
+
     /// The number of blocks of other owners, in zones or preallocated, that only this object refers to in a range, and
     /// only once.
     pub(crate) fn blocks_of_others_alone(&self, object: Object, range: (u64, u64)) -> Result<u64> {
@@ -306,7 +307,7 @@ impl Extents {
             let Some(Origin { object: owner, block }) = part.origin else { continue };
             let run = block..block + u64::from(part.blocks);
             let mut from = run.start;
-            for (several, _) in counted(&self.store, owner, &run)? {
+            for (several, _) in counted(self.store(), owner, &run)? {
                 unshared += self.blocks_with_space(owner, (from, several.start.clamp(from, run.end)))?;
                 from = several.end.clamp(from, run.end);
             }
@@ -320,7 +321,7 @@ impl Extents {
         if range.0 == range.1 {
             return Ok(0);
         }
-        let found = map::extents(&self.store, object, range, usize::MAX)?;
+        let found = map::extents(self.store(), object, range, usize::MAX)?;
         let parts = found.iter().filter(|(_, extent)| extent.holds_space());
         let parts = parts.filter_map(|(start, extent)| extent.within(*start, range));
         Ok(parts.map(|(_, part)| u64::from(part.blocks)).sum())
@@ -332,28 +333,28 @@ impl Extents {
     pub(crate) fn bytes_of_reference(&self, extent: &Extent) -> Result<usize> {
         let Some(Origin { object, block }) = extent.origin else { return Ok(REMOVED_ROW_BYTES) };
         let run = block..block + u64::from(extent.blocks);
-        let counts = counted(&self.store, object, &run)?;
+        let counts = counted(self.store(), object, &run)?;
         let mut bytes = ROW_BYTES + (2 * counts.len() + 1) * 2 * ROW_BYTES;
         let range = (run.start, run.end);
-        for (start, owned) in map::extents(&self.store, object, range, usize::MAX)? {
+        for (start, owned) in map::extents(self.store(), object, range, usize::MAX)? {
             let is_cut = start < run.start || start + u64::from(owned.blocks) > run.end;
             // The rest of it is written again: before it, after it, and where other objects refer to it.
             let rest = 2 * ROW_BYTES + owned.crcs.len() * size_of::<u32>();
             bytes += ROW_BYTES + if is_cut || !counts.is_empty() { rest } else { 0 };
         }
-        bytes += ROW_BYTES * map::inline_blocks(&self.store, object, range, usize::MAX)?.len();
+        bytes += ROW_BYTES * map::inline_blocks(self.store(), object, range, usize::MAX)?.len();
         Ok(bytes)
     }
 
     /// Adds to `tx` the changed counts of the owners, for the changed references of a view. Their maps are locked.
     pub(crate) fn count_references(&self, view: &View, tx: &mut Tx) -> Result<()> {
         for (owner, runs) in view.reference_changes() {
-            let mut counts = Counts::load(&self.store, owner, runs.iter().map(|(run, _)| run))?;
+            let mut counts = Counts::load(self.store(), owner, runs.iter().map(|(run, _)| run))?;
             let mut unreferenced = Vec::new();
             for (run, change) in &runs {
                 unreferenced.extend(counts.change(run, *change)?);
             }
-            counts.apply(&self.store, tx);
+            counts.apply(self.store(), tx);
             self.remove_unreferenced(owner, &unreferenced, tx)?;
         }
         Ok(())
@@ -362,13 +363,13 @@ impl Extents {
     fn remove_unreferenced(&self, owner: Object, runs: &[Range<u64>], tx: &mut Tx) -> Result<()> {
         let (mut extents, mut inline_blocks) = (Vec::new(), Vec::new());
         for run in runs {
-            extents.extend(map::extents(&self.store, owner, (run.start, run.end), usize::MAX)?);
-            inline_blocks.extend(map::inline_blocks(&self.store, owner, (run.start, run.end), usize::MAX)?);
+            extents.extend(map::extents(self.store(), owner, (run.start, run.end), usize::MAX)?);
+            inline_blocks.extend(map::inline_blocks(self.store(), owner, (run.start, run.end), usize::MAX)?);
         }
         let mut view = View::new(owner, extents, inline_blocks);
         runs.iter().for_each(|run| view.cut(run.start, run.end));
-        self.inline_counts.changed(owner, view.inline_change());
-        view.apply(&self.store, tx);
+        self.inline_counts().changed(owner, view.inline_change());
+        view.apply(self.store(), tx);
         Ok(())
     }
 }

@@ -242,7 +242,7 @@ impl ZoneMap {
 }
 
 /// The maps of all zones without a footer that is known to be durable.
-pub(crate) struct ReverseMaps {
+pub struct ReverseMaps {
     zones: Mutex<BTreeMap<ZoneId, Arc<Mutex<ZoneMap>>>>,
 }
 
@@ -264,6 +264,19 @@ impl ReverseMaps {
         let map = self.zones.lock().get(&zone).cloned()?;
         let same = map.lock().name.life == life;
         same.then_some(map)
+    }
+
+    /// The entries of a data zone's reverse map, oldest first. `None` if there is no whole one.
+    pub fn entries_of(&self, store: &Store, zone: ZoneId) -> Option<Vec<Entry>> {
+        let name = name_of(store, zone);
+        let user = ZoneUser::decode(&store.pool().entry(zone).user);
+        let Some(open) = self.find(zone, name.life) else {
+            return read_all(store, &name, user);
+        };
+        let (summaries, unsummarised) = open.lock().parts();
+        let mut entries = read_summaries(store, &name, &summaries)?;
+        entries.extend(unsummarised);
+        Some(entries)
     }
 
     fn all(&self) -> Vec<(ZoneId, Arc<Mutex<ZoneMap>>)> {

@@ -11,8 +11,8 @@ use zone::{Address, Blocks};
 
 use crate::finding::{Finding, FindingKind};
 use crate::format::{self, EXTENT, Extent};
-use crate::write::is_fatal;
-use crate::{ExtentError, Extents, Object, Result, map};
+use crate::maps::ObjectMaps;
+use crate::{ExtentError, Object, Result, map};
 
 /// Rows that are looked up at a time.
 const ROWS: usize = 64;
@@ -49,158 +49,156 @@ struct Suspect {
     crc: u32,
 }
 
-impl Extents {
-    /// Reads and verifies the next extents, until `bytes_max` bytes have been read.
-    ///
-    /// # Errors
-    /// If the device as a whole has failed. Damage is a finding.
-    pub fn scrub_step(&self, scrub: &mut DataScrub, bytes_max: u64) -> Result<Scrubbed> {
-        let mut scrubbed = Scrubbed::default();
-        while scrubbed.bytes < bytes_max.max(1) {
-            if scrub.group >= self.store.info().groups {
-                scrubbed.done = true;
-                break;
-            }
-            let from = format::key(Object(scrub.object), scrub.block);
-            let rows = match self.store.range(Group(scrub.group), EXTENT, &from, &[], ROWS) {
-                Ok(rows) if !rows.is_empty() => rows,
-                Ok(_) => {
-                    *scrub = DataScrub { group: scrub.group + 1, ..DataScrub::default() };
-                    continue;
-                }
-                Err(StoreError::Corrupt(what)) => {
-                    scrubbed.findings.push(Finding::new(FindingKind::Record, None, what));
-                    *scrub = DataScrub { group: scrub.group + 1, ..DataScrub::default() };
-                    continue;
-                }
-                Err(error) => return Err(error.into()),
-            };
-            self.scrub_rows(scrub, &rows, bytes_max, &mut scrubbed)?;
+/// Reads and verifies the next extents, until `bytes_max` bytes have been read.
+///
+/// # Errors
+/// If the device as a whole has failed. Damage is a finding.
+pub fn scrub_step(maps: &ObjectMaps, scrub: &mut DataScrub, bytes_max: u64) -> Result<Scrubbed> {
+    let mut scrubbed = Scrubbed::default();
+    while scrubbed.bytes < bytes_max.max(1) {
+        if scrub.group >= maps.store().info().groups {
+            scrubbed.done = true;
+            break;
         }
-        Ok(scrubbed)
-    }
-
-    fn scrub_rows(
-        &self,
-        scrub: &mut DataScrub,
-        rows: &[tree::Entry],
-        bytes_max: u64,
-        scrubbed: &mut Scrubbed,
-    ) -> Result<()> {
-        for (key, value) in rows {
-            let Some((object, start)) = format::decode_key(key) else {
-                let what = format!("an extent with key {key:02x?} cannot be decoded");
+        let from = format::key(Object(scrub.object), scrub.block);
+        let rows = match maps.store().range(Group(scrub.group), EXTENT, &from, &[], ROWS) {
+            Ok(rows) if !rows.is_empty() => rows,
+            Ok(_) => {
+                *scrub = DataScrub { group: scrub.group + 1, ..DataScrub::default() };
+                continue;
+            }
+            Err(StoreError::Corrupt(what)) => {
                 scrubbed.findings.push(Finding::new(FindingKind::Record, None, what));
                 *scrub = DataScrub { group: scrub.group + 1, ..DataScrub::default() };
-                return Ok(());
-            };
-            let blocks = Extent::decode(value).map_or(1, |extent| u64::from(extent.blocks));
-            let end = start.saturating_add(blocks);
-            self.scrub_range(object, start..end, scrubbed)?;
-            (scrub.object, scrub.block) = (object.0, end);
-            if scrubbed.bytes >= bytes_max {
-                break;
+                continue;
             }
-        }
-        Ok(())
-    }
-
-    /// Reads the blocks of a range.
-    fn scrub_range(&self, object: Object, blocks: Range<u64>, scrubbed: &mut Scrubbed) -> Result<()> {
-        let range = (blocks.start, blocks.end);
-        let (extents, _zone_refs) = match self.look_up_and_enter(object, range) {
-            Ok(Some(zone_refs)) => zone_refs,
-            Ok(None) => {
-                let why = "its zone is not in the life in which it was written";
-                add(&mut scrubbed.findings, object, blocks, Some(why));
-                return Ok(());
-            }
-            Err(ExtentError::Store(StoreError::Corrupt(what))) => {
-                let of = Some((object, blocks));
-                scrubbed.findings.push(Finding::new(FindingKind::Record, of, what));
-                return Ok(());
-            }
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         };
-        for (start, extent) in extents {
-            if extent.is_lost() {
-                add(&mut scrubbed.findings, object, start..start + u64::from(extent.blocks), None);
-            }
-            if extent.is_stored() {
-                scrubbed.bytes += u64::from(extent.blocks) * u64::from(self.block_size());
-                for (suspect, why) in self.read_and_verify(start, &extent)? {
-                    if self.is_confirmed(object, suspect)? {
-                        let block = suspect.block;
-                        add(&mut scrubbed.findings, object, block..block + 1, Some(&why));
-                    }
+        scrub_rows(maps, scrub, &rows, bytes_max, &mut scrubbed)?;
+    }
+    Ok(scrubbed)
+}
+
+fn scrub_rows(
+    maps: &ObjectMaps,
+    scrub: &mut DataScrub,
+    rows: &[tree::Entry],
+    bytes_max: u64,
+    scrubbed: &mut Scrubbed,
+) -> Result<()> {
+    for (key, value) in rows {
+        let Some((object, start)) = format::decode_key(key) else {
+            let what = format!("an extent with key {key:02x?} cannot be decoded");
+            scrubbed.findings.push(Finding::new(FindingKind::Record, None, what));
+            *scrub = DataScrub { group: scrub.group + 1, ..DataScrub::default() };
+            return Ok(());
+        };
+        let blocks = Extent::decode(value).map_or(1, |extent| u64::from(extent.blocks));
+        let end = start.saturating_add(blocks);
+        scrub_range(maps, object, start..end, scrubbed)?;
+        (scrub.object, scrub.block) = (object.0, end);
+        if scrubbed.bytes >= bytes_max {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Reads the blocks of a range.
+fn scrub_range(maps: &ObjectMaps, object: Object, blocks: Range<u64>, scrubbed: &mut Scrubbed) -> Result<()> {
+    let range = (blocks.start, blocks.end);
+    let (extents, _zone_refs) = match look_up_and_enter(maps, object, range) {
+        Ok(Some(zone_refs)) => zone_refs,
+        Ok(None) => {
+            let why = "its zone is not in the life in which it was written";
+            add(&mut scrubbed.findings, object, blocks, Some(why));
+            return Ok(());
+        }
+        Err(ExtentError::Store(StoreError::Corrupt(what))) => {
+            let of = Some((object, blocks));
+            scrubbed.findings.push(Finding::new(FindingKind::Record, of, what));
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
+    for (start, extent) in extents {
+        if extent.is_lost() {
+            add(&mut scrubbed.findings, object, start..start + u64::from(extent.blocks), None);
+        }
+        if extent.is_stored() {
+            scrubbed.bytes += u64::from(extent.blocks) * u64::from(maps.block_size());
+            for (suspect, why) in read_and_verify(maps, start, &extent)? {
+                if is_confirmed(maps, object, suspect)? {
+                    let block = suspect.block;
+                    add(&mut scrubbed.findings, object, block..block + 1, Some(&why));
                 }
             }
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    /// The extents of a range, with references on their zones. `None` if a zone remains in another life.
-    #[allow(clippy::type_complexity, reason = "extents and references, used once")]
-    fn look_up_and_enter(
-        &self,
-        object: Object,
-        range: (u64, u64),
-    ) -> Result<Option<(Vec<(u64, Extent)>, Vec<ZoneRef>)>> {
-        for _ in 0..LOOKUPS_MAX {
-            let _shared = self.map_of(object).read();
-            let extents = map::extents(&self.store, object, range, usize::MAX)?;
-            let stored = extents.iter().filter(|(_, extent)| extent.is_stored());
-            let zone_refs: Option<Vec<_>> =
-                stored.map(|(_, extent)| self.store.enter_zone(extent.address)).collect();
-            if let Some(zone_refs) = zone_refs {
-                return Ok(Some((extents, zone_refs)));
-            }
+/// The extents of a range, with references on their zones. `None` if a zone remains in another life.
+#[allow(clippy::type_complexity, reason = "extents and references, used once")]
+fn look_up_and_enter(
+    maps: &ObjectMaps,
+    object: Object,
+    range: (u64, u64),
+) -> Result<Option<(Vec<(u64, Extent)>, Vec<ZoneRef>)>> {
+    for _ in 0..LOOKUPS_MAX {
+        let _shared = maps.map_of(object).read();
+        let extents = map::extents(maps.store(), object, range, usize::MAX)?;
+        let stored = extents.iter().filter(|(_, extent)| extent.is_stored());
+        let zone_refs: Option<Vec<_>> =
+            stored.map(|(_, extent)| maps.store().enter_zone(extent.address)).collect();
+        if let Some(zone_refs) = zone_refs {
+            return Ok(Some((extents, zone_refs)));
         }
-        Ok(None)
     }
+    Ok(None)
+}
 
-    /// The wrong blocks of an extent whose zone is referenced, and the reasons.
-    fn read_and_verify(&self, start: u64, extent: &Extent) -> Result<Vec<(Suspect, String)>> {
-        let size = self.block_size() as usize;
-        let (zone, first) = (extent.address.zone(), extent.address.block());
-        let mut bytes = vec![0; extent.blocks as usize * size];
-        let whole = self.device.read(zone, first, &mut bytes);
-        let mut wrong = Vec::new();
-        for (index, block) in bytes.chunks_mut(size).enumerate() {
-            let read = match &whole {
-                Ok(()) => Ok(()),
-                Err(error) if is_fatal(error) => Err(error.clone()),
-                Err(_) => self.device.read(zone, first + index as Blocks, block),
-            };
-            let crc = extent.crcs[index];
-            let why = match read {
-                Ok(()) if zone::format::checksum(&[block]) == crc => continue,
-                Ok(()) => "its checksum is wrong".to_owned(),
-                Err(error) if is_fatal(&error) => return Err(StoreError::Device(error).into()),
-                Err(error) => error.to_string(),
-            };
-            let address = extent.address_of(index as Blocks);
-            wrong.push((Suspect { block: start + index as u64, address, crc }, why));
-        }
-        Ok(wrong)
-    }
-
-    /// Whether the map still names the block, and it is still wrong.
-    fn is_confirmed(&self, object: Object, suspect: Suspect) -> Result<bool> {
-        let block = suspect.block;
-        let Some((extents, _zone_refs)) = self.look_up_and_enter(object, (block, block + 1))? else {
-            return Ok(true);
+/// The wrong blocks of an extent whose zone is referenced, and the reasons.
+fn read_and_verify(maps: &ObjectMaps, start: u64, extent: &Extent) -> Result<Vec<(Suspect, String)>> {
+    let size = maps.block_size() as usize;
+    let (zone, first) = (extent.address.zone(), extent.address.block());
+    let mut bytes = vec![0; extent.blocks as usize * size];
+    let whole = maps.device().read(zone, first, &mut bytes);
+    let mut wrong = Vec::new();
+    for (index, block) in bytes.chunks_mut(size).enumerate() {
+        let read = match &whole {
+            Ok(()) => Ok(()),
+            Err(error) if error.is_of_whole_device() => Err(error.clone()),
+            Err(_) => maps.device().read(zone, first + index as Blocks, block),
         };
-        let Some((start, extent)) = extents.first().filter(|(_, extent)| extent.is_stored()) else {
-            return Ok(false);
+        let crc = extent.crcs[index];
+        let why = match read {
+            Ok(()) if zone::format::checksum(&[block]) == crc => continue,
+            Ok(()) => "its checksum is wrong".to_owned(),
+            Err(error) if error.is_of_whole_device() => return Err(StoreError::Device(error).into()),
+            Err(error) => error.to_string(),
         };
-        let index = (block - start) as Blocks;
-        let now = extent.slice(index, index + 1);
-        if (now.address, now.crcs[0]) != (suspect.address, suspect.crc) {
-            return Ok(false);
-        }
-        Ok(!self.read_and_verify(block, &now)?.is_empty())
+        let address = extent.address_of(index as Blocks);
+        wrong.push((Suspect { block: start + index as u64, address, crc }, why));
     }
+    Ok(wrong)
+}
+
+/// Whether the map still names the block, and it is still wrong.
+fn is_confirmed(maps: &ObjectMaps, object: Object, suspect: Suspect) -> Result<bool> {
+    let block = suspect.block;
+    let Some((extents, _zone_refs)) = look_up_and_enter(maps, object, (block, block + 1))? else {
+        return Ok(true);
+    };
+    let Some((start, extent)) = extents.first().filter(|(_, extent)| extent.is_stored()) else {
+        return Ok(false);
+    };
+    let index = (block - start) as Blocks;
+    let now = extent.slice(index, index + 1);
+    if (now.address, now.crcs[0]) != (suspect.address, suspect.crc) {
+        return Ok(false);
+    }
+    Ok(!read_and_verify(maps, block, &now)?.is_empty())
 }
 
 /// Adds damaged blocks, to the previous finding if they are adjacent to it. Without a reason they were lost before.

@@ -20,13 +20,12 @@
 //!
 //! A writer that finds no zone all the same frees one in `place.rs`.
 
-use rt::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::Arc;
 
-use zone::ZoneId;
-
-use crate::debt::Need;
-use crate::gc::{GcState, Goal, Progress};
-use crate::{Extents, Lifetime, Result};
+use crate::Result;
+use crate::charges::Charges;
+use crate::gc::{Collector, GcState, Goal, Progress};
+use crate::headroom::Need;
 
 /// Blocks to be moved for each written block, at most.
 const RATIO_MAX: f64 = 16.0;
@@ -42,76 +41,6 @@ const FREE_ZONES_MAX: f64 = 2.0;
 const CHEAP_SHARE: i64 = 4;
 /// The debt is counted again, and what was futile is tried again, when headroom has changed by this share of a zone.
 const HEADROOM_SHARE: i64 = 32;
-/// Charges are counted in these parts of a block.
-const PARTS: i64 = 1024;
-
-/// What writers are charged.
-#[derive(Default)]
-pub(crate) struct Throttle {
-    /// Blocks that GC has moved since the mount.
-    moved: AtomicI64,
-    /// What `moved` has to be until writers need not wait, in parts of a block.
-    charged: AtomicI64,
-    /// The debt of each need, in blocks.
-    debts: [AtomicI64; Need::MAX],
-    /// The headroom for which the debts were counted.
-    headroom: AtomicI64,
-    /// The headroom at which the background task found nothing to do.
-    futile_at: AtomicI64,
-    /// The background task has work.
-    is_wanted: AtomicBool,
-    /// The background task has found no work.
-    sleeps: AtomicBool,
-}
-
-impl Throttle {
-    /// GC has moved blocks.
-    pub(crate) fn moved(&self, blocks: u64) {
-        self.moved.fetch_add(blocks as i64, Ordering::Relaxed);
-    }
-
-    /// Nothing is charged until the debt is counted again.
-    pub(crate) fn forgive(&self) {
-        self.debts.iter().for_each(|debt| debt.store(0, Ordering::Relaxed));
-        self.charge(0.0, 0);
-    }
-
-    /// Charges writers for some more moves; the sum is at most the debt. What was moved without being charged counts for
-    /// later charges, but no more than this credit.
-    fn charge(&self, blocks: f64, credit: i64) {
-        let moved = self.moved.load(Ordering::Relaxed);
-        let debt = self.debts.iter().map(|debt| debt.load(Ordering::Relaxed)).max().unwrap_or(0);
-        let more = |charged: i64| {
-            let charged = charged.max((moved - credit) * PARTS) + (blocks * PARTS as f64) as i64;
-            Some(charged.min((moved + debt) * PARTS))
-        };
-        let _ = self.charged.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-    }
-
-    /// Blocks that are charged and not moved.
-    pub(crate) fn charged(&self) -> i64 {
-        self.charged.load(Ordering::Relaxed) / PARTS - self.moved.load(Ordering::Relaxed)
-    }
-
-    #[cfg(test)]
-    pub(crate) fn want_background(&self) {
-        self.is_wanted.store(true, Ordering::SeqCst);
-    }
-
-    /// Whether the background task has no work. A writer that finds some later wakes it.
-    fn falls_asleep(&self) -> bool {
-        self.sleeps.store(true, Ordering::SeqCst);
-        !self.is_wanted.swap(false, Ordering::SeqCst)
-    }
-
-    /// Whether the background task has to be woken. It is woken once.
-    pub(crate) fn take_call(&self) -> bool {
-        self.is_wanted.load(Ordering::SeqCst)
-            && self.sleeps.load(Ordering::SeqCst)
-            && self.sleeps.swap(false, Ordering::SeqCst)
-    }
-}
-
 /// The limits of a volume, in blocks.
 struct Limits {
     /// Blocks of user data that a zone takes.
@@ -128,106 +57,92 @@ impl Limits {
     }
 }
 
-impl Extents {
+/// Makes user writes wait for GC.
+pub struct Throttle {
+    collector: Arc<Collector>,
+    charges: Arc<Charges>,
+}
+
+impl Throttle {
+    pub(crate) fn new(collector: &Arc<Collector>, charges: &Arc<Charges>) -> Throttle {
+        Throttle { collector: Arc::clone(collector), charges: Arc::clone(charges) }
+    }
+
+    pub(crate) fn charges(&self) -> &Charges {
+        &self.charges
+    }
+
     fn limits(&self) -> Limits {
-        let zone = i64::from(self.payload_min);
-        let ahead = (AHEAD_BYTES / i64::from(self.block_size())).min(zone / AHEAD_SHARE);
+        let zone = i64::from(self.collector.placer().payload_min());
+        let ahead = (AHEAD_BYTES / i64::from(self.collector.maps().block_size())).min(zone / AHEAD_SHARE);
         Limits { zone, ahead }
-    }
-
-    /// The headroom below which GC runs for the next zone, if it is not free: what an open zone takes, for each zone that should
-    /// be open.
-    pub(crate) fn low_watermark(&self) -> i64 {
-        let beyond =
-            self.placement.count().saturating_sub(1).min(self.placement.open_max_beyond_classes()) as i64;
-        i64::from(self.payload_min) * (beyond + 1)
-    }
-
-    /// The needs whose zone is not free and whose headroom is less than the low watermark.
-    fn due(&self, needs: &[Need]) -> [bool; Need::MAX] {
-        let watermark = self.low_watermark();
-        let mut due = [false; Need::MAX];
-        for (index, need) in needs.iter().enumerate() {
-            due[index] = need.lacking > 0.0 && need.headroom <= (index as i64 + 1) * watermark;
-        }
-        due
-    }
-
-    /// Whether it is time for GC.
-    pub(crate) fn is_headroom_low(&self) -> bool {
-        self.is_due(&self.needs())
-    }
-
-    fn is_due(&self, needs: &[Need]) -> bool {
-        self.due(needs).contains(&true)
     }
 
     /// Charges a writer that appends this number of blocks.
     pub(crate) fn charge(&self, blocks: u64) {
-        let needs = self.needs();
-        let (throttle, headroom) = (&self.throttle, needs[0].headroom);
-        if !self.is_due(&needs) {
-            throttle.forgive();
+        let needs = self.collector.headroom().needs();
+        let (charges, headroom) = (&*self.charges, needs[0].headroom);
+        if !self.collector.headroom().is_due(&needs) {
+            charges.forgive();
             if !self.are_few_free(&needs) {
                 return;
             }
         }
-        let share = (i64::from(self.payload_min) / HEADROOM_SHARE).unsigned_abs();
-        let has_changed = |since: &AtomicI64| since.load(Ordering::Relaxed).abs_diff(headroom) >= share;
-        if has_changed(&throttle.headroom)
-            && let Some(gc) = self.gc.try_lock()
+        let share = (i64::from(self.collector.placer().payload_min()) / HEADROOM_SHARE).unsigned_abs();
+        if charges.are_outdated(headroom, share)
+            && let Some(gc) = self.collector.try_lock()
         {
             self.count_debt(&gc);
         }
-        let piece = self.piece_blocks() as i64;
-        throttle.charge(self.ratio(&needs) * blocks as f64, piece);
-        if throttle.charged() >= piece || has_changed(&throttle.futile_at) {
-            throttle.is_wanted.store(true, Ordering::SeqCst);
+        let piece = self.collector.mover().reader().piece_blocks() as i64;
+        charges.charge(self.ratio(&needs) * blocks as f64, piece);
+        if charges.charged() >= piece || charges.is_worth_a_try(headroom, share) {
+            charges.want_background();
         }
     }
 
     /// Blocks to be moved for each written block now.
     pub(crate) fn ratio(&self, needs: &[Need]) -> f64 {
-        let (limits, due) = (self.limits(), self.due(needs));
-        let debts = self.throttle.debts.iter().map(|debt| debt.load(Ordering::Relaxed));
-        let ratios = needs.iter().zip(due).zip(debts).filter(|((_, is_due), _)| *is_due);
+        let (limits, due) = (self.limits(), self.collector.headroom().due(needs));
+        let ratios = needs.iter().zip(due).zip(self.charges.debts()).filter(|((_, is_due), _)| *is_due);
         ratios.map(|((need, _), debt)| limits.ratio(need.headroom, debt)).fold(0.0, f64::max)
     }
 
     /// Counts what GC has to move for each need.
     pub(crate) fn count_debt(&self, gc: &GcState) {
-        if self.store.pool().dead_count() > 0 {
-            self.may_need_resets.store(true, Ordering::Relaxed);
+        if self.collector.maps().pool().dead_count() > 0 {
+            self.collector.note_resets();
         }
-        let needs = self.needs();
-        let is_held = self.would_take_the_last_zone(gc);
-        let due = self.due(&needs);
-        for (index, debt) in self.throttle.debts.iter().enumerate() {
+        let needs = self.collector.headroom().needs();
+        let is_held = self.collector.would_take_the_last_zone(gc);
+        let due = self.collector.headroom().due(&needs);
+        let debts = std::array::from_fn(|index| {
             let lacking =
                 needs.get(index).filter(|_| due[index] && !is_held).map_or(0.0, |need| need.lacking);
-            debt.store(self.debt(gc, lacking.max(0.0)).unwrap_or(0), Ordering::Relaxed);
-        }
-        self.throttle.headroom.store(needs[0].headroom, Ordering::Relaxed);
-        self.throttle.charge(0.0, self.piece_blocks() as i64);
+            self.collector.debt(gc, lacking.max(0.0)).unwrap_or(0)
+        });
+        self.charges.set_debts(debts, needs[0].headroom);
+        self.charges.charge(0.0, self.collector.mover().reader().piece_blocks() as i64);
     }
 
-    /// Waits until GC has moved what is charged, before this number of bytes is written. [`Extents::begin_write`] calls it.
+    /// Waits until GC has moved what is charged, before this number of bytes is written. `Extents::begin_write` calls it.
     /// Longer operations call it for each further piece.
-    pub fn throttle(&self, bytes: u64) {
-        let piece = self.piece_blocks() as i64;
-        if self.throttle.charged() < piece {
+    pub fn wait(&self, bytes: u64) {
+        let piece = self.collector.mover().reader().piece_blocks() as i64;
+        if self.charges.charged() < piece {
             return;
         }
-        let (needs, blocks) = (self.needs(), bytes as f64 / f64::from(self.block_size()));
+        let (needs, blocks) =
+            (self.collector.headroom().needs(), bytes as f64 / f64::from(self.collector.maps().block_size()));
         let limit = if blocks < piece as f64 { piece.max(needs[0].headroom / 2) } else { piece };
         let own_pieces = (self.ratio(&needs) * blocks / piece as f64).ceil() as u64;
         for _ in 0..=own_pieces {
-            if self.throttle.charged() < limit {
+            if self.charges.charged() < limit {
                 return;
             }
-            let gc = if blocks < 1.0 { self.gc.try_lock() } else { Some(self.gc.lock()) };
+            let gc = if blocks < 1.0 { self.collector.try_lock() } else { Some(self.collector.lock()) };
             let Some(mut gc) = gc else { return };
-            let is_done = self.throttle.charged() < limit;
+            let is_done = self.charges.charged() < limit;
             let worked = if is_done { Ok(false) } else { self.collect_in_step(&mut gc) };
             rt::order::unlock_fair(gc);
             match worked {
@@ -235,7 +150,7 @@ impl Extents {
                 Ok(false) => return,
                 // The write does not fail for that. The next charge is tried again.
                 Err(error) => {
-                    self.throttle.forgive();
+                    self.charges.forgive();
                     return tracing::warn!("garbage collection: {error}");
                 }
             }
@@ -244,21 +159,20 @@ impl Extents {
 
     /// A piece of the background task's work; false if there is none.
     pub(crate) fn collect_in_background(&self) -> Result<bool> {
-        if self.throttle.falls_asleep() {
+        if self.charges.falls_asleep() {
             return Ok(false);
         }
-        let mut gc = self.gc.lock();
+        let mut gc = self.collector.lock();
         let worked = match self.is_background_useful(&gc) {
             true => self.collect_in_step(&mut gc),
             false => Ok(false),
         };
         match worked {
             Ok(true) => {
-                self.throttle.is_wanted.store(true, Ordering::SeqCst);
-                self.throttle.sleeps.store(false, Ordering::SeqCst);
+                self.charges.stay_awake();
             }
             // It is not tried again before headroom has changed, or writers are charged.
-            Ok(false) | Err(_) => self.throttle.futile_at.store(self.headroom(), Ordering::Relaxed),
+            Ok(false) | Err(_) => self.charges.note_futile(self.collector.headroom().blocks()),
         }
         rt::order::unlock_fair(gc);
         worked
@@ -266,18 +180,18 @@ impl Extents {
 
     /// Whether the background task works now, rather than later when more blocks may have died.
     fn is_background_useful(&self, gc: &GcState) -> bool {
-        if self.throttle.charged() > 0 {
+        if self.charges.charged() > 0 {
             return true;
         }
         // Manual GC goes on with its own victims.
         if gc.has_victims() {
             return !gc.exceeds_reserve() || gc.is_moved();
         }
-        let needs = self.needs();
-        let is_due = self.is_due(&needs);
-        let price = i64::from(self.payload_min) / CHEAP_SHARE;
+        let needs = self.collector.headroom().needs();
+        let is_due = self.collector.headroom().is_due(&needs);
+        let price = i64::from(self.collector.placer().payload_min()) / CHEAP_SHARE;
         (is_due || self.are_few_free(&needs))
-            && self.debt_of_one_more(gc).is_some_and(|debt| is_due || debt <= price)
+            && self.collector.debt_of_one_more(gc).is_some_and(|debt| is_due || debt <= price)
     }
 
     /// Whether fewer zones are free than the background task frees while they cost little.
@@ -288,19 +202,40 @@ impl Extents {
     /// Moves a piece, or less where that might take the last zone; false if nothing can or need be moved.
     pub(crate) fn collect_in_step(&self, gc: &mut GcState) -> Result<bool> {
         // Empty victims are given up in any case.
-        let is_held = !gc.is_moved() && self.would_take_the_last_zone(gc);
-        let left = self.left_to_move(gc).map_or(usize::MAX, |left| left.max(1) as usize);
-        if is_held || self.collect_some(gc, Goal::InStep, self.piece_blocks().min(left))? == Progress::Nothing
+        let is_held = !gc.is_moved() && self.collector.would_take_the_last_zone(gc);
+        let left = self.collector.left_to_move(gc).map_or(usize::MAX, |left| left.max(1) as usize);
+        if is_held
+            || self.collector.collect_some(
+                gc,
+                Goal::InStep,
+                self.collector.mover().reader().piece_blocks().min(left),
+            )? == Progress::Nothing
         {
-            self.throttle.forgive();
+            self.charges.forgive();
             return Ok(false);
         }
         if gc.is_moved() {
             // At once, so that the victims can be reset.
-            self.collect(gc, Goal::InStep)?;
+            self.collector.collect(gc, Goal::InStep)?;
         }
         self.count_debt(gc);
         Ok(true)
+    }
+
+    /// How near user writes are to waiting for GC.
+    pub fn pressure(&self) -> Pressure {
+        let bytes = |blocks: i64| blocks.max(0) as u64 * u64::from(self.collector.maps().block_size());
+        let debt = self.collector.debt_of_one_more(&self.collector.lock());
+        let freed = f64::from(self.collector.placer().payload_min())
+            * self.collector.headroom().zones_to_free() as f64;
+        Pressure {
+            headroom: bytes(self.collector.headroom().blocks()),
+            low_watermark: bytes(self.collector.headroom().low_watermark()),
+            debt: debt.map(bytes),
+            charged: bytes(self.charges.charged()),
+            moved_per_written: self.ratio(&self.collector.headroom().needs()),
+            freed_per_moved: debt.filter(|debt| *debt > 0).map(|debt| freed / debt as f64),
+        }
     }
 }
 
@@ -325,28 +260,6 @@ impl Pressure {
     /// What can be written before GC begins. 0 if it has begun, or begins when a zone is lacking.
     pub fn before_gc(&self) -> u64 {
         self.headroom.saturating_sub(self.low_watermark)
-    }
-}
-
-impl Extents {
-    /// How near user writes are to waiting for GC.
-    pub fn pressure(&self) -> Pressure {
-        let bytes = |blocks: i64| blocks.max(0) as u64 * u64::from(self.block_size());
-        let debt = self.debt_of_one_more(&self.gc.lock());
-        let freed = f64::from(self.payload_min) * self.zones_to_free() as f64;
-        Pressure {
-            headroom: bytes(self.headroom()),
-            low_watermark: bytes(self.low_watermark()),
-            debt: debt.map(bytes),
-            charged: bytes(self.throttle.charged()),
-            moved_per_written: self.ratio(&self.needs()),
-            freed_per_moved: debt.filter(|debt| *debt > 0).map(|debt| freed / debt as f64),
-        }
-    }
-
-    /// The open zones of user data, and the lifetime class of each.
-    pub fn open_zones(&self) -> Vec<(ZoneId, Lifetime)> {
-        self.placement.classes()
     }
 }
 

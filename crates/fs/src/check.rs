@@ -314,7 +314,7 @@ impl Fs {
         let rows_of = |table: &Table| rows.get(table).copied().unwrap_or(0);
         let mut findings: Vec<_> = store.into_iter().map(Finding::Store).collect();
         let (mut done, of) = (0, rows_of(&EXTENT));
-        let extents = self.extents.check_with_progress(&mut || {
+        let extents = extent::check_with_progress(&self.extents, &mut || {
             done += 1;
             progress(Checked { part: CheckedPart::Extents, done, of });
         })?;
@@ -337,7 +337,7 @@ impl Fs {
     /// What is known to be lost: data that could not be read when they were to be moved. The volume is
     /// sound all the same, so [`Fs::check`] does not tell of it.
     pub fn check_lost(&self) -> Result<Vec<Finding>> {
-        Ok(self.extents.lost()?.into_iter().map(Finding::Extents).collect())
+        Ok(extent::lost(self.extents.maps())?.into_iter().map(Finding::Extents).collect())
     }
 
     /// The tables of the file system alone.
@@ -352,7 +352,7 @@ impl Fs {
             shadows.extend(decode_inode_key(key).ok().map(|number| Object(number.0)));
             Ok(())
         })?;
-        Ok(Shared { blocks: self.extents.check_references(&shadows)?, shadows })
+        Ok(Shared { blocks: extent::check_references(self.extents.maps(), &shadows)?, shadows })
     }
 
     pub(crate) fn check_names_in_passes(
@@ -762,7 +762,7 @@ impl Pass<'_> {
             return Ok(());
         }
         let end = seen.record.size.next_multiple_of(block);
-        match self.fs.extents.next_data(seen.record.object(inode), end) {
+        match self.fs.extents.maps().next_data(seen.record.object(inode), end) {
             Ok(None) => {}
             Ok(Some(data)) => {
                 self.findings.push(NameFinding::DataBeyondEnd { inode, block: data / block });

@@ -286,20 +286,23 @@ impl Fs {
         }
         Ok(match direction {
             Direction::Down if moved == end => Next::Done,
-            Direction::Down => match self.extents.next_data(object, moved)?.filter(|data| *data < end) {
+            Direction::Down => match self.extents.maps().next_data(object, moved)?.filter(|data| *data < end)
+            {
                 Some(data) if data > moved => Next::Skip(moved..data),
-                Some(_) => {
-                    Next::Copy(moved..self.extents.next_hole(object, moved)?.min(end).min(moved + PIECE))
-                }
+                Some(_) => Next::Copy(
+                    moved..self.extents.maps().next_hole(object, moved)?.min(end).min(moved + PIECE),
+                ),
                 None => Next::Skip(moved..end),
             },
             Direction::Up if moved == at => Next::Done,
             // Holes are skipped as a whole: a sparse file may be a million times as long as its data.
-            Direction::Up => match self.extents.data_end_before(object, moved)?.filter(|end| *end > at) {
-                Some(end) if end < moved => Next::Skip(end..moved),
-                Some(_) => Next::Copy(self.start_of_run(object, at, moved)?..moved),
-                None => Next::Skip(at..moved),
-            },
+            Direction::Up => {
+                match self.extents.maps().data_end_before(object, moved)?.filter(|end| *end > at) {
+                    Some(end) if end < moved => Next::Skip(end..moved),
+                    Some(_) => Next::Copy(self.start_of_run(object, at, moved)?..moved),
+                    None => Next::Skip(at..moved),
+                }
+            }
         })
     }
 
@@ -307,8 +310,8 @@ impl Fs {
     fn start_of_run(&self, object: Object, least: u64, to: u64) -> Result<u64> {
         let mut at = to.saturating_sub(PIECE).max(least);
         loop {
-            let data = self.extents.next_data(object, at)?.map_or(to, |data| data.min(to));
-            let hole = self.extents.next_hole(object, data)?.min(to);
+            let data = self.extents.maps().next_data(object, at)?.map_or(to, |data| data.min(to));
+            let hole = self.extents.maps().next_hole(object, data)?.min(to);
             if hole == to {
                 return Ok(data);
             }
@@ -350,8 +353,8 @@ impl Fs {
     ) -> Result<()> {
         let (object, block) = (record.object(inode), u64::from(self.extents.block_size()));
         let blocks = (piece.start / block, piece.end / block);
-        let is_shared = !self.extents.has_own_data(object, blocks)?;
-        let is_mixed = !is_shared && self.extents.has_references(object, blocks)?;
+        let is_shared = !self.extents.maps().has_own_data(object, blocks)?;
+        let is_mixed = !is_shared && self.extents.maps().has_references(object, blocks)?;
         if piece.end - piece.start > block && is_mixed {
             return self.copy_or_share(locked, inode, record, shift.clone(), shift.half(&piece, block));
         }
@@ -360,8 +363,13 @@ impl Fs {
         }
         let mut change = Change::new();
         let target = (object, shift.target(piece.start) / block);
-        let (map, until) =
-            self.extents.share(&mut change.tx, (object, blocks), target, STEP_EXTENTS, record.file_class)?;
+        let (map, until) = self.extents.maps().share(
+            &mut change.tx,
+            (object, blocks),
+            target,
+            STEP_EXTENTS,
+            record.file_class,
+        )?;
         if until < blocks.1 {
             drop(map);
             return self.copy_or_share(locked, inode, record, shift.clone(), shift.half(&piece, block));
@@ -385,7 +393,7 @@ impl Fs {
             Direction::Up => piece.end - block..piece.end,
         };
         let mut data = vec![0; (piece.end - piece.start) as usize];
-        let mut read = || self.extents.read(object, piece.start, &mut data);
+        let mut read = || self.extents.maps().read(object, piece.start, &mut data);
         // A lost block stays lost. So a single failed read must not count as loss.
         let mut twice = || match read() {
             Err(ExtentError::Lost { .. }) => read(),
@@ -399,7 +407,7 @@ impl Fs {
             Err(ExtentError::Lost { .. }) => return self.lose(locked, inode, record, shift, piece),
             read => read?,
         }
-        self.extents.throttle(data.len() as u64);
+        self.extents.throttle().wait(data.len() as u64);
         let written =
             self.extents.append(object, record.hint(), shift.target(piece.start), &data, u64::MAX)?;
         let mut change = Change::new();
@@ -589,7 +597,7 @@ impl Fs {
     ) -> Result<()> {
         let object = record.object(inode);
         if !record.has(FLAG_SHIFTING) {
-            return Ok(self.extents.read(object, offset, into)?);
+            return Ok(self.extents.maps().read(object, offset, into)?);
         }
         let end = offset + into.len() as u64;
         for (span, place) in self.spans_of(inode, record)? {
@@ -599,7 +607,7 @@ impl Fs {
             }
             let part = &mut into[(from - offset) as usize..(to - offset) as usize];
             match place {
-                Some(place) => self.extents.read(object, place + (from - span.start), part)?,
+                Some(place) => self.extents.maps().read(object, place + (from - span.start), part)?,
                 None => part.fill(0),
             }
         }
@@ -611,7 +619,7 @@ impl Fs {
         for (span, place) in self.spans_of(inode, record)? {
             let Some(place) = place.filter(|_| offset < span.end) else { continue };
             let from = place + (span.start.max(offset) - span.start);
-            let found = self.extents.next_data(record.object(inode), from)?;
+            let found = self.extents.maps().next_data(record.object(inode), from)?;
             if let Some(data) =
                 found.map(|data| data.max(from) - place).filter(|at| *at < span.end - span.start)
             {
@@ -630,7 +638,7 @@ impl Fs {
             let start = span.start.max(offset);
             let Some(place) = place else { return Ok(start) };
             let from = place + (start - span.start);
-            let hole = self.extents.next_hole(record.object(inode), from)?.max(from) - place;
+            let hole = self.extents.maps().next_hole(record.object(inode), from)?.max(from) - place;
             if hole < span.end - span.start {
                 return Ok(span.start + hole);
             }

@@ -169,7 +169,7 @@ impl Fs {
             let at = offset + done as u64;
             let length = ((piece - at % piece) as usize).min(data.len() - done);
             if done > 0 {
-                self.extents.throttle(length as u64);
+                self.extents.throttle().wait(length as u64);
             }
             match self.write_piece(writer, locked, handle, at, &data[done..done + length], early.take()) {
                 Ok((length, lsn)) => (done, last) = (done + length, lsn),

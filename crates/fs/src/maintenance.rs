@@ -15,7 +15,7 @@ impl Fs {
     pub fn collect_garbage(&self) -> Result<bool> {
         let _background_change = self.background_changes.read();
         self.begin()?;
-        if self.work_backlog()? || self.extents.manual_gc()? {
+        if self.work_backlog()? || self.extents.collector().manual_gc()? {
             return Ok(true);
         }
         Ok(self.store.collect_garbage_if_worth_it()?)
@@ -32,7 +32,7 @@ impl Fs {
     /// The largest number of zones that GC can make free if nothing is deleted. None while there is a backlog,
     /// because the space that it will free is not known.
     pub fn free_zones_max(&self) -> Option<u32> {
-        self.backlog.is_done().then(|| self.extents.free_zones_max())
+        self.backlog.is_done().then(|| extent::free_zones_max(self.extents.store().pool()))
     }
 
     /// How the contents of a file are spread over zones. Empty if they are inline in the record.
@@ -42,7 +42,7 @@ impl Fs {
         if record.kind != Kind::File {
             return Ok(Layout::default());
         }
-        Ok(self.extents.layout(record.object(inode))?)
+        Ok(extent::layout(&self.extents, record.object(inode))?)
     }
 
     /// Defragments a part of a file that begins at block `from`, if that saves reads. The caller begins with 0 and
@@ -63,7 +63,7 @@ impl Fs {
             if kind != Kind::File {
                 return Ok(Defragmented::default());
             }
-            Ok(self.extents.defragment(object, hint, from)?)
+            Ok(extent::defragment(&self.extents, object, hint, from)?)
         })
     }
 }

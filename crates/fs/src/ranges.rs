@@ -94,7 +94,7 @@ impl Fs {
         let record = handle.node().state.read().record()?.clone();
         let grown = range.start.max(record.size)..range.end;
         let wanted = grown.end.saturating_sub(grown.start);
-        let available = self.extents.bytes_left();
+        let available = self.extents.budget().bytes_left();
         if wanted <= available || !record.has(FLAG_SPACE_BEYOND_END) {
             return Ok(wanted <= available);
         }
@@ -104,7 +104,7 @@ impl Fs {
     /// How many bytes of a range have blocks.
     fn bytes_allocated(&self, object: Object, range: &Range<u64>) -> Result<u64> {
         let block = u64::from(self.extents.block_size());
-        let pieces = self.extents.view_object(object)?.into_iter();
+        let pieces = extent::view_object(self.extents.maps(), object)?.into_iter();
         let allocated = pieces.filter_map(|(at, piece)| match piece {
             MapRow::Extent(extent) if extent.holds_space() => {
                 let end = (at + u64::from(extent.blocks)) * block;

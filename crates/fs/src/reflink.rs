@@ -163,7 +163,7 @@ impl Fs {
             self.prepare_growth(&mut locked, to.inode(), clone.end())?;
         }
         let object = locked.record(from.inode())?.object(from.inode());
-        if self.extents.has_own_data(object, self.blocks_of(&clone.source))? {
+        if self.extents.maps().has_own_data(object, self.blocks_of(&clone.source))? {
             self.backlog.begin_building(fresh);
             let frozen = self.freeze(&mut locked, from.inode(), fresh, &mut progress.abandoned);
             self.backlog.end_building(fresh);
@@ -201,7 +201,7 @@ impl Fs {
         let mut from = Some(0);
         while let Some(at) = from {
             let mut change = Change::new();
-            let (map, next) = self.extents.refer(&mut change.tx, (object, fresh), at, STEP_EXTENTS)?;
+            let (map, next) = self.extents.maps().refer(&mut change.tx, (object, fresh), at, STEP_EXTENTS)?;
             self.commit(change, locked)?;
             drop(map);
             from = next;
@@ -239,7 +239,7 @@ impl Fs {
             let mut record = locked.record(to)?.clone();
             let mut change = Change::new();
             let target = (record.object(to), clone.at / block + (next - first));
-            let (map, until) = self.extents.share(
+            let (map, until) = self.extents.maps().share(
                 &mut change.tx,
                 (object, (next, end)),
                 target,
@@ -284,7 +284,7 @@ impl Fs {
             return Ok(0);
         }
         let must_freeze =
-            self.extents.has_own_data(record.object(from.inode()), self.blocks_of(&clone.source))?;
+            self.extents.maps().has_own_data(record.object(from.inode()), self.blocks_of(&clone.source))?;
         let is_worth_it = !must_freeze || shared >= (record.size / WORTH_FREEZING).min(WORTH_FREEZING_BYTES);
         Ok(if is_worth_it { shared } else { 0 })
     }
@@ -368,8 +368,12 @@ impl Fs {
             None => None,
         };
         let mut change = Change::reclaiming();
-        let (map, next) =
-            self.extents.drop_uncounted(&mut change.tx, (object, gets_space_up_to), from, STEP_EXTENTS)?;
+        let (map, next) = self.extents.maps().drop_uncounted(
+            &mut change.tx,
+            (object, gets_space_up_to),
+            from,
+            STEP_EXTENTS,
+        )?;
         if next.is_none() {
             self.delete_uncounted(&mut change, object);
         }

@@ -57,7 +57,7 @@ impl Pass<'_> {
         if let Some(repaired) = self.counts {
             return Ok(repaired);
         }
-        let repaired = self.counts_are_safe && fs.extents.repair_counts()?;
+        let repaired = self.counts_are_safe && extent::repair_counts(fs.extents.maps())?;
         Ok(*self.counts.insert(repaired))
     }
 }

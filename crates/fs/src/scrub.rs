@@ -54,7 +54,7 @@ impl Fs {
                 (next, scrubbed.bytes, scrubbed.findings.into_iter().map(Finding::Store).collect())
             }
             ScrubAt::Data(mut at) => {
-                let scrubbed = self.extents.scrub_step(&mut at, bytes_max)?;
+                let scrubbed = extent::scrub_step(self.extents.maps(), &mut at, bytes_max)?;
                 let next = if scrubbed.done { ScrubAt::End } else { ScrubAt::Data(at) };
                 (next, scrubbed.bytes, scrubbed.findings.into_iter().map(Finding::Extents).collect())
             }

@@ -177,7 +177,7 @@ impl Fs {
         let object = locked.record(inode)?.object(inode);
         let block = u64::from(self.extents.block_size());
         let first_block = from - from % block;
-        if from == to || self.extents.next_data(object, first_block)?.is_none_or(|data| data >= to) {
+        if from == to || self.extents.maps().next_data(object, first_block)?.is_none_or(|data| data >= to) {
             return Ok(());
         }
         self.put_bytes(locked, inode, from, &vec![0; (to - from) as usize])

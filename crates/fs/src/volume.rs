@@ -151,7 +151,7 @@ impl Fs {
         if self.read_only || self.remounted_read_only.load(Ordering::SeqCst) {
             return self.close_read_only();
         }
-        self.extents.save_learned(true)?;
+        self.extents.learned().save(self.extents.store(), true)?;
         self.extents.close_conventional();
         self.store.sync(self.store.last_lsn())?;
         Ok(self.store.close()?)
@@ -172,7 +172,7 @@ impl Fs {
 
     /// The sizes that `statfs` reports.
     pub fn statfs(&self) -> Result<StatFs> {
-        let space = self.extents.space();
+        let space = self.extents.budget().space();
         let block = u64::from(space.block_size);
         let taken = space.live + space.unwritten + space.metadata;
         let available = match self.store.device().host_space() {
@@ -208,7 +208,7 @@ impl Fs {
 
     /// How the space is used.
     pub fn space(&self) -> extent::Space {
-        self.extents.space()
+        self.extents.budget().space()
     }
 
     /// The data layer.

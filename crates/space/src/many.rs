@@ -248,10 +248,10 @@ impl Many {
         let idle_step_ns =
             least_ns(|| volume.fs.step_task(BackgroundTask::Space).map(|_| ()).map_err(Into::into))?;
         let look_at_all_ns = least_ns(|| volume.fs.statfs().map(|_| ()).map_err(Into::into))?;
-        while volume.fs.extents().gc_stats().zones_reclaimed == 0 {
+        while volume.fs.extents().collector().stats().zones_reclaimed == 0 {
             ensure!(volume.fs.collect_garbage()?, "there was nothing to be collected");
         }
-        let evacuated_zones = volume.fs.extents().gc_stats().zones_reclaimed;
+        let evacuated_zones = volume.fs.extents().collector().stats().zones_reclaimed;
         let (free, cpu) = (pool.free(), cpu_ns());
         for file in 0..before.files / 2 {
             volume.fs.unlink(&caller(), InodeNo::ROOT, name_of(file).as_bytes())?;

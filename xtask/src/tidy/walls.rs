@@ -17,8 +17,7 @@ use super::{Finding, Looked, Repository};
 const FILES_MAX: usize = 3;
 
 /// Types whose methods are in more files: the crate, the type, the number of files.
-const METHODS: [(&str, &str, usize); 8] = [
-    ("extent", "Extents", 23),
+const METHODS: [(&str, &str, usize); 7] = [
     ("fs", "Fs", 31),
     ("fs", "Record", 6),
     ("fuse", "Transport", 6),
@@ -29,7 +28,7 @@ const METHODS: [(&str, &str, usize); 8] = [
 ];
 
 /// Crates with modules that import each other in cycles, and the number of these modules.
-const CYCLES: [(&str, usize); 4] = [("cli", 12), ("extent", 4), ("fs", 10), ("tree", 19)];
+const CYCLES: [(&str, usize); 3] = [("cli", 12), ("fs", 10), ("tree", 19)];
 
 /// The crates that ship or that tests of several crates use.
 const CRATES: [&str; 11] =

@@ -14,7 +14,6 @@ use std::collections::BTreeSet;
 
 use zone::{Blocks, ZoneId};
 
-use crate::Extents;
 use crate::format::{EXTENT_BYTES_MAX, Entry, Extent, Packing};
 
 /// A region stays if a rewrite saves less than this share of its reads.
@@ -208,13 +207,6 @@ impl<'r> LayoutCounter<'r> {
             (self.reads_without_breaks - reads_min).min(reads.saturating_sub(self.reads_after_rewrite));
         let scattered = saved * WORTH_SHARE > reads_min;
         Layout { zones: self.zones.len() as u64, scattered, ..self.layout }
-    }
-}
-
-impl Extents {
-    /// How regions are rewritten on this volume.
-    pub(super) fn rewrite_rules(&self) -> RewriteRules<'_> {
-        RewriteRules::new(self.packing, self.rewrite_blocks_max(), |zone| self.store.pool().capacity(zone))
     }
 }
 

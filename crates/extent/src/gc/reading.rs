@@ -7,15 +7,23 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
+use std::sync::Arc;
 
 use tree::{Group, ZoneRef};
 use zone::{Address, Blocks, Command, DeviceError, Geometry, ZoneId};
 
-use super::{CHUNK_BYTES, Chunk, GcState, Move, address_of_move, sources};
+use super::chunk::{Chunk, Move, address_of_move, sources};
+use super::state::GcState;
 use crate::format::{self, EXTENT};
-use crate::write::is_fatal;
-use crate::{Extents, Object, Result, map};
+use crate::maps::ObjectMaps;
+use crate::{Object, Result, map};
 
+/// Bytes that are moved in one piece of work …
+const CHUNK_BYTES: usize = 1 << 20;
+/// … or this number of times what the device reads in the time of a seek …
+const CHUNK_SEEKS: usize = 4;
+/// … or this share of a zone, if that is less.
+const CHUNK_SHARE: usize = 16;
 /// If extents are this small on average, or if seeks are slow, the extents of several chunks are read at once …
 const SMALL_BYTES: usize = 16 << 10;
 /// … this number of them.
@@ -161,12 +169,29 @@ impl Spans {
     }
 }
 
-impl Extents {
+/// Reads extents that are to be moved.
+pub(crate) struct MoveReader {
+    maps: Arc<ObjectMaps>,
+    /// The smallest payload of a zone.
+    payload_min: Blocks,
+}
+
+impl MoveReader {
+    pub(super) fn new(maps: &Arc<ObjectMaps>, payload_min: Blocks) -> MoveReader {
+        MoveReader { maps: Arc::clone(maps), payload_min }
+    }
+
+    /// Blocks of one piece of work.
+    pub(crate) fn piece_blocks(&self) -> usize {
+        let bytes = CHUNK_BYTES.max(CHUNK_SEEKS * self.maps.device().geometry().seek_bytes as usize);
+        (bytes / self.maps.block_size() as usize).min(self.payload_min as usize / CHUNK_SHARE).max(1)
+    }
+
     /// The number of extents that are read at once. They have the blocks of one chunk, or of several chunks if extents
     /// are small, because one chunk of small extents has many gaps. It is less if the extents lie far apart.
     pub(super) fn read_together<'m>(&self, moves: impl Iterator<Item = &'m Move>) -> usize {
-        let (most, size) = (self.piece_blocks(), self.block_size() as usize);
-        let ReadLimits { near, at_once, are_seeks_slow } = ReadLimits::of(self.device.geometry());
+        let (most, size) = (self.piece_blocks(), self.maps.block_size() as usize);
+        let ReadLimits { near, at_once, are_seeks_slow } = ReadLimits::of(self.maps.device().geometry());
         let (mut count, mut blocks, mut spans) = (0, 0, Spans::default());
         for moved in moves {
             let several = are_seeks_slow || blocks * size <= count * SMALL_BYTES;
@@ -188,18 +213,18 @@ impl Extents {
     pub(super) fn read_chunk(&self, gc: &mut GcState, blocks: usize) -> Result<(Chunk, Vec<ZoneRef>)> {
         if !gc.queue.front().is_some_and(|next| gc.contents.has(next)) {
             let (mut contents, _references) = self.plan_moves(gc)?;
-            self.submit_deferred();
-            self.device.run(&mut contents.reads().collect::<Vec<_>>());
+            self.maps.appends().submit_deferred();
+            self.maps.device().run(&mut contents.reads().collect::<Vec<_>>());
             gc.contents = contents;
         }
         let (mut moves, mut references, mut data) = (Vec::new(), Vec::new(), Vec::new());
-        let most = blocks * self.block_size() as usize;
+        let most = blocks * self.maps.block_size() as usize;
         while data.len() < most
             && let Some(bytes) = gc.queue.front().and_then(|next| gc.contents.of(next))
         {
             let next = gc.queue.pop_front().expect("the front has contents");
             // If there is no reference, the zone has been reset meanwhile.
-            if let Some(reference) = self.store.enter_zone(next.extent.address) {
+            if let Some(reference) = self.maps.store().enter_zone(next.extent.address) {
                 data.extend_from_slice(bytes);
                 references.push(reference);
                 moves.push(next);
@@ -212,15 +237,15 @@ impl Extents {
 
     /// The order of the object map's keys: first by group.
     pub(super) fn map_order(&self, object: Object, block: u64) -> (Group, Object, u64) {
-        (self.store.group_of(object.0), object, block)
+        (self.maps.store().group_of(object.0), object, block)
     }
 
     /// Prefetches the map leaves for the first of these blocks. Returns their number. Call with no lock.
-    pub(super) fn prefetch_map(&self, blocks: impl Iterator<Item = (Object, u64)>) -> usize {
+    pub(crate) fn prefetch_map(&self, blocks: impl Iterator<Item = (Object, u64)>) -> usize {
         let key = |(object, block): (Object, u64)| {
-            (self.store.group_of(object.0), format::key(object, block).to_vec())
+            (self.maps.store().group_of(object.0), format::key(object, block).to_vec())
         };
-        self.store.read_ahead_of(EXTENT, blocks.map(key))
+        self.maps.store().read_ahead_of(EXTENT, blocks.map(key))
     }
 
     /// Plans the reads for the next extents of the queue, with references to their zones, unless their contents are
@@ -236,7 +261,7 @@ impl Extents {
     /// Plans the reads for the front of the queue, without blocks that died since they were queued. Extents without a
     /// zone reference are left out, and removed from the front.
     fn plan_moves(&self, gc: &mut GcState) -> Result<(Contents, Vec<ZoneRef>)> {
-        let reference = |moved: &Move| self.store.enter_zone(moved.extent.address);
+        let reference = |moved: &Move| self.maps.store().enter_zone(moved.extent.address);
         loop {
             while gc.queue.front().is_some_and(|first| reference(first).is_none()) {
                 gc.queue.pop_front();
@@ -251,7 +276,7 @@ impl Extents {
             }
             let references = live.iter().filter_map(|next| Some((next, reference(next)?)));
             let (moves, references): (Vec<&Move>, Vec<ZoneRef>) = references.unzip();
-            let contents = Contents::of_all(moves, self.device.geometry());
+            let contents = Contents::of_all(moves, self.maps.device().geometry());
             let has_moves = !live.is_empty();
             live.into_iter().rev().for_each(|moved| gc.queue.push_front(moved));
             if has_moves || gc.queue.is_empty() {
@@ -263,8 +288,8 @@ impl Extents {
     /// Adds the parts of an extent that the object still has.
     fn add_live(&self, moved: &Move, live: &mut Vec<Move>) -> Result<()> {
         let (from, to) = (moved.start, moved.start + u64::from(moved.extent.blocks));
-        let _shared = self.map_of(moved.object).read();
-        for (start, extent) in map::extents(&self.store, moved.object, (from, to), usize::MAX)? {
+        let _shared = self.maps.map_of(moved.object).read();
+        for (start, extent) in map::extents(self.maps.store(), moved.object, (from, to), usize::MAX)? {
             let part = start.max(from)..to.min(start + u64::from(extent.blocks));
             let before = |block: u64, start: u64| (block - start) as Blocks;
             if extent.address_of(before(part.start, start))
@@ -279,9 +304,9 @@ impl Extents {
 
     /// Reads the extents. The caller has references to their zones.
     pub(crate) fn read_moves(&self, moves: &[Move]) -> Result<Chunk> {
-        let mut contents = Contents::of_all(moves.iter().collect(), self.device.geometry());
-        self.submit_deferred();
-        self.device.run(&mut contents.reads().collect::<Vec<_>>());
+        let mut contents = Contents::of_all(moves.iter().collect(), self.maps.device().geometry());
+        self.maps.appends().submit_deferred();
+        self.maps.device().run(&mut contents.reads().collect::<Vec<_>>());
         let bytes = moves.iter().filter_map(|moved| contents.of(moved));
         self.chunk_of(moves, bytes.collect::<Vec<_>>().concat())
     }
@@ -295,7 +320,7 @@ impl Extents {
         };
         assert_eq!(
             chunk.data.len(),
-            chunk.sources.len() * self.block_size() as usize,
+            chunk.sources.len() * self.maps.block_size() as usize,
             "each block has bytes"
         );
         self.verify_chunk(&mut chunk)?;
@@ -304,15 +329,17 @@ impl Extents {
 
     /// Verifies every block, and reads a wrong one once more by itself, because the blocks after it may be right.
     fn verify_chunk(&self, chunk: &mut Chunk) -> Result<()> {
-        let size = self.block_size() as usize;
+        let size = self.maps.block_size() as usize;
         for (source, bytes) in chunk.sources.iter_mut().zip(chunk.data.chunks_mut(size)) {
             if zone::format::checksum(&[bytes]) == source.crc {
                 continue;
             }
-            let output = self.device.read(source.address.zone(), source.address.block(), bytes);
+            let output = self.maps.device().read(source.address.zone(), source.address.block(), bytes);
             source.readability = match output {
                 Ok(()) if zone::format::checksum(&[bytes]) == source.crc => Readability::Intact,
-                Err(error) if is_fatal(&error) => return Err(tree::StoreError::Device(error).into()),
+                Err(error) if error.is_of_whole_device() => {
+                    return Err(tree::StoreError::Device(error).into());
+                }
                 Err(DeviceError::Offline(_)) => Readability::Offline,
                 _ => Readability::Unreadable,
             };
@@ -332,9 +359,9 @@ mod tests {
     use zone::{Device, Life};
 
     use super::*;
-    use crate::Recovering;
     use crate::format::Extent;
     use crate::place::tests::extents_on;
+    use crate::{Extents, Recovering};
 
     const SIZE: usize = 4096;
 
@@ -354,7 +381,7 @@ mod tests {
 
     /// Reads one of each `apart` blocks. Returns the number of commands.
     fn read_scattered(extents: &Extents, apart: usize) -> usize {
-        let geometry = extents.device.geometry();
+        let geometry = extents.maps().device().geometry();
         let ReadLimits { near, at_once, .. } = ReadLimits::of(geometry);
         let (near, at_once, mut commands) = (near as usize * SIZE, at_once as usize * SIZE, 0);
         let mut rng = Rng::with_seed(7);
@@ -370,7 +397,8 @@ mod tests {
         rng.shuffle(&mut moves);
         let mut rest = &moves[..];
         while !rest.is_empty() {
-            let (next, after) = rest.split_at(extents.read_together(rest.iter()));
+            let (next, after) =
+                rest.split_at(extents.collector().mover().reader().read_together(rest.iter()));
             let contents = Contents::of_all(next.iter().collect(), geometry);
             assert!(next.iter().all(|moved| contents.has(moved)));
             let bytes: usize = contents.fetches.iter().map(|fetch| fetch.bytes.len()).sum();
@@ -394,7 +422,7 @@ mod tests {
         let mut objects: Vec<u64> = (1..=OBJECTS).collect();
         Rng::with_seed(3).shuffle(&mut objects);
         objects.iter().for_each(|&object| crate::gc::tests::write(&extents, object, 0, 1, 0));
-        extents.store.close().unwrap();
+        extents.store().close().unwrap();
     }
 
     const OBJECTS: u64 = 20_000;
@@ -407,7 +435,7 @@ mod tests {
         let config = tree::Config { cache_bytes: 1 << 20, read_only: false, accept_loss: false };
         let (store, _) = tree::Store::open(Arc::clone(&timed) as _, &config, &mut recovering).unwrap();
         let extents = Extents::open(Arc::new(store), recovering).unwrap();
-        let (zone, _) = extents.store.pool().victims(1)[0];
+        let (zone, _) = extents.store().pool().victims(1)[0];
         (extents, timed, zone)
     }
 
@@ -418,20 +446,22 @@ mod tests {
         let device = Arc::new(Emulated::new(Spec::new(SIZE as u32, 64, 1024)));
         scattered_over_the_map(&device);
         let now = |extents: &Extents, timed: &Timed| {
-            (timed.clock().monotonic_ns(), extents.store.stats().nodes_read)
+            (timed.clock().monotonic_ns(), extents.store().stats().nodes_read)
         };
         let alone = {
             let (extents, timed, zone) = mounted(&device);
-            let (entries, before) = (extents.view_zone(zone).unwrap(), now(&extents, &timed));
+            let (entries, before) =
+                (extents.reverse_maps().entries_of(extents.store(), zone).unwrap(), now(&extents, &timed));
             for entry in &entries {
-                crate::map::extents(&extents.store, entry.object, (0, 1), usize::MAX).unwrap();
+                crate::map::extents(&extents.store(), entry.object, (0, 1), usize::MAX).unwrap();
             }
             (now(&extents, &timed).0 - before.0, now(&extents, &timed).1 - before.1)
         };
         let (extents, timed, zone) = mounted(&device);
-        let (entries, before) = (extents.view_zone(zone).unwrap(), now(&extents, &timed));
+        let (entries, before) =
+            (extents.reverse_maps().entries_of(extents.store(), zone).unwrap(), now(&extents, &timed));
         let mut moves = BTreeMap::new();
-        extents.find_live(zone, &entries, &mut moves).unwrap();
+        extents.collector().mover().find_live(zone, &entries, &mut moves).unwrap();
         let (ns, nodes) = (now(&extents, &timed).0 - before.0, now(&extents, &timed).1 - before.1);
         println!("{} entries: {nodes} nodes in {ns} ns; one by one {alone:?}", entries.len());
         assert!(entries.len() > 500 && moves.len() == entries.len(), "{} live", moves.len());

@@ -1,10 +1,19 @@
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
 use emulated::timed::{CommandClass as Commands, Model, Timed};
 use emulated::{CommandKind, Effect, Emulated, Fault, Spec};
-use zone::Device;
+use tree::Tx;
+use zone::{Cause, Device, Life, Role, ZoneId};
 
+use super::chunk::sources;
+use super::collector::VICTIMS_MAX_FOR_ALL;
 use super::*;
+use crate::append::{Appending, BATCH_APPENDS, Run};
+use crate::map;
+use crate::place::OpenAttempt;
 use crate::place::tests::{extents_on, request};
-use crate::{FileClass, Hint, Lifetime};
+use crate::{Extents, FileClass, Hint, Lifetime, Object};
 
 const SIZE: usize = 4096;
 
@@ -27,7 +36,7 @@ pub(crate) fn write_as(
     let written = extents.append(Object(object), hint, offset, &data, valid).unwrap();
     let mut tx = Tx::new();
     let _lock = extents.insert(&mut tx, written).unwrap();
-    extents.store.commit(tx).unwrap();
+    extents.store().commit(tx).unwrap();
 }
 
 fn names(runs: &VecDeque<Run<'_>>) -> Vec<(Object, u64)> {
@@ -41,13 +50,13 @@ fn blocks_that_could_not_be_appended_stay_in_order() {
     let data = vec![7; 3 * SIZE];
     let run = |object| Run::new(Object(object), object * 10, &data);
     for failing in 1..=6 {
-        let open = extents.place(request(Object(1))).unwrap();
+        let open = extents.supply().place(request(Object(1))).unwrap();
         let mut runs: VecDeque<Run<'_>> = (1..12).map(run).collect();
         let before = names(&runs);
         device.inject(Fault::nth(CommandKind::Append, failing, Effect::Error).on(open.lease.zone()));
         let mut appending =
             Appending { open: &open, runs: &mut runs, cause: Cause::Data, at_once: BATCH_APPENDS };
-        let done = extents.append_some(&mut appending, Vec::new()).unwrap();
+        let done = extents.appender().append_some(&mut appending, Vec::new()).unwrap();
         let done: BTreeSet<_> = done.iter().map(|piece| (piece.object, piece.start)).collect();
         assert_eq!(done.len() as u64, failing - 1, "a batch ends with its first failure");
         let left: Vec<_> = before.into_iter().filter(|name| !done.contains(name)).collect();
@@ -64,36 +73,41 @@ fn blocks_that_return_to_the_queue_again_and_again_are_moved_in_the_end() {
     // Single blocks of many objects, so that a batch has many runs.
     (1..=40).for_each(|object| write(&extents, object, 0, 3, 0));
     (1..=40).for_each(|object| write(&extents, object, 1, 1, 3 * SIZE as u64));
-    let zone = extents.place(request(Object(1))).unwrap();
-    extents.retire(&zone).unwrap();
-    let mut gc = extents.gc.lock();
-    assert!(extents.choose_and_queue_victims(&mut gc, Goal::OneZone).unwrap());
+    let zone = extents.supply().place(request(Object(1))).unwrap();
+    extents.placer().retire(&zone).unwrap();
+    let mut gc = extents.collector().lock();
+    assert!(extents.collector().choose_and_queue_victims(&mut gc, Goal::OneZone).unwrap());
     let all: BTreeSet<_> = gc.queue.iter().flat_map(sources).map(|s| (s.object, s.block)).collect();
     for round in 0..5 {
-        assert!(extents.has_target(&mut gc).unwrap());
-        let (chunk, _references) = extents.read_chunk(&mut gc, extents.piece_blocks()).unwrap();
+        assert!(extents.collector().mover().has_target(&mut gc).unwrap());
+        let (chunk, _references) = extents
+            .collector()
+            .mover()
+            .reader()
+            .read_chunk(&mut gc, extents.collector().mover().reader().piece_blocks())
+            .unwrap();
         let mut runs: VecDeque<Run<'_>> =
             chunk.runs().into_iter().map(|(range, _)| chunk.run(range)).collect();
         let target = Arc::clone(gc.target.as_ref().unwrap());
         device.inject(Fault::nth(CommandKind::Append, 1, Effect::Error).on(target.lease.zone()));
         let mut moving =
             Appending { open: &target, runs: &mut runs, cause: Cause::Gc, at_once: BATCH_APPENDS };
-        assert!(extents.append_some(&mut moving, Vec::new()).unwrap().is_empty());
-        extents.requeue(&mut gc, &chunk, &runs);
+        assert!(extents.appender().append_some(&mut moving, Vec::new()).unwrap().is_empty());
+        extents.collector().mover().requeue(&mut gc, &chunk, &runs);
         let queued: Vec<_> = gc.queue.iter().flat_map(sources).map(|s| (s.object, s.block)).collect();
         assert!(queued.is_sorted(), "round {round}");
         assert_eq!(queued.iter().copied().collect::<BTreeSet<_>>(), all, "round {round}");
     }
-    assert!(extents.reclaim_victims(&mut gc).unwrap());
+    assert!(extents.collector().reclaim_victims(&mut gc).unwrap());
     assert_eq!(gc.stats.blocks_moved, all.len() as u64);
     assert_eq!(gc.stats.zones_searched, 0);
     drop(gc);
     for object in 1..=40 {
         let mut found = vec![0; 3 * SIZE];
-        extents.read(Object(object), 0, &mut found).unwrap();
+        extents.maps().read(Object(object), 0, &mut found).unwrap();
         assert!(found.iter().all(|&byte| byte == object as u8));
     }
-    assert_eq!(extents.check().unwrap(), []);
+    assert_eq!(crate::check(&extents).unwrap(), []);
 }
 
 /// A failing append to GC's open zone loses nothing and moves nothing twice.
@@ -103,12 +117,12 @@ fn moves_continue_in_another_zone_when_the_target_fails() {
         let device = Arc::new(Emulated::new(Spec::power_of_two()));
         let extents = extents_on(Arc::clone(&device) as _);
         (1..=40).for_each(|object| write(&extents, object, 0, 3, 0));
-        let zone = extents.place(request(Object(1))).unwrap();
-        extents.retire(&zone).unwrap();
-        let mut gc = extents.gc.lock();
+        let zone = extents.supply().place(request(Object(1))).unwrap();
+        extents.placer().retire(&zone).unwrap();
+        let mut gc = extents.collector().lock();
         assert!(
-            extents.choose_and_queue_victims(&mut gc, Goal::OneZone).unwrap()
-                && extents.has_target(&mut gc).unwrap()
+            extents.collector().choose_and_queue_victims(&mut gc, Goal::OneZone).unwrap()
+                && extents.collector().mover().has_target(&mut gc).unwrap()
         );
         let target = gc.target.as_ref().unwrap().lease.zone();
         let queued = gc.queue.iter().flat_map(sources).count() as u64;
@@ -116,7 +130,7 @@ fn moves_continue_in_another_zone_when_the_target_fails() {
             if fails {
                 device.inject(Fault::nth(CommandKind::Append, 1, Effect::Error).on(target));
             }
-            assert_eq!(extents.collect_some(&mut gc, Goal::OneZone, 7).unwrap(), Progress::Moved);
+            assert_eq!(extents.collector().collect_some(&mut gc, Goal::OneZone, 7).unwrap(), Progress::Moved);
             device.clear_faults();
             gc.stats.blocks_moved
         };
@@ -126,15 +140,15 @@ fn moves_continue_in_another_zone_when_the_target_fails() {
             (14..queued).contains(&moved),
             "{moved} of {queued} blocks in two pieces of 7 or a little more"
         );
-        assert!(extents.reclaim_victims(&mut gc).unwrap());
+        assert!(extents.collector().reclaim_victims(&mut gc).unwrap());
         assert_eq!(gc.stats.blocks_moved, queued);
         drop(gc);
         for object in 1..=40 {
             let mut found = vec![0; 3 * SIZE];
-            extents.read(Object(object), 0, &mut found).unwrap();
+            extents.maps().read(Object(object), 0, &mut found).unwrap();
             assert!(found.iter().all(|&byte| byte == object as u8), "object {object}, fails: {fails}");
         }
-        assert_eq!(extents.check().unwrap(), []);
+        assert_eq!(crate::check(&extents).unwrap(), []);
     }
 }
 
@@ -147,22 +161,22 @@ fn small_extents_are_moved_by_few_commands() {
     let device = Arc::new(Timed::new(emulated, Arc::default(), Model::ssd()));
     let extents = extents_on(Arc::clone(&device) as Arc<dyn Device>);
     (1..=OBJECTS).for_each(|object| write(&extents, object, 0, 1, 0));
-    let last = extents.place(request(Object(1))).unwrap();
-    extents.retire(&last).unwrap();
+    let last = extents.supply().place(request(Object(1))).unwrap();
+    extents.placer().retire(&last).unwrap();
     for object in (1..=OBJECTS).filter(|object| object % 2 == 0) {
         let mut tx = Tx::new();
         let range = (0, 1);
         let _removed = extents.remove(&mut tx, Object(object), range, 1, FileClass::default()).unwrap();
-        extents.store.commit(tx).unwrap();
+        extents.store().commit(tx).unwrap();
     }
     let before = device.times();
-    let mut gc = extents.gc.lock();
+    let mut gc = extents.collector().lock();
     while gc.stats.blocks_moved < OBJECTS / 2 {
-        assert!(extents.reclaim_victims(&mut gc).unwrap());
+        assert!(extents.collector().reclaim_victims(&mut gc).unwrap());
     }
     drop(gc);
     let commands = |kind| device.times().of(kind).commands - before.of(kind).commands;
-    let chunks = OBJECTS / 2 / extents.piece_blocks() as u64;
+    let chunks = OBJECTS / 2 / extents.collector().mover().reader().piece_blocks() as u64;
     // Beside the moved blocks: summaries, footers and headers of the zones.
     assert!(
         commands(Commands::Write) < 2 * chunks + 40,
@@ -174,7 +188,7 @@ fn small_extents_are_moved_by_few_commands() {
         "{} reads for {chunks} chunks",
         commands(Commands::Read)
     );
-    assert_eq!(extents.check().unwrap(), []);
+    assert_eq!(crate::check(&extents).unwrap(), []);
 }
 
 /// Files were deleted and overwritten while their zone was a victim. Their queued blocks were moved all the same, and
@@ -183,27 +197,27 @@ fn small_extents_are_moved_by_few_commands() {
 fn blocks_that_died_since_they_were_queued_are_not_moved() {
     let extents = extents_on(Arc::new(Emulated::new(Spec::power_of_two())));
     (1..=40).for_each(|object| write(&extents, object, 0, 5, 0));
-    let zone = extents.place(request(Object(1))).unwrap();
-    extents.retire(&zone).unwrap();
-    let mut gc = extents.gc.lock();
-    assert!(extents.choose_and_queue_victims(&mut gc, Goal::OneZone).unwrap());
+    let zone = extents.supply().place(request(Object(1))).unwrap();
+    extents.placer().retire(&zone).unwrap();
+    let mut gc = extents.collector().lock();
+    assert!(extents.collector().choose_and_queue_victims(&mut gc, Goal::OneZone).unwrap());
     for object in 1..=20 {
         let mut tx = Tx::new();
         let _removed = extents.remove(&mut tx, Object(object), (0, 5), 5, FileClass::default()).unwrap();
-        extents.store.commit(tx).unwrap();
+        extents.store().commit(tx).unwrap();
     }
     // In the middle, so that a part before it and one behind it stay live.
     (21..=30).for_each(|object| write(&extents, object, 1, 2, 5 * SIZE as u64));
-    assert!(extents.reclaim_victims(&mut gc).unwrap());
+    assert!(extents.collector().reclaim_victims(&mut gc).unwrap());
     assert_eq!(gc.stats.blocks_moved, 10 * 3 + 10 * 5);
     drop(gc);
-    assert_eq!(extents.store.pool().entry(zone.lease.zone()).live, 0);
+    assert_eq!(extents.store().pool().entry(zone.lease.zone()).live, 0);
     for object in 21..=40 {
         let mut found = vec![0; 5 * SIZE];
-        extents.read(Object(object), 0, &mut found).unwrap();
+        extents.maps().read(Object(object), 0, &mut found).unwrap();
         assert!(found.iter().all(|&byte| byte == object as u8));
     }
-    assert_eq!(extents.check().unwrap(), []);
+    assert_eq!(crate::check(&extents).unwrap(), []);
 }
 
 /// The last moved block freed enough, so no GC is due any more. Still the empty victim is reclaimed, so that it is
@@ -212,17 +226,17 @@ fn blocks_that_died_since_they_were_queued_are_not_moved() {
 fn a_victim_without_live_blocks_is_reclaimed_although_no_gc_is_due() {
     let extents = extents_on(Arc::new(Emulated::new(Spec::power_of_two())));
     write(&extents, 1, 0, 1, 0);
-    let zone = extents.place(request(Object(1))).unwrap();
-    extents.retire(&zone).unwrap();
+    let zone = extents.supply().place(request(Object(1))).unwrap();
+    extents.placer().retire(&zone).unwrap();
     let victim = (zone.lease.zone(), zone.lease.life());
     drop(zone);
     let mut tx = Tx::new();
     drop(extents.remove(&mut tx, Object(1), (0, 1), 1, FileClass::default()).unwrap());
-    extents.store.commit(tx).unwrap();
-    extents.gc.lock().victims.push(victim);
-    assert!(!extents.is_headroom_low());
-    assert!(extents.collect_in_step(&mut extents.gc.lock()).unwrap());
-    assert_eq!(extents.gc.lock().victims().count(), 0);
+    extents.store().commit(tx).unwrap();
+    extents.collector().lock().victims.push(victim);
+    assert!(!extents.collector().headroom().is_low());
+    assert!(extents.throttle().collect_in_step(&mut extents.collector().lock()).unwrap());
+    assert_eq!(extents.collector().lock().victims().count(), 0);
     assert!(extents.take_may_need_resets());
 }
 
@@ -237,33 +251,35 @@ fn unreadable_blocks_become_lost_only_in_a_zone_that_was_unreadable_before() {
     let victims: Vec<(ZoneId, Life)> = (1..=2)
         .map(|object| {
             write(&extents, object, 0, 3, 0);
-            let open = extents.place(request(Object(object))).unwrap();
-            extents.retire(&open).unwrap();
-            let extent = &map::extents(&extents.store, Object(object), (0, 3), 1).unwrap()[0].1;
+            let open = extents.supply().place(request(Object(object))).unwrap();
+            extents.placer().retire(&open).unwrap();
+            let extent = &map::extents(extents.store(), Object(object), (0, 3), 1).unwrap()[0].1;
             assert_eq!(extent.address.zone(), open.lease.zone());
             device.make_unreadable(open.lease.zone(), extent.address.block() + 1);
             (open.lease.zone(), open.lease.life())
         })
         .collect();
-    let mut gc = extents.gc.lock();
-    assert!(extents.has_target(&mut gc).unwrap());
+    let mut gc = extents.collector().lock();
+    assert!(extents.collector().mover().has_target(&mut gc).unwrap());
     // No zone is left as a target for other victims.
     let mut taken = Vec::new();
-    while extents.store.pool().free_soon() > extents.store.pool().reserved_from(Role::Gc) {
-        let OpenAttempt::Zone(open) = extents.open_zone(Role::Gc).unwrap() else { panic!("it was free") };
-        extents.device.finish(open.lease.zone()).unwrap();
+    while extents.store().pool().free_soon() > extents.store().pool().reserved_from(Role::Gc) {
+        let OpenAttempt::Zone(open) = extents.placer().open_zone(Role::Gc).unwrap() else {
+            panic!("it was free")
+        };
+        extents.maps().device().finish(open.lease.zone()).unwrap();
         taken.push(open.lease.zone());
     }
     assert!(!taken.is_empty());
     gc.victims.clone_from(&victims);
     gc.unreadable.insert(victims[0].0, victims[0].1);
-    while extents.collect(&mut gc, Goal::OneZone).unwrap() == Progress::Moved
+    while extents.collector().collect(&mut gc, Goal::OneZone).unwrap() == Progress::Moved
         && !gc.unreadable.contains_key(&victims[1].0)
     {}
     assert_eq!(gc.stats.blocks_lost, 1, "of the zone that was unreadable before");
     assert!(gc.has_unreadable(victims[1].0, victims[1].1));
     drop(gc);
-    let live = |object: usize| extents.store.pool().entry(victims[object].0).live;
+    let live = |object: usize| extents.store().pool().entry(victims[object].0).live;
     assert_eq!((live(0), live(1)), (0, 1), "readable blocks were moved");
 }
 
@@ -274,28 +290,31 @@ fn unreadable_blocks_become_lost_only_in_a_zone_that_was_unreadable_before() {
 fn a_zone_that_counts_more_live_blocks_than_extents_name_is_stuck() {
     let extents = extents_on(Arc::new(Emulated::new(Spec::power_of_two())));
     write(&extents, 1, 0, 3, 0);
-    let open = extents.place(request(Object(1))).unwrap();
-    extents.retire(&open).unwrap();
+    let open = extents.supply().place(request(Object(1))).unwrap();
+    extents.placer().retire(&open).unwrap();
     let (zone, life) = (open.lease.zone(), open.lease.life());
     drop(open);
     let mut tx = Tx::new();
     tx.zone_live(zone, 2);
-    extents.store.commit(tx).unwrap();
-    let mut gc = extents.gc.lock();
-    assert!(extents.reclaim_victims(&mut gc).unwrap());
+    extents.store().commit(tx).unwrap();
+    let mut gc = extents.collector().lock();
+    assert!(extents.collector().reclaim_victims(&mut gc).unwrap());
     assert_eq!((gc.stats.blocks_moved, gc.stats.zones_searched, gc.stats.zones_reclaimed), (3, 1, 1));
     assert_eq!(gc.stuck().collect::<Vec<_>>(), [zone]);
-    assert!(!extents.choose_and_queue_victims(&mut gc, Goal::OneZone).unwrap(), "it is no victim any more");
+    assert!(
+        !extents.collector().choose_and_queue_victims(&mut gc, Goal::OneZone).unwrap(),
+        "it is no victim any more"
+    );
     assert_eq!(gc.victims().count(), 0);
     drop(gc);
-    extents.store.sync(extents.store.last_lsn()).unwrap();
-    extents.store.reclaim(true).unwrap();
-    let entry = extents.store.pool().entry(zone);
+    extents.store().sync(extents.store().last_lsn()).unwrap();
+    extents.store().reclaim(true).unwrap();
+    let entry = extents.store().pool().entry(zone);
     assert_eq!((entry.life, entry.live), (life, 2), "it was not reset");
     let mut found = vec![0; 3 * SIZE];
-    extents.read(Object(1), 0, &mut found).unwrap();
+    extents.maps().read(Object(1), 0, &mut found).unwrap();
     assert!(found.iter().all(|&byte| byte == 1));
-    let kinds: Vec<_> = extents.check().unwrap().iter().map(|finding| finding.kind).collect();
+    let kinds: Vec<_> = crate::check(&extents).unwrap().iter().map(|finding| finding.kind).collect();
     assert_eq!(kinds, [crate::FindingKind::LiveCount; 2], "its count, and that it is stuck");
 }
 
@@ -305,27 +324,28 @@ fn blocks_of_an_offline_zone_are_lost_at_once() {
     let device = Arc::new(Emulated::new(Spec::power_of_two()));
     let extents = extents_on(Arc::clone(&device) as _);
     (1..=2).for_each(|object| write(&extents, object, 0, 3, 0));
-    let open = extents.place(request(Object(1))).unwrap();
-    extents.retire(&open).unwrap();
+    let open = extents.supply().place(request(Object(1))).unwrap();
+    extents.placer().retire(&open).unwrap();
     let (zone, life) = (open.lease.zone(), open.lease.life());
     drop(open);
     write(&extents, 2, 1, 1, 3 * SIZE as u64);
     device.set_zone_state(zone, zone::ZoneState::Offline);
-    let mut gc = extents.gc.lock();
-    assert!(extents.reclaim_victims(&mut gc).unwrap());
+    let mut gc = extents.collector().lock();
+    assert!(extents.collector().reclaim_victims(&mut gc).unwrap());
     assert_eq!((gc.stats.blocks_lost, gc.stats.blocks_moved, gc.has_unreadable(zone, life)), (5, 0, false));
-    assert_eq!(extents.store.pool().entry(zone).live, 0);
+    assert_eq!(extents.store().pool().entry(zone).live, 0);
     drop(gc);
     let reads = |object, block: u64| {
         let mut found = vec![0; SIZE];
-        extents.read(Object(object), block * SIZE as u64, &mut found).map(|()| found[0])
+        extents.maps().read(Object(object), block * SIZE as u64, &mut found).map(|()| found[0])
     };
     for (object, block) in [(1, 0), (1, 1), (1, 2), (2, 0), (2, 2)] {
         let lost = reads(object, block).unwrap_err();
         assert!(matches!(lost, crate::ExtentError::Lost { .. }), "{lost}");
     }
     assert_eq!(reads(2, 1).unwrap(), 2, "blocks of other zones are unchanged");
-    let kinds: BTreeSet<_> = extents.check().unwrap().iter().map(|finding| finding.kind.is_count()).collect();
+    let kinds: BTreeSet<_> =
+        crate::check(&extents).unwrap().iter().map(|finding| finding.kind.is_count()).collect();
     assert_eq!(kinds, BTreeSet::new(), "the checker reports no other finding");
 }
 
@@ -337,10 +357,10 @@ fn skipped_zones_do_not_hide_other_victims() {
     let extents = extents_on(Arc::new(Emulated::new(Spec::new(4096, 64, 64))));
     let fill = |object: u64, blocks: usize| {
         write(&extents, object, 0, blocks, 0);
-        let open = extents.place(request(Object(object))).unwrap();
-        extents.retire(&open).unwrap();
+        let open = extents.supply().place(request(Object(object))).unwrap();
+        extents.placer().retire(&open).unwrap();
         let zone = open.lease.zone();
-        assert_eq!(extents.store.pool().entry(zone).live as usize, blocks);
+        assert_eq!(extents.store().pool().entry(zone).live as usize, blocks);
         (zone, open.lease.life())
     };
     let skipped: Vec<_> = (1..=VICTIMS_MAX_FOR_ALL as u64 + 4).map(|object| fill(object, 1)).collect();
@@ -353,7 +373,7 @@ fn skipped_zones_do_not_hide_other_victims() {
     ];
     for (way, mut gc) in ways.into_iter().enumerate() {
         assert!(
-            extents.choose_and_queue_victims(&mut gc, Goal::OneZone).unwrap(),
+            extents.collector().choose_and_queue_victims(&mut gc, Goal::OneZone).unwrap(),
             "{way}: there is a victim"
         );
         assert_eq!(gc.victims().collect::<Vec<_>>(), [victim], "{way}");

@@ -4,7 +4,7 @@ use emulated::{Emulated, Spec};
 use zone::Device;
 
 use super::*;
-use crate::{Recovering, place};
+use crate::{Extents, Recovering, place};
 
 const ZONE: Blocks = 1000;
 const BRIEF: FileClass = FileClass { particular: 70, general: 3 };
@@ -102,22 +102,22 @@ fn the_next_mount_loads_what_was_learned() {
             let written = before.append(object, hint, 0, &data, data.len() as u64).unwrap();
             let mut tx = Tx::new();
             let _map = before.insert(&mut tx, written).unwrap();
-            before.store.commit(tx).unwrap();
+            before.store().commit(tx).unwrap();
         }
     }
-    assert!(before.learned.now() >= 4 * 39 * 16);
-    assert!(before.save_learned(true).unwrap(), "zones were filled");
-    assert!(!before.save_learned(true).unwrap(), "there is nothing new");
-    before.store.sync(before.store.last_lsn()).unwrap();
-    before.store.close().unwrap();
-    let rows = before.learned.rows();
+    assert!(before.learned().now() >= 4 * 39 * 16);
+    assert!(before.learned().save(before.store(), true).unwrap(), "zones were filled");
+    assert!(!before.learned().save(before.store(), true).unwrap(), "there is nothing new");
+    before.store().sync(before.store().last_lsn()).unwrap();
+    before.store().close().unwrap();
+    let rows = before.learned().rows();
     drop(before);
     let mut recovering = Recovering::new(Arc::clone(&device) as Arc<dyn Device>);
     let config = tree::Config { cache_bytes: 8 << 20, read_only: false, accept_loss: false };
     let (store, _) = tree::Store::open(device, &config, &mut recovering).unwrap();
     let after = Extents::open(Arc::new(store), recovering).unwrap();
     after.step().unwrap();
-    assert_eq!(after.learned.rows(), rows);
+    assert_eq!(after.learned().rows(), rows);
 }
 
 /// Written blocks add to the live ones. Overwritten and removed blocks die. Each append of a write counts. With wrong
@@ -132,9 +132,9 @@ fn overwritten_and_removed_blocks_have_died() {
         let written = extents.append(object, hint, (at * size) as u64, &data, 0).unwrap();
         let mut tx = Tx::new();
         let _map = extents.insert(&mut tx, written).unwrap();
-        extents.store.commit(tx).unwrap();
+        extents.store().commit(tx).unwrap();
     };
-    let counted = || extents.learned.file_classes.counted(BRIEF);
+    let counted = || extents.learned().file_classes.counted(BRIEF);
     // More than one append takes.
     write(0, 300);
     assert_eq!(counted(), [(300, 0); 2]);
@@ -144,7 +144,7 @@ fn overwritten_and_removed_blocks_have_died() {
     assert_eq!(counted(), [(305, 10); 2]);
     let mut tx = Tx::new();
     drop(extents.remove(&mut tx, object, (0, 20), 9, BRIEF).unwrap());
-    extents.store.commit(tx).unwrap();
+    extents.store().commit(tx).unwrap();
     assert_eq!(counted(), [(285, 30); 2]);
 }
 
@@ -152,15 +152,15 @@ fn overwritten_and_removed_blocks_have_died() {
 #[test]
 fn open_zones_are_not_scanned() {
     let extents = place::tests::extents_on(Arc::new(Emulated::new(Spec::power_of_two())));
-    let payload = extents.payload_min as usize;
+    let payload = extents.payload_min() as usize;
     let write = |object, blocks: usize| {
         let data = vec![1; blocks * extents.block_size() as usize];
         let written = extents.append(Object(object), Hint::default(), 0, &data, 0).unwrap();
         let mut tx = Tx::new();
         let _map = extents.insert(&mut tx, written).unwrap();
-        extents.store.commit(tx).unwrap();
+        extents.store().commit(tx).unwrap();
     };
-    let counted = || extents.live_in_filled().into_iter().filter(|&live| live > 0).count();
+    let counted = || live_in_filled(extents.store()).into_iter().filter(|&live| live > 0).count();
     write(1, payload / 2);
     assert_eq!(counted(), 0);
     write(2, payload);

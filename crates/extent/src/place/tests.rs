@@ -3,7 +3,7 @@ use tree::{Config, FormatOptions, Store};
 use zone::{Device, FsId};
 
 use super::*;
-use crate::Recovering;
+use crate::{Extents, Recovering};
 
 pub(crate) fn extents() -> Arc<Extents> {
     extents_on(Arc::new(Emulated::new(Spec::power_of_two())))
@@ -29,25 +29,25 @@ pub(crate) fn request(object: Object) -> PlaceRequest {
 fn retiring_an_earlier_life_does_not_retire_the_later_one() {
     let extents = extents();
     let object = Object(1);
-    let old = extents.place(request(object)).unwrap();
-    extents.retire(&old).unwrap();
+    let old = extents.supply().place(request(object)).unwrap();
+    extents.placer().retire(&old).unwrap();
     let zone = old.lease.zone();
     let again = (0..1000).find_map(|_| {
-        extents.store.sync(extents.store.last_lsn()).unwrap();
-        extents.store.reclaim(true).unwrap();
-        let open = extents.place(request(object)).unwrap();
+        extents.store().sync(extents.store().last_lsn()).unwrap();
+        extents.store().reclaim(true).unwrap();
+        let open = extents.supply().place(request(object)).unwrap();
         if open.lease.zone() == zone {
             return Some(open);
         }
-        extents.retire(&open).unwrap();
+        extents.placer().retire(&open).unwrap();
         None
     });
     let again = again.expect("the zone was empty and is opened again");
     assert_ne!(again.lease.life(), old.lease.life());
-    extents.retire(&old).unwrap();
-    assert!(Arc::ptr_eq(&extents.place(request(object)).unwrap(), &again));
-    extents.retire(&again).unwrap();
-    assert_eq!(extents.placement.count(), 0);
+    extents.placer().retire(&old).unwrap();
+    assert!(Arc::ptr_eq(&extents.supply().place(request(object)).unwrap(), &again));
+    extents.placer().retire(&again).unwrap();
+    assert_eq!(extents.placer().placement().count(), 0);
 }
 
 /// Other threads have all open zones that the device allows, and return none. The writer gets this error, and not that
@@ -57,27 +57,27 @@ fn the_lack_of_open_zones_is_not_reported_as_lack_of_space() {
     let extents = extents();
     let mut leases = Vec::new();
     let error = loop {
-        match extents.store.open_zone(Role::Data) {
+        match extents.store().open_zone(Role::Data) {
             Ok(lease) => leases.push(lease.expect("zones are free")),
             Err(error) => break error,
         }
     };
     assert!(matches!(error, StoreError::Device(DeviceError::TooManyOpen { .. })), "{error}");
-    let refused = extents.place(request(Object(1))).map(|_| ()).unwrap_err();
+    let refused = extents.supply().place(request(Object(1))).map(|_| ()).unwrap_err();
     assert!(
         matches!(&refused, ExtentError::Store(StoreError::Device(DeviceError::Unusable(why))) if why.contains("no open zone")),
         "{refused}"
     );
     drop(leases.pop());
-    extents.place(request(Object(1))).unwrap();
+    extents.supply().place(request(Object(1))).unwrap();
 }
 
 /// Opens zones for data of these classes, in this order, with a small file of each.
 fn open_for(extents: &Arc<Extents>, lifetimes: &[Lifetime]) -> Placement {
-    let placement = Placement::new(extents.payload_min);
+    let placement = Placement::new(extents.payload_min());
     placement.set_open_max(lifetimes.len());
     for (number, &lifetime) in (0..).zip(lifetimes) {
-        let OpenAttempt::Zone(open) = extents.open_zone(Role::Data).unwrap() else {
+        let OpenAttempt::Zone(open) = extents.placer().open_zone(Role::Data).unwrap() else {
             panic!("zones are free")
         };
         placement.add_for(
@@ -162,12 +162,12 @@ fn a_class_without_a_zone_shares_until_it_has_one() {
 /// Chooses a zone for this number of blocks of a file.
 fn write(extents: &Arc<Extents>, object: u64, blocks: u64) -> ZoneId {
     let request = PlaceRequest { blocks, ..request(Object(object)) };
-    let may_open = extents.placement.count() < extents.placement.open_max();
-    let open = extents.placement.choose(request, may_open).unwrap_or_else(|| {
-        let OpenAttempt::Zone(open) = extents.open_zone(Role::Data).unwrap() else {
+    let may_open = extents.placer().placement().count() < extents.placer().placement().open_max();
+    let open = extents.placer().placement().choose(request, may_open).unwrap_or_else(|| {
+        let OpenAttempt::Zone(open) = extents.placer().open_zone(Role::Data).unwrap() else {
             panic!("zones are free")
         };
-        extents.placement.add_for(request, Arc::clone(&open));
+        extents.placer().placement().add_for(request, Arc::clone(&open));
         open
     });
     open.lease.zone()
@@ -178,8 +178,8 @@ fn write(extents: &Arc<Extents>, object: u64, blocks: u64) -> ZoneId {
 #[test]
 fn large_files_have_zones_of_their_own_while_zones_are_free() {
     let extents = extents();
-    let large = u64::from(extents.payload_min) / LARGE_SHARE;
-    extents.placement.set_open_max(3);
+    let large = u64::from(extents.payload_min()) / LARGE_SHARE;
+    extents.placer().placement().set_open_max(3);
     let shared = write(&extents, 1, 1);
     assert_eq!(write(&extents, 2, large - 1), shared, "it is not large yet");
     assert_eq!(write(&extents, 2, 1), shared, "with this it is");
@@ -193,6 +193,6 @@ fn large_files_have_zones_of_their_own_while_zones_are_free() {
     assert_eq!([write(&extents, 4, large), write(&extents, 4, 1)], [shared; 2], "three are open");
     // Nor after its owner has been idle for long, as long as there is a shared zone.
     (0..=OWNED_FOR).for_each(|_| assert_ne!(write(&extents, 1, 1), other));
-    extents.placement.set_by_file(false);
+    extents.placer().placement().set_by_file(false);
     assert_eq!(write(&extents, 5, 2 * large), write(&extents, 5, 1));
 }

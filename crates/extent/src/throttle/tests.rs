@@ -1,5 +1,6 @@
 use super::*;
-use crate::debt::tests::{BLOCKS, leave_spare, with_zones_of};
+use crate::Lifetime;
+use crate::gc::debt::tests::{BLOCKS, leave_spare, with_zones_of};
 use crate::gc::tests::{write, write_as};
 use crate::place::OpenAttempt;
 
@@ -20,37 +21,6 @@ fn the_ratio_pays_the_debt_before_the_headroom_ends() {
     assert_eq!(limits.ratio(4096, 0), 0.0);
 }
 
-#[test]
-fn a_charge_is_no_more_than_the_debt_and_the_credit_no_more_than_a_piece() {
-    let throttle = Throttle::default();
-    throttle.charge(10.0, 4);
-    assert_eq!(throttle.charged(), 0, "there is no debt");
-    throttle.debts[1].store(100, Ordering::Relaxed);
-    throttle.charge(60.0, 4);
-    throttle.charge(60.0, 4);
-    assert_eq!(throttle.charged(), 100);
-    throttle.moved(30);
-    assert_eq!(throttle.charged(), 70);
-    throttle.moved(1000);
-    throttle.charge(0.0, 4);
-    assert_eq!(throttle.charged(), -4);
-    throttle.charge(14.5, 4);
-    assert_eq!(throttle.charged(), 10);
-    throttle.forgive();
-    assert!(throttle.charged() <= 0);
-}
-
-/// A background task that is woken for nothing wakes for each write.
-#[test]
-fn the_background_task_is_woken_once_and_only_for_work() {
-    let throttle = Throttle::default();
-    throttle.sleeps.store(true, Ordering::SeqCst);
-    assert!(!throttle.take_call());
-    throttle.is_wanted.store(true, Ordering::SeqCst);
-    assert!(throttle.take_call());
-    assert!(!throttle.take_call(), "it has been woken");
-}
-
 /// Without a background task, writers do all moves themselves, and before the headroom ends: with one lifetime class, and
 /// with two of which one uses the other's zone now and then.
 #[test]
@@ -59,18 +29,19 @@ fn writers_alone_keep_headroom() {
         let extents = with_zones_of(&[100; 12]);
         leave_spare(&extents, 1);
         let (mut most, mut random) = (0, rt::random::Rng::with_seed(1));
-        for _ in 0..6 * extents.payload_min {
+        for _ in 0..6 * extents.payload_min() {
             let object = random.u64(100..110);
             let lifetime = lifetimes[object as usize % 2];
-            extents.throttle(SIZE);
-            let (needs, moved) = (extents.needs(), extents.gc_stats().blocks_moved);
+            extents.throttle().wait(SIZE);
+            let (needs, moved) =
+                (extents.collector().headroom().needs(), extents.collector().stats().blocks_moved);
             assert!(needs.iter().any(|need| need.headroom > 0), "a write would have to free a zone now");
             write_as(lifetime, &extents, object, random.u64(..BLOCKS), 1, BLOCKS * SIZE);
-            most = most.max(extents.gc_stats().blocks_moved - moved);
-            extents.store.sync(extents.store.last_lsn()).unwrap();
-            extents.store.reclaim(true).unwrap();
+            most = most.max(extents.collector().stats().blocks_moved - moved);
+            extents.store().sync(extents.store().last_lsn()).unwrap();
+            extents.store().reclaim(true).unwrap();
         }
-        assert!(extents.gc_stats().zones_reclaimed > 3);
+        assert!(extents.collector().stats().zones_reclaimed > 3);
         assert_eq!(most, 0, "GC ran under the locks of a write");
     }
 }
@@ -81,17 +52,17 @@ fn a_short_write_does_not_wait_while_there_is_headroom() {
     let extents = with_zones_of(&[100; 8]);
     leave_spare(&extents, 0);
     write(&extents, 90, 0, 1, 0);
-    let piece = extents.piece_blocks() as u64;
-    extents.throttle.debts[0].store(1000, Ordering::Relaxed);
-    extents.throttle.charge(2.0 * piece as f64, piece as i64);
-    let charged = extents.throttle.charged();
-    assert!(charged >= piece as i64 && charged < extents.headroom() / 2);
-    let moved = || extents.gc_stats().blocks_moved;
+    let piece = extents.collector().mover().reader().piece_blocks() as u64;
+    extents.throttle().charges().set_debts([1000, 0], extents.collector().headroom().blocks());
+    extents.throttle().charges().charge(2.0 * piece as f64, piece as i64);
+    let charged = extents.throttle().charges().charged();
+    assert!(charged >= piece as i64 && charged < extents.collector().headroom().blocks() / 2);
+    let moved = || extents.collector().stats().blocks_moved;
     let before = moved();
-    extents.throttle(SIZE);
+    extents.throttle().wait(SIZE);
     assert_eq!(moved(), before);
-    extents.throttle(piece * SIZE);
-    assert!(moved() > before && extents.throttle.charged() < piece as i64);
+    extents.throttle().wait(piece * SIZE);
+    assert!(moved() > before && extents.throttle().charges().charged() < piece as i64);
 }
 
 /// Metadata lacks a zone because GC has taken it from the reserve. Moves that happen anyway return it, so a writer does not
@@ -99,29 +70,29 @@ fn a_short_write_does_not_wait_while_there_is_headroom() {
 #[test]
 fn a_zone_that_gc_returns_is_not_collected_for_once_more() {
     let extents = with_zones_of(&[100; 8]);
-    let pool = extents.store.pool();
+    let pool = extents.store().pool();
     for object in 50.. {
         // The open metadata zone is nearly full.
-        if extents.store.zones_needed_to_grow() > 1 {
+        if extents.store().zones_needed_to_grow() > 1 {
             break;
         }
         write(&extents, object, 0, 1, 0);
-        extents.store.checkpoint().unwrap();
+        extents.store().checkpoint().unwrap();
     }
     leave_spare(&extents, 0);
     let mut taken = Vec::new();
-    while pool.free() >= extents.store.zones_needed_to_grow() {
-        let OpenAttempt::Zone(open) = extents.open_zone(zone::Role::Gc).unwrap() else {
+    while pool.free() >= extents.store().zones_needed_to_grow() {
+        let OpenAttempt::Zone(open) = extents.placer().open_zone(zone::Role::Gc).unwrap() else {
             panic!("GC has a zone")
         };
         taken.push(open);
     }
-    *extents.gc.lock() = GcState::with_target(taken.pop());
-    let moved = || extents.gc_stats().blocks_moved;
+    *extents.collector().lock() = GcState::with_target(taken.pop());
+    let moved = || extents.collector().stats().blocks_moved;
     extents.admit().unwrap();
     assert_eq!(moved(), 0);
     assert!(extents.reclaim_for_growth().unwrap());
-    assert!(moved() > 0 && pool.free() >= extents.store.zones_needed_to_grow());
+    assert!(moved() > 0 && pool.free() >= extents.store().zones_needed_to_grow());
     assert!(!extents.reclaim_for_growth().unwrap(), "nothing is lacking any more");
 }
 
@@ -129,22 +100,22 @@ fn a_zone_that_gc_returns_is_not_collected_for_once_more() {
 #[test]
 fn the_background_task_frees_a_zone_and_stops() {
     let extents = with_zones_of(&[20; 10]);
-    let moved = || extents.gc_stats().blocks_moved;
-    assert!(!extents.collect_in_background().unwrap(), "zones are free");
+    let moved = || extents.collector().stats().blocks_moved;
+    assert!(!extents.throttle().collect_in_background().unwrap(), "zones are free");
     leave_spare(&extents, 0);
     write(&extents, 1000, 0, 1, 0);
-    extents.charge(1);
+    extents.throttle().charge(1);
     assert!(extents.take_call());
-    while extents.collect_in_background().unwrap() {}
+    while extents.throttle().collect_in_background().unwrap() {}
     assert!(moved() > 0);
-    extents.store.sync(extents.store.last_lsn()).unwrap();
-    extents.store.reclaim(true).unwrap();
-    assert!(extents.spare_zones() >= 1);
+    extents.store().sync(extents.store().last_lsn()).unwrap();
+    extents.store().reclaim(true).unwrap();
+    assert!(extents.collector().headroom().spare_zones() >= 1);
     let before = moved();
-    extents.charge(1);
-    assert!(!extents.take_call() && !extents.collect_in_background().unwrap());
-    assert_eq!((moved(), extents.check().unwrap()), (before, Vec::new()));
-    assert_eq!(extents.pressure().charged, 0);
+    extents.throttle().charge(1);
+    assert!(!extents.take_call() && !extents.throttle().collect_in_background().unwrap());
+    assert_eq!((moved(), crate::check(&extents).unwrap()), (before, Vec::new()));
+    assert_eq!(extents.throttle().pressure().charged, 0);
 }
 
 /// While writers did moves, they kept the background task asleep, and did all of them.
@@ -152,22 +123,22 @@ fn the_background_task_frees_a_zone_and_stops() {
 fn the_background_task_does_its_share_beside_writers() {
     let extents = with_zones_of(&[100; 12]);
     leave_spare(&extents, 0);
-    let moved = || extents.gc_stats().blocks_moved;
+    let moved = || extents.collector().stats().blocks_moved;
     let (mut by_task, mut by_writers, mut random) = (0, 0, rt::random::Rng::with_seed(1));
-    let mut is_awake = extents.collect_in_background().unwrap();
-    let piece = extents.piece_blocks();
-    for _ in 0..3 * u64::from(extents.payload_min) / piece as u64 {
+    let mut is_awake = extents.throttle().collect_in_background().unwrap();
+    let piece = extents.collector().mover().reader().piece_blocks();
+    for _ in 0..3 * u64::from(extents.payload_min()) / piece as u64 {
         let before = moved();
-        extents.throttle(piece as u64 * SIZE);
+        extents.throttle().wait(piece as u64 * SIZE);
         by_writers += moved() - before;
         write(&extents, random.u64(100..105), 0, piece, 0);
         let before = moved();
         if extents.take_call() || is_awake {
-            is_awake = extents.collect_in_background().unwrap();
+            is_awake = extents.throttle().collect_in_background().unwrap();
         }
         by_task += moved() - before;
-        extents.store.sync(extents.store.last_lsn()).unwrap();
-        extents.store.reclaim(true).unwrap();
+        extents.store().sync(extents.store().last_lsn()).unwrap();
+        extents.store().reclaim(true).unwrap();
     }
     assert!(by_task > by_writers / 4, "{by_task} blocks by the task, {by_writers} by writers");
 }
@@ -180,11 +151,11 @@ fn only_cheap_zones_are_freed_in_advance() {
         leave_spare(&extents, 0);
         for _ in 0..40 {
             write(&extents, 1000, 0, 1, SIZE);
-            while extents.collect_in_background().unwrap() {}
-            extents.store.sync(extents.store.last_lsn()).unwrap();
-            extents.store.reclaim(true).unwrap();
+            while extents.throttle().collect_in_background().unwrap() {}
+            extents.store().sync(extents.store().last_lsn()).unwrap();
+            extents.store().reclaim(true).unwrap();
         }
-        assert_eq!(extents.spare_zones(), spare, "{live} blocks live in each");
+        assert_eq!(extents.collector().headroom().spare_zones(), spare, "{live} blocks live in each");
     }
 }
 
@@ -195,17 +166,17 @@ fn the_background_task_does_not_repeat_what_was_futile() {
     leave_spare(&extents, 0);
     // GC finds no zone to move blocks to.
     let mut taken = Vec::new();
-    while let OpenAttempt::Zone(open) = extents.open_zone(zone::Role::Gc).unwrap() {
+    while let OpenAttempt::Zone(open) = extents.placer().open_zone(zone::Role::Gc).unwrap() {
         taken.push(open);
     }
-    extents.charge(1);
-    while extents.collect_in_background().unwrap() {}
-    assert_eq!(extents.gc_stats().blocks_moved, 0);
-    extents.charge(1);
+    extents.throttle().charge(1);
+    while extents.throttle().collect_in_background().unwrap() {}
+    assert_eq!(extents.collector().stats().blocks_moved, 0);
+    extents.throttle().charge(1);
     assert!(!extents.take_call(), "it was tried");
-    let share = i64::from(extents.payload_min) / HEADROOM_SHARE;
-    extents.throttle.futile_at.store(extents.headroom() + share, Ordering::Relaxed);
-    extents.charge(1);
+    let share = i64::from(extents.payload_min()) / HEADROOM_SHARE;
+    extents.throttle().charges().note_futile(extents.collector().headroom().blocks() + share);
+    extents.throttle().charge(1);
     assert!(extents.take_call(), "blocks that were live may be dead now");
 }
 

@@ -96,7 +96,7 @@ fn crash(name: &str, spec: Spec, (operations, stride, own): (usize, u64, u64)) {
     let seed = seed(own);
     let volume = Volume::new(spec);
     let mut rng = Rng::with_seed(seed);
-    let space = volume.extents.space().available;
+    let space = volume.extents.budget().space().available;
     let blocks = (space / volume.block_size() / 8).min(48);
     volume.sync();
     let mut history = History::new(volume.store.last_lsn());
@@ -162,7 +162,7 @@ fn crashes_one_after_the_other() {
             history.synced = vec![(0, volume.store.durable_lsn().min(history.states.last().unwrap().0))];
             let operations = rng.usize(1..60);
             (0..operations).for_each(|_| act(&volume, &mut rng, &mut history, 40));
-            reclaimed += volume.extents.gc_stats().zones_reclaimed;
+            reclaimed += volume.extents.collector().stats().zones_reclaimed;
             let n = rng.u64(0..=volume.device.commands());
             let acknowledged = history.acknowledged(n);
             let image = volume.device.image_at(n, &CrashPlan::Subset(rng.u64(..)));
@@ -232,7 +232,7 @@ fn a_summary_of_several_blocks_may_be_torn_at_each_of_them() {
             let model = history.at(found.recovered);
             found.verify(&model);
             for _ in 0..1000 {
-                if !found.extents.manual_gc().unwrap() {
+                if !found.extents.collector().manual_gc().unwrap() {
                     break;
                 }
             }
@@ -277,7 +277,7 @@ fn a_full_volume_survives_any_number_of_crashes_that_fill_its_open_zones() {
                 assert!(written.is_ok(), "POLDER_SEED={seed}: round {round}, life {life}: {written:?}");
                 volume.step(rng.usize(0..3));
             }
-            reclaimed += volume.extents.gc_stats().zones_reclaimed;
+            reclaimed += volume.extents.collector().stats().zones_reclaimed;
             let n = rng.u64(0..=volume.device.commands());
             let image = volume.device.image_at(n, &CrashPlan::Subset(rng.u64(..)).full_active());
             volume = Volume::open(Arc::new(image));

@@ -70,10 +70,10 @@ fn mounted(device: &Arc<Emulated>, rng: &mut Rng, ran: &mut Ran, closes: bool) -
             _ => {}
         }
         if round % 10 == 9 {
-            volume.extents.read(Object(READ_ONLY_OBJECT), 0, &mut vec![0; size])?;
+            volume.extents.maps().read(Object(READ_ONLY_OBJECT), 0, &mut vec![0; size])?;
         }
     }
-    ran.moved += volume.extents.gc_stats().blocks_moved;
+    ran.moved += volume.extents.collector().stats().blocks_moved;
     if closes {
         volume.store.close()?;
     } else {
@@ -110,11 +110,11 @@ fn with_fault(base: &(Arc<Emulated>, Model), kind: CommandKind, effect: Effect, 
     let volume = try_open(&device).unwrap_or_else(|error| panic!("{name}: {error}"));
     for (&object, bytes) in ran.model.iter().filter(|(object, _)| !ran.unsure.contains(object)) {
         let mut found = vec![0xee; bytes.len()];
-        let read = volume.extents.read(Object(object), 0, &mut found);
+        let read = volume.extents.maps().read(Object(object), 0, &mut found);
         read.unwrap_or_else(|error| panic!("{name}: object {object}: {error}"));
         assert!(found == *bytes, "{name}: object {object} has its acknowledged contents");
     }
-    assert_eq!(volume.extents.check().unwrap(), vec![], "{name}");
+    assert_eq!(extent::check(&volume.extents).unwrap(), vec![], "{name}");
     assert_eq!(volume.store.check(&mut |_, _, _, _| {}).unwrap(), vec![], "{name}");
     let again = volume.write(77, 0, &[7; 4096], 0).unwrap_or_else(|error| panic!("{name}: {error}"));
     volume.store.sync(again).unwrap_or_else(|error| panic!("{name}: {error}"));

@@ -92,18 +92,18 @@ fn a_wrong_block_fails_its_own_range_only() {
     volume.device.corrupt(zone, block + 3, 100, 1);
     volume.device.make_unreadable(zone, block + 5);
     let mut found = vec![0; 3 * 4096];
-    volume.extents.read(Object(1), 0, &mut found).unwrap();
+    volume.extents.maps().read(Object(1), 0, &mut found).unwrap();
     for (at, bad) in [(0, 3), (3, 3), (4, 5)] {
         let mut found = vec![0; 4 * 4096];
-        match volume.extents.read(Object(1), at * 4096, &mut found) {
+        match volume.extents.maps().read(Object(1), at * 4096, &mut found) {
             Err(ExtentError::Lost { object: 1, block, .. }) => {
                 assert!(block == bad || block == 4 && bad == 5)
             }
             other => panic!("{other:?}"),
         }
     }
-    volume.extents.read(Object(1), 6 * 4096, &mut vec![0; 4 * 4096]).unwrap();
-    let found = volume.extents.check_data(true).unwrap();
+    volume.extents.maps().read(Object(1), 6 * 4096, &mut vec![0; 4 * 4096]).unwrap();
+    let found = extent::check_data(&volume.extents, true).unwrap();
     let reported: Vec<_> = found.into_iter().map(|finding| (finding.kind, finding.of.unwrap())).collect();
     let data = extent::FindingKind::Data;
     assert_eq!(reported, [(data, (Object(1), 3..4)), (data, (Object(1), 5..6))]);
@@ -113,7 +113,7 @@ fn a_wrong_block_fails_its_own_range_only() {
 fn scrub(volume: &Volume, bytes: u64, mut meanwhile: impl FnMut()) -> extent::Scrubbed {
     let (mut at, mut all) = (extent::DataScrub::default(), extent::Scrubbed::default());
     while !all.done {
-        let some = volume.extents.scrub_step(&mut at, bytes).unwrap();
+        let some = extent::scrub_step(volume.extents.maps(), &mut at, bytes).unwrap();
         all.bytes += some.bytes;
         all.findings.extend(some.findings);
         all.done = some.done;
@@ -164,7 +164,7 @@ fn blocks_that_are_overwritten_or_moved_during_a_scrub_are_no_finding() {
         });
         assert_eq!(found.findings, []);
     }
-    assert!(volume.extents.gc_stats().blocks_moved > 0, "{:?}", volume.extents.gc_stats());
+    assert!(volume.extents.collector().stats().blocks_moved > 0, "{:?}", volume.extents.collector().stats());
     volume.check();
 }
 
@@ -192,7 +192,7 @@ fn live_blocks_of_a_full_read_only_zone_are_moved_after_the_next_mount() {
         volume.sync();
     }
     assert_eq!(volume.store.pool().entry(zone).live, 0);
-    assert!(volume.extents.gc_stats().blocks_moved > 0);
+    assert!(volume.extents.collector().stats().blocks_moved > 0);
     volume.verify(&model);
     volume.device.set_zone_state(zone, ZoneState::Offline);
     volume.verify(&model);
@@ -211,7 +211,7 @@ fn with_pinned_zones(pin: impl Fn(&Volume, ZoneId, u32)) -> (Volume, Vec<(ZoneId
         // The first write may have taken the rest of a zone, and two extents.
         for _ in 0..2 {
             volume.write(object, 0, &[object as u8; 10 * 4096], 0).unwrap();
-            if volume.extents.view_object(Object(object)).unwrap().len() == 1 {
+            if extent::view_object(volume.extents.maps(), Object(object)).unwrap().len() == 1 {
                 break;
             }
         }
@@ -230,14 +230,14 @@ fn churn(volume: &Volume) {
         volume.step(4);
     }
     // GC would not choose the zone of these blocks while other zones die as a whole.
-    while volume.extents.manual_gc().unwrap() {}
+    while volume.extents.collector().manual_gc().unwrap() {}
 }
 
 /// The unreadable blocks among the first ten of each object. The others are compared.
 fn unreadable(volume: &Volume) -> Vec<(u64, u64)> {
     let is_lost = |&(object, block): &(u64, u64)| {
         let mut found = vec![0; 4096];
-        match volume.extents.read(Object(object), block * 4096, &mut found) {
+        match volume.extents.maps().read(Object(object), block * 4096, &mut found) {
             Err(ExtentError::Lost { .. }) => return true,
             read => read.unwrap(),
         }
@@ -279,17 +279,17 @@ fn blocks_that_are_unreadable_for_a_while_are_not_lost() {
     assert_eq!(unreadable(&volume).len(), 10 * PINNING.len());
     let places_now = || PINNING.iter().map(|&object| first_block_of(&volume, object)).collect::<Vec<_>>();
     assert_eq!(places_now(), places, "they were not moved");
-    assert_eq!(volume.extents.gc_outlook().zones_to_reclaim, 0, "GC reports no zone to reclaim");
+    assert_eq!(volume.extents.collector().outlook_now().zones_to_reclaim, 0, "GC reports no zone to reclaim");
     volume.device.clear_faults();
     assert_eq!(unreadable(&volume), [], "no block is lost");
     // When no other zone is left, they are read again, and moved.
     let blocks = fill(&volume, 3);
     write_over(&volume, 3, blocks);
     assert_ne!(places_now(), places, "a zone was needed");
-    assert_eq!(volume.extents.gc_stats().blocks_lost, 0);
+    assert_eq!(volume.extents.collector().stats().blocks_lost, 0);
     assert_eq!(unreadable(&volume), []);
-    assert_eq!(volume.extents.check_data(true).unwrap(), []);
-    assert_eq!(volume.extents.check().unwrap(), []);
+    assert_eq!(extent::check_data(&volume.extents, true).unwrap(), []);
+    assert_eq!(extent::check(&volume.extents).unwrap(), []);
 }
 
 #[test]
@@ -300,18 +300,18 @@ fn unreadable_blocks_become_lost_when_their_zone_is_needed() {
     });
     let damaged: Vec<_> = PINNING.iter().flat_map(|&object| [(object, 3), (object, 7)]).collect();
     assert_eq!(unreadable(&volume), damaged);
-    assert_eq!(volume.extents.lost().unwrap(), [], "the zones are not needed");
+    assert_eq!(extent::lost(volume.extents.maps()).unwrap(), [], "the zones are not needed");
     let live: Vec<_> = places.iter().map(|&(zone, _)| volume.store.pool().entry(zone).live).collect();
     assert_eq!(live, [2; PINNING.len()], "readable blocks were moved");
     let blocks = fill(&volume, 3);
     write_over(&volume, 3, blocks);
     assert_eq!(unreadable(&volume), damaged);
-    let lost = volume.extents.lost().unwrap();
+    let lost = extent::lost(volume.extents.maps()).unwrap();
     let reported = lost.iter().map(|finding| finding.of.clone().unwrap());
     let reported: Vec<_> = reported.map(|(object, blocks)| (object.0, blocks.start)).collect();
     assert!(!lost.is_empty() && lost.iter().all(|finding| finding.kind == extent::FindingKind::Lost));
     assert!(reported.iter().all(|block| damaged.contains(block)), "{reported:?}");
-    assert_eq!(volume.extents.gc_stats().blocks_lost, reported.len() as u64);
+    assert_eq!(volume.extents.collector().stats().blocks_lost, reported.len() as u64);
     // After an overwrite, it can be read again.
     let (object, block) = reported[0];
     volume.truncate(3, 0).unwrap();
@@ -333,9 +333,9 @@ fn many_unreadable_zones_do_not_reduce_the_space_of_writers() {
         .step_by(2)
         .for_each(|&zone| (1..8).for_each(|at| volume.device.make_unreadable(zone, at * 20)));
     write_over(&volume, 3, blocks);
-    assert!(volume.extents.gc_stats().blocks_moved > 0);
-    assert!(volume.extents.gc_stats().blocks_lost > 0, "their zones were needed");
-    assert_eq!(volume.extents.check().unwrap(), vec![], "the checker finds nothing");
+    assert!(volume.extents.collector().stats().blocks_moved > 0);
+    assert!(volume.extents.collector().stats().blocks_lost > 0, "their zones were needed");
+    assert_eq!(extent::check(&volume.extents).unwrap(), vec![], "the checker finds nothing");
 }
 
 /// A volume with zones that are half dead, and one without a footer that has object 1.
@@ -361,7 +361,7 @@ fn with_a_zone_without_footer() -> (Volume, ZoneId) {
 fn while_zones_are_plentiful_gc_reclaims_only_the_zone_without_footer() {
     let (volume, zone) = with_a_zone_without_footer();
     volume.step(50);
-    assert_eq!(volume.extents.gc_stats().zones_reclaimed, 1);
+    assert_eq!(volume.extents.collector().stats().zones_reclaimed, 1);
     assert_ne!(first_block_of(&volume, 1).0, zone);
     assert_eq!(volume.extents.step().unwrap(), tree::Step::Idle);
     volume.check();
@@ -402,7 +402,8 @@ fn planted_damage_is_found() {
         tx.put(group, table, key(Object(1), block), value);
         tx.zone_live(first_block_of(&volume, 1).0, live);
         volume.store.commit(tx).unwrap();
-        let mut kinds: Vec<_> = volume.extents.check().unwrap().iter().map(|finding| finding.kind).collect();
+        let mut kinds: Vec<_> =
+            extent::check(&volume.extents).unwrap().iter().map(|finding| finding.kind).collect();
         kinds.dedup();
         let mut tx = Tx::new();
         tx.delete(group, table, key(Object(1), block));
@@ -444,7 +445,7 @@ fn an_extent_outside_of_all_zones_is_damage() {
         tx.put(group, EXTENT, key(Object(1), block), extent.encode());
         volume.store.commit(tx).unwrap();
         if block == 20 {
-            let read = volume.extents.read(Object(1), block * 4096, &mut vec![0; 4096]);
+            let read = volume.extents.maps().read(Object(1), block * 4096, &mut vec![0; 4096]);
             let corrupt = matches!(&read, Err(ExtentError::Store(tree::StoreError::Corrupt(_))));
             assert!(corrupt, "{read:?}");
         }
@@ -454,8 +455,8 @@ fn an_extent_outside_of_all_zones_is_damage() {
             .map(|(_, done)| done);
         let corrupt = matches!(&removed, Err(ExtentError::Store(tree::StoreError::Corrupt(_))));
         assert!(corrupt, "{removed:?}");
-        assert!(!volume.extents.check_data(true).unwrap().is_empty());
-        volume.extents.read(Object(1), 0, &mut vec![0; 10 * 4096]).unwrap();
+        assert!(!extent::check_data(&volume.extents, true).unwrap().is_empty());
+        volume.extents.maps().read(Object(1), 0, &mut vec![0; 10 * 4096]).unwrap();
         let mut tx = Tx::new();
         tx.delete(group, EXTENT, key(Object(1), block));
         volume.store.commit(tx).unwrap();
@@ -483,7 +484,7 @@ fn records_that_contradict_each_other_are_damage_for_every_operation() {
         tx.put(group, table, key(object, block), value);
         volume.store.commit(tx).unwrap();
         if block < too_far {
-            let read = volume.extents.read(object, 0, &mut vec![0; 13 * size]);
+            let read = volume.extents.maps().read(object, 0, &mut vec![0; 13 * size]);
             assert!(read.is_err_and(|error| is_corrupt(&error)), "block {block} is read");
             let preallocated =
                 volume.extents.preallocate(&mut Tx::new(), object, (0, 13), 64, None).map(|_| ());
@@ -496,9 +497,9 @@ fn records_that_contradict_each_other_are_damage_for_every_operation() {
         let removed =
             volume.extents.remove(&mut Tx::new(), object, (0, u64::MAX), 7, FileClass::default()).map(|_| ());
         assert!(removed.is_err_and(|error| is_corrupt(&error)), "block {block} is removed");
-        let next = volume.extents.next_data(object, 11 * size as u64);
+        let next = volume.extents.maps().next_data(object, 11 * size as u64);
         assert!(block == 3 || next.is_err_and(|error| is_corrupt(&error)), "data is looked for at {block}");
-        assert!(!volume.extents.check().unwrap().is_empty(), "the checker finds block {block}");
+        assert!(!extent::check(&volume.extents).unwrap().is_empty(), "the checker finds block {block}");
         let mut tx = Tx::new();
         tx.delete(group, table, key(object, block));
         volume.store.commit(tx).unwrap();
@@ -526,7 +527,7 @@ fn a_block_that_is_wrong_in_one_read_undoes_no_transaction() {
                 break;
             }
             let mut found = vec![0; 3 * 4096];
-            match again.extents.read(Object(1), 0, &mut found) {
+            match again.extents.maps().read(Object(1), 0, &mut found) {
                 Ok(()) => assert!(found == [5; 3 * 4096], "{effect:?} at read {nth}"),
                 Err(error) => assert_eq!(effect, Effect::TurnOffline, "read {nth}: {error}"),
             }

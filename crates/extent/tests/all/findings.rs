@@ -59,9 +59,9 @@ fn plant(volume: &Volume, kind: FindingKind) {
 
 /// All findings in a volume, of all checkers.
 fn found(volume: &Volume) -> BTreeSet<FindingKind> {
-    let mut findings = volume.extents.check_data(true).unwrap();
-    findings.extend(volume.extents.check_references(&BTreeSet::new()).unwrap().findings);
-    findings.extend(volume.extents.lost().unwrap());
+    let mut findings = extent::check_data(&volume.extents, true).unwrap();
+    findings.extend(extent::check_references(volume.extents.maps(), &BTreeSet::new()).unwrap().findings);
+    findings.extend(extent::lost(volume.extents.maps()).unwrap());
     findings.into_iter().map(|finding| finding.kind).collect()
 }
 

@@ -98,7 +98,7 @@ impl Volume {
     fn verify(&self, model: &Model) {
         for (&object, bytes) in model {
             let mut found = vec![0xee; bytes.len()];
-            self.extents.read(Object(object), 0, &mut found).unwrap();
+            self.extents.maps().read(Object(object), 0, &mut found).unwrap();
             let at = found.iter().zip(bytes).position(|(a, b)| a != b);
             assert_eq!(at, None, "object {object} of {} bytes differs", bytes.len());
         }
@@ -106,8 +106,8 @@ impl Volume {
     }
 
     fn check(&self) {
-        assert_eq!(self.extents.gc_stats().zones_searched, 0, "reverse maps name all live blocks");
-        assert_eq!(self.extents.check().unwrap(), vec![], "the checker finds nothing");
+        assert_eq!(self.extents.collector().stats().zones_searched, 0, "reverse maps name all live blocks");
+        assert_eq!(extent::check(&self.extents).unwrap(), vec![], "the checker finds nothing");
         let findings = self.store.check(&mut |_, _, _, _| {}).unwrap();
         assert_eq!(findings, vec![], "the checker of the store finds nothing");
     }

@@ -42,7 +42,7 @@ fn an_early_append_is_used_only_for_the_same_blocks_of_the_same_object() {
     assert_eq!(write(call(1, 0, &first), call(1, 0, &first)), 2, "the early append is used");
     assert_eq!(write(call(1, 0, &second), call(2, 0, &second)), 4, "another object");
     assert_eq!(write(call(1, 0, &third), call(1, 4 * size, &third)), 4, "other blocks");
-    assert_eq!(volume.extents.space().pending, 0, "no block is left pending");
+    assert_eq!(volume.extents.budget().space().pending, 0, "no block is left pending");
     let object = [first, data(0), third].concat();
     volume.verify(&Model::from([(1, object), (2, second)]));
 }
@@ -54,8 +54,8 @@ fn data_and_holes_are_found() {
     volume.write(1, 2 * size, &vec![1; 3 * size as usize], 0).unwrap();
     volume.write(1, 5 * size + 10, b"inline!!", 5 * size).unwrap();
     volume.write(1, 9 * size, &vec![1; size as usize], 5 * size).unwrap();
-    let data = |at| volume.extents.next_data(Object(1), at).unwrap();
-    let hole = |at| volume.extents.next_hole(Object(1), at).unwrap();
+    let data = |at| volume.extents.maps().next_data(Object(1), at).unwrap();
+    let hole = |at| volume.extents.maps().next_hole(Object(1), at).unwrap();
     assert_eq!((data(0), data(2 * size + 7)), (Some(2 * size), Some(2 * size + 7)));
     assert_eq!((hole(5), hole(2 * size)), (5, 6 * size));
     assert_eq!((data(6 * size), hole(9 * size + 1), data(10 * size)), (Some(9 * size), 10 * size, None));
@@ -80,7 +80,7 @@ fn the_end_of_the_data_before_an_offset_is_found() {
         for at in 0..6 {
             let is_data = |block: &u64| matches!(kinds.get(*block as usize), Some(1 | 2));
             let end = (0..at).rev().find(is_data).map(|block| (block + 1) * size);
-            let found = volume.extents.data_end_before(Object(object), at * size).unwrap();
+            let found = volume.extents.maps().data_end_before(Object(object), at * size).unwrap();
             assert_eq!(found, end, "{kinds:?}, {at}");
         }
     }
@@ -94,7 +94,7 @@ fn bytes_beyond_the_end_do_not_come_back() {
     // The file was truncated to 100 bytes meanwhile, and the rest of the block is still there.
     volume.write(1, 200, b"more", 100).unwrap();
     let mut found = vec![1; size];
-    volume.extents.read(Object(1), 0, &mut found).unwrap();
+    volume.extents.maps().read(Object(1), 0, &mut found).unwrap();
     let mut expected = vec![0; size];
     expected[..100].fill(7);
     expected[200..204].copy_from_slice(b"more");
@@ -109,9 +109,13 @@ fn small_writes_stay_in_the_store_until_there_are_many() {
     for index in 0..40 {
         write(&volume, &mut model, 1, index * size + 5, b"small").unwrap();
     }
-    assert_eq!(volume.extents.space().live, 0);
+    assert_eq!(volume.extents.budget().space().live, 0);
     volume.step(100);
-    assert!(volume.extents.space().live >= 30 * size as u64, "{:?}", volume.extents.space());
+    assert!(
+        volume.extents.budget().space().live >= 30 * size as u64,
+        "{:?}",
+        volume.extents.budget().space()
+    );
     volume.verify(&model);
 }
 
@@ -127,12 +131,16 @@ fn small_writes_from_before_a_mount_move_with_later_ones() {
     drop((extents, store));
     let volume = Volume::open(device);
     volume.step(100);
-    assert_eq!(volume.extents.space().live, 0, "a mount does not look for inline blocks");
+    assert_eq!(volume.extents.budget().space().live, 0, "a mount does not look for inline blocks");
     for index in 300..320 {
         write(&volume, &mut model, 1, index * size + 5, b"small").unwrap();
     }
     volume.step(100);
-    assert!(volume.extents.space().live >= 320 * size as u64, "{:?}", volume.extents.space());
+    assert!(
+        volume.extents.budget().space().live >= 320 * size as u64,
+        "{:?}",
+        volume.extents.budget().space()
+    );
     volume.verify(&model);
 }
 
@@ -142,7 +150,7 @@ fn churn(name: &str, spec: Spec, rounds: usize) {
     let mut rng = Rng::with_seed(5);
     let mut model = Model::new();
     let size = volume.block_size() as usize;
-    let space = volume.extents.space().available as usize;
+    let space = volume.extents.budget().space().available as usize;
     let file = (space / 2 / 4).min(512 * size);
     for round in 0..rounds {
         let object = rng.u64(1..5);
@@ -153,8 +161,9 @@ fn churn(name: &str, spec: Spec, rounds: usize) {
             _ => (offset, length),
         };
         let data = noise(&mut rng, length);
-        write(&volume, &mut model, object, offset, &data)
-            .unwrap_or_else(|error| panic!("{name}: round {round}: {error}: {:?}", volume.extents.space()));
+        write(&volume, &mut model, object, offset, &data).unwrap_or_else(|error| {
+            panic!("{name}: round {round}: {error}: {:?}", volume.extents.budget().space())
+        });
         if rng.u8(0..20) == 0 {
             truncate(&volume, &mut model, object, rng.u64(0..(file / size) as u64));
         }
@@ -167,7 +176,7 @@ fn churn(name: &str, spec: Spec, rounds: usize) {
     }
     volume.verify(&model);
     let moved = volume.store.traffic().bytes_written(zone::Cause::Gc);
-    let space = volume.extents.space();
+    let space = volume.extents.budget().space();
     println!("{name}: {} MiB moved, {space:?}", moved >> 20);
     volume.store.close().unwrap();
     drop(volume.extents);
@@ -239,6 +248,7 @@ fn readers_and_writers_do_not_disturb_each_other() {
                 let mut found = vec![0; rng.usize(1..30) * size];
                 volume
                     .extents
+                    .maps()
                     .read(Object(object), (rng.usize(0..blocks - 30) * size) as u64, &mut found)
                     .unwrap();
                 assert!(found.iter().all(|&byte| byte % 10 == object as u8), "object {object}");
@@ -259,7 +269,7 @@ fn readers_and_writers_do_not_disturb_each_other() {
 fn a_map_that_changes_is_not_taken_for_damage() {
     let volume = Arc::new(Volume::new(Spec::new(4096, 40, 256)));
     let size = volume.block_size();
-    let blocks = volume.extents.space().available / size * 8 / 10;
+    let blocks = volume.extents.budget().space().available / size * 8 / 10;
     let piece = vec![1; 64 * size as usize];
     for at in (0..blocks - 64).step_by(64) {
         volume.write(1, at * size, &piece, blocks * size).unwrap();
@@ -278,7 +288,7 @@ fn a_map_that_changes_is_not_taken_for_damage() {
     });
     let threads: Vec<_> = writers.collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    assert!(volume.extents.gc_stats().blocks_moved > 0, "GC moved blocks");
+    assert!(volume.extents.collector().stats().blocks_moved > 0, "GC moved blocks");
     volume.check();
 }
 
@@ -288,7 +298,7 @@ fn an_extent_has_a_mebibyte_at_most_whatever_the_device_takes_at_once() {
     let (volume, mut model) = (Volume::new(Spec::blocks_of_64k().max_append(32)), Model::new());
     let size = volume.block_size();
     write(&volume, &mut model, 1, 0, &noise(&mut Rng::with_seed(6), 32 * size as usize)).unwrap();
-    let pieces = volume.extents.view_object(Object(1)).unwrap();
+    let pieces = extent::view_object(volume.extents.maps(), Object(1)).unwrap();
     let bytes = |piece: &extent::MapRow| match piece {
         extent::MapRow::Extent(extent) => u64::from(extent.blocks) * size,
         other => panic!("{other:?}"),

@@ -44,7 +44,7 @@ impl Files {
         let (pair, mut from) = ((Object(object), Object(copy)), Some(0));
         while let Some(at) = from {
             let mut tx = Tx::new();
-            let (lock, next) = self.volume.extents.refer(&mut tx, pair, at, 5).unwrap();
+            let (lock, next) = self.volume.extents.maps().refer(&mut tx, pair, at, 5).unwrap();
             self.commit(tx, lock);
             from = next;
         }
@@ -62,7 +62,7 @@ impl Files {
             while let Some(at) = from {
                 let mut tx = Tx::reclaiming();
                 let (lock, next) =
-                    self.volume.extents.drop_uncounted(&mut tx, (shadow, heir), at, 3).unwrap();
+                    self.volume.extents.maps().drop_uncounted(&mut tx, (shadow, heir), at, 3).unwrap();
                 self.commit(tx, lock);
                 from = next;
             }
@@ -71,7 +71,7 @@ impl Files {
 
     /// Clones blocks [from, to) of one file into another at `at`.
     fn clone(&mut self, (file, from, to): (u64, u64, u64), into: u64, at: u64) {
-        if self.volume.extents.has_own_data(Object(self.files[&file].0), (from, to)).unwrap() {
+        if self.volume.extents.maps().has_own_data(Object(self.files[&file].0), (from, to)).unwrap() {
             self.freeze(file, from.is_multiple_of(2));
         }
         let (source, target) = (Object(self.files[&file].0), Object(self.files[&into].0));
@@ -81,6 +81,7 @@ impl Files {
             let (lock, until) = self
                 .volume
                 .extents
+                .maps()
                 .share(&mut tx, (source, (next, to)), place, 4, FileClass::default())
                 .unwrap();
             self.commit(tx, lock);
@@ -111,14 +112,16 @@ impl Files {
     fn verify(&self) {
         let model: Model = self.files.values().map(|(object, bytes)| (*object, bytes.clone())).collect();
         self.volume.verify(&model);
-        let shared = self.volume.extents.check_references(&self.shadows.keys().copied().collect()).unwrap();
+        let shared =
+            extent::check_references(self.volume.extents.maps(), &self.shadows.keys().copied().collect())
+                .unwrap();
         assert_eq!(shared.findings, vec![]);
     }
 
     fn crash(self) -> Files {
         self.volume.sync();
         let Files { volume, files, shadows, next, mut moved } = self;
-        moved += volume.extents.gc_stats().blocks_moved;
+        moved += volume.extents.collector().stats().blocks_moved;
         let device = Arc::clone(&volume.device);
         drop(volume);
         Files { volume: Volume::open(device), files, shadows, next, moved }
@@ -138,23 +141,24 @@ fn preallocated_blocks_of_a_shared_object_go_to_its_heir_in_as_many_steps_as_the
     for at in (2..BLOCKS as usize).step_by(2) {
         files.write(1, at * block, &vec![at as u8; block]);
     }
-    let before = files.volume.extents.space();
+    let before = files.volume.extents.budget().space();
     let (shadow, heir) = files.shadows.pop_first().unwrap();
     let (mut from, mut steps) = (Some(0), 0);
     while let Some(at) = from {
         let mut tx = Tx::reclaiming();
         let heir = Some((heir, u64::MAX));
-        let (lock, next) = files.volume.extents.drop_uncounted(&mut tx, (shadow, heir), at, 1000).unwrap();
+        let (lock, next) =
+            files.volume.extents.maps().drop_uncounted(&mut tx, (shadow, heir), at, 1000).unwrap();
         assert!(tx.encoded_bytes() < files.volume.store.tx_bytes_max(), "it is a transaction");
         files.commit(tx, lock);
         (from, steps) = (next, steps + 1);
     }
     assert!(steps > 1, "all of it in one step");
-    let now = files.volume.extents.space();
+    let now = files.volume.extents.budget().space();
     assert!(now.available >= before.available, "{now:?} has less than {before:?}");
     files.verify();
     // Each preallocated block of the file can be written, however full the volume is.
-    files.write(2, 0, &vec![2; files.volume.extents.space().available as usize]);
+    files.write(2, 0, &vec![2; files.volume.extents.budget().space().available as usize]);
     for at in (1..BLOCKS as usize).step_by(2) {
         files.write(1, at * block, &vec![at as u8; block]);
     }
@@ -167,19 +171,19 @@ fn a_clone_takes_no_space_and_outlives_its_source() {
     let data = noise(&mut Rng::with_seed(3), 60 * files.volume.block_size() as usize);
     files.write(1, 0, &data);
     files.write(2, 0, b"");
-    let before = files.volume.extents.space();
+    let before = files.volume.extents.budget().space();
     files.clone((1, 0, 60), 2, 0);
-    let after = files.volume.extents.space();
+    let after = files.volume.extents.budget().space();
     assert_eq!(after.live, before.live, "data is there once");
     files.verify();
     files.write(1, 9_000, b"changed in one of them");
     files.verify();
     files.truncate(1, 0);
     files.verify();
-    assert!(files.volume.extents.space().live >= before.live, "the other still has it");
+    assert!(files.volume.extents.budget().space().live >= before.live, "the other still has it");
     files.truncate(2, 0);
     files.verify();
-    assert_eq!(files.volume.extents.space().live, 0, "the last reference is removed");
+    assert_eq!(files.volume.extents.budget().space().live, 0, "the last reference is removed");
 }
 
 #[test]
@@ -191,13 +195,17 @@ fn preallocated_blocks_are_not_cloned() {
     let (mut tx, object) = (Tx::new(), Object(1));
     let (lock, _) = files.volume.extents.preallocate(&mut tx, object, (5, 25), 9, None).unwrap();
     files.commit(tx, lock);
-    let preallocated = files.volume.extents.space().unwritten;
+    let preallocated = files.volume.extents.budget().space().unwritten;
     assert_eq!(preallocated, 20 * size as u64);
     files.clone((1, 0, 25), 2, 0);
-    assert_eq!(files.volume.extents.space().unwritten, preallocated, "counted once, and not for the clone");
+    assert_eq!(
+        files.volume.extents.budget().space().unwritten,
+        preallocated,
+        "counted once, and not for the clone"
+    );
     files.verify();
     files.truncate(1, 0);
-    assert_eq!(files.volume.extents.space().unwritten, 0);
+    assert_eq!(files.volume.extents.budget().space().unwritten, 0);
     files.verify();
 }
 
@@ -214,7 +222,7 @@ fn a_lost_block_is_lost_in_all_objects() {
     for (object, _) in files.files.values() {
         let read = |block: u64| {
             let mut found = vec![0; size];
-            files.volume.extents.read(Object(*object), block * size as u64, &mut found).map(|()| found)
+            files.volume.extents.maps().read(Object(*object), block * size as u64, &mut found).map(|()| found)
         };
         assert!(matches!(read(3), Err(extent::ExtentError::Lost { block: 3, .. })));
         assert!(read(2).is_ok() && read(4).is_ok());
@@ -261,7 +269,7 @@ fn files_that_share_blocks_keep_their_contents() {
                     files.clone((file, from, from + count), into, rng.u64(..blocks as u64));
                 }
                 8 => files.truncate(into, rng.u64(..blocks as u64)),
-                _ if rng.bool() => drop(files.volume.extents.manual_gc().unwrap()),
+                _ if rng.bool() => drop(files.volume.extents.collector().manual_gc().unwrap()),
                 _ => files.volume.step(3),
             }
             if step % 40 == 39 {
@@ -279,10 +287,10 @@ fn files_that_share_blocks_keep_their_contents() {
         }
         files.end_shadows();
         files.verify();
-        let space = files.volume.extents.space();
+        let space = files.volume.extents.budget().space();
         assert_eq!((space.live, space.unwritten), (0, 0), "seed {seed}: no block is left");
         for (object, _) in files.files.values() {
-            assert!(!files.volume.extents.has_own_data(Object(*object), ALL).unwrap());
+            assert!(!files.volume.extents.maps().has_own_data(Object(*object), ALL).unwrap());
         }
     }
     assert!(moved > 0, "GC moves shared blocks");

@@ -26,13 +26,16 @@ fn the_available_space_can_be_written() {
             let volume = Volume::new(spec.clone());
             let piece = blocks * volume.block_size();
             for round in 0..3 {
-                let available = volume.extents.space().available;
+                let available = volume.extents.budget().space().available;
                 assert!(available > 0, "{name}: an empty volume takes something");
                 if let Err(error) = fill(&volume, 1, (0, available), piece) {
-                    panic!("{name}: {blocks}: {round}: {error}: {available} {:?}", volume.extents.space());
+                    panic!(
+                        "{name}: {blocks}: {round}: {error}: {available} {:?}",
+                        volume.extents.budget().space()
+                    );
                 }
                 volume.check();
-                let more = volume.extents.space().available + volume.block_size();
+                let more = volume.extents.budget().space().available + volume.block_size();
                 let error =
                     volume.extents.append(Object(2), Hint::default(), 0, &vec![1; more as usize], 0).err();
                 let error = error.expect("more than the available space does not fit");
@@ -49,18 +52,18 @@ fn a_full_volume_can_be_overwritten_block_by_block() {
         let volume = Volume::new(spec);
         let size = volume.block_size();
         let mut rng = Rng::with_seed(2);
-        let available = volume.extents.space().available;
+        let available = volume.extents.budget().space().available;
         let most = available / size * 9 / 10;
         fill(&volume, 1, (0, most * size), 16 * size).unwrap();
         for round in 0..most.min(700) {
             let at = rng.u64(0..most) * size;
             let data: Vec<u8> = (at..at + size).map(|byte| (byte / 512 + 1) as u8).collect();
-            volume
-                .write(1, at, &data, most * size)
-                .unwrap_or_else(|error| panic!("{name}: {round}: {error}: {:?}", volume.extents.space()));
+            volume.write(1, at, &data, most * size).unwrap_or_else(|error| {
+                panic!("{name}: {round}: {error}: {:?}", volume.extents.budget().space())
+            });
         }
         let mut found = vec![0; (most * size) as usize];
-        volume.extents.read(Object(1), 0, &mut found).unwrap();
+        volume.extents.maps().read(Object(1), 0, &mut found).unwrap();
         let is_equal = found.iter().enumerate().all(|(at, &byte)| byte == (at / 512 + 1) as u8);
         assert!(is_equal, "{name}");
         volume.check();
@@ -75,11 +78,11 @@ fn gc_starts_late_and_moves_few_blocks_at_once() {
     let volume = Volume::new(Spec::new(4096, 64, zone));
     let zone = u64::from(zone);
     let size = volume.block_size();
-    let objects = volume.extents.space().available / size / BLOCKS * 81 / 100;
+    let objects = volume.extents.budget().space().available / size / BLOCKS * 81 / 100;
     let write = |object: u64| {
-        let before = volume.extents.gc_stats().blocks_moved;
+        let before = volume.extents.collector().stats().blocks_moved;
         volume.write(object, 0, &vec![object as u8; (BLOCKS * size) as usize], BLOCKS * size).unwrap();
-        volume.extents.gc_stats().blocks_moved - before
+        volume.extents.collector().stats().blocks_moved - before
     };
     (1..=objects).for_each(|object| assert!(write(object) <= zone / 8));
     let (mut rng, mut moved, mut most) = (Rng::with_seed(4), 0, 0);
@@ -98,13 +101,13 @@ fn gc_starts_late_and_moves_few_blocks_at_once() {
 #[test]
 fn blocks_that_are_not_inserted_become_available_again() {
     let volume = Volume::new(Spec::power_of_two());
-    let before = volume.extents.space().available;
+    let before = volume.extents.budget().space().available;
     for _ in 0..100 {
         let data = vec![9; 100 * 4096];
         drop(volume.extents.append(Object(1), Hint::default(), 0, &data, 0).unwrap());
     }
-    assert_eq!(volume.extents.space().pending, 0);
-    assert!(volume.extents.space().available + (4 << 20) >= before);
+    assert_eq!(volume.extents.budget().space().pending, 0);
+    assert!(volume.extents.budget().space().available + (4 << 20) >= before);
     volume.check();
 }
 
@@ -142,10 +145,10 @@ fn dead_blocks_of_a_read_only_zone_are_not_available() {
     let dead = u64::from(256 - live(&volume, read_only));
     assert!(dead > 200, "{dead} blocks are dead");
     drop(volume);
-    let before = Volume::open(Arc::clone(&device)).extents.space().available;
+    let before = Volume::open(Arc::clone(&device)).extents.budget().space().available;
     device.set_zone_state(read_only, zone::ZoneState::ReadOnly);
     let volume = Volume::open(device);
-    let (available, size) = (volume.extents.space().available, volume.block_size());
+    let (available, size) = (volume.extents.budget().space().available, volume.block_size());
     assert!(available + (dead - 40) * size <= before, "{available} of {before}, {dead} blocks less");
     fill(&volume, 20, (0, available), 16 * size).unwrap();
     volume.check();
@@ -162,7 +165,7 @@ fn the_space_for_live_blocks_of_read_only_zones_is_not_available() {
     drop(volume);
     read_only.iter().for_each(|&zone| device.set_zone_state(zone, zone::ZoneState::ReadOnly));
     let volume = Volume::open(device);
-    let (available, size) = (volume.extents.space().available, volume.block_size());
+    let (available, size) = (volume.extents.budget().space().available, volume.block_size());
     let preallocated = available / size - 64;
     volume.preallocate(20, 0..preallocated).unwrap();
     let moved = || read_only.iter().all(|&zone| live(&volume, zone) == 0);

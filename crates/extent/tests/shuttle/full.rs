@@ -19,7 +19,7 @@ fn objects(volume: &Volume, blocks: u64) -> Vec<Arc<Written>> {
 
 /// The blocks of each object.
 fn share(volume: &Volume) -> u64 {
-    volume.extents.space().available / BLOCK as u64 / WRITERS
+    volume.extents.budget().space().available / BLOCK as u64 / WRITERS
 }
 
 /// A full volume, and the blocks of each of its objects.
@@ -65,7 +65,7 @@ fn allocated_blocks_can_be_overwritten() {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         objects.iter().for_each(|object| object.verify(&volume, &object.returned()));
         volume.check();
-        counted.0.add(volume.extents.gc_stats().blocks_moved);
+        counted.0.add(volume.extents.collector().stats().blocks_moved);
         counted.1.add(device.counters().of(CommandKind::Reset));
     });
     moved.report("blocks moved");

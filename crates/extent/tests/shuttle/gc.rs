@@ -64,8 +64,10 @@ fn read(volume: &Volume, objects: &[Arc<Written>]) {
 
 /// Runs GC until victims are reclaimed, and resets them.
 fn collect(volume: &Volume) {
-    while volume.extents.manual_gc().unwrap() && volume.extents.gc_stats().zones_reclaimed == 0 {}
-    volume.extents.manual_gc().unwrap();
+    while volume.extents.collector().manual_gc().unwrap()
+        && volume.extents.collector().stats().zones_reclaimed == 0
+    {}
+    volume.extents.collector().manual_gc().unwrap();
 }
 
 /// Runs all threads at once. Returns the durable states of each writer.
@@ -105,7 +107,7 @@ fn reads_return_no_moved_or_reset_blocks() {
         let durable = work(&volume, &objects);
         objects.iter().for_each(|object| object.verify(&volume, &object.returned()));
         volume.check();
-        counted.0.add(volume.extents.gc_stats().blocks_moved);
+        counted.0.add(volume.extents.collector().stats().blocks_moved);
         counted.1.add(device.counters().of(CommandKind::Reset));
         let (at, found) = cut(&device, &mut rng());
         judge(&found, at, &objects, &durable);

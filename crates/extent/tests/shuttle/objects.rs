@@ -34,8 +34,8 @@ impl Volume {
 
     /// The checkers find nothing.
     pub(crate) fn check(&self) {
-        assert_eq!(self.extents.gc_stats().zones_searched, 0, "reverse maps name all live blocks");
-        assert_eq!(self.extents.check().unwrap(), vec![], "the checker finds nothing");
+        assert_eq!(self.extents.collector().stats().zones_searched, 0, "reverse maps name all live blocks");
+        assert_eq!(extent::check(&self.extents).unwrap(), vec![], "the checker finds nothing");
         let findings = self.store.check(&mut |_, _, _, _| {}).unwrap();
         assert_eq!(findings, vec![], "the checker of the store finds nothing");
     }
@@ -122,7 +122,7 @@ impl Written {
 
     fn versions(&self, volume: &Volume, from: u64, count: u64) -> Snapshot {
         let mut found = vec![0xee; count as usize * BLOCK];
-        volume.extents.read(self.object, from * BLOCK as u64, &mut found).unwrap();
+        volume.extents.maps().read(self.object, from * BLOCK as u64, &mut found).unwrap();
         let version = |(block, bytes): (u64, &[u8])| {
             let word = u64::from_le_bytes(bytes[..8].try_into().unwrap());
             let (is_whole, version) = (bytes.chunks(8).all(|other| *other == bytes[..8]), word & 0xff_ffff);

@@ -62,7 +62,7 @@ fn writers_that_do_gc_in_turn_lose_nothing() {
         writers.into_iter().for_each(|writer| writer.join().unwrap());
         let pieces = background.join().unwrap();
         counted.0.add(pieces);
-        counted.1.add(u64::from(volume.extents.gc_stats().blocks_moved > 0 && pieces == 0));
+        counted.1.add(u64::from(volume.extents.collector().stats().blocks_moved > 0 && pieces == 0));
         objects.iter().for_each(|object| object.verify(&volume, &object.returned()));
         volume.check();
     });

@@ -47,7 +47,7 @@ fn nothing_is_appended_before_the_lock_when_space_is_scarce() {
     let mut at = 0;
     while fs.write(&handle, at, &piece) == Ok(piece.len()) {
         at += piece.len() as u64;
-        let available = fs.extents.space().available;
+        let available = fs.extents.budget().space().available;
         let was_appended = fs.begin_write(&handle, 0, &piece[..BLOCK]).unwrap().is_some();
         assert!(!was_appended || available > 256 * BLOCK as u64, "with {available} bytes left");
     }

@@ -20,11 +20,11 @@ fn an_object_that_is_being_built_is_removed_only_by_its_builder() {
     fs.put_uncounted(&mut change, copy, None);
     fs.commit(change, &mut Locked::lock(&[])).unwrap();
     let mut tx = Tx::new();
-    let (map, next) = fs.extents.refer(&mut tx, (Object(inode.0), copy), 0, STEP_EXTENTS).unwrap();
+    let (map, next) = fs.extents.maps().refer(&mut tx, (Object(inode.0), copy), 0, STEP_EXTENTS).unwrap();
     fs.store.commit(tx).unwrap();
     drop(map);
     assert_eq!(next, None);
-    let has_references = || !fs.extents.view_object(copy).unwrap().is_empty();
+    let has_references = || !extent::view_object(fs.extents.maps(), copy).unwrap().is_empty();
     assert_eq!(fs.step_uncounted(copy, 0).unwrap(), None);
     assert!(has_references());
     assert_eq!(fs.check().unwrap(), []);

@@ -108,7 +108,7 @@ fn a_file_that_is_closed_while_the_volume_is_read_only_is_deleted_afterwards() {
     let (_, file) = fs.create(&root, InodeNo::ROOT, b"doomed", 0o600, flags, true).unwrap();
     fs.write(&file, 0, &[7; 1 << 20]).unwrap();
     fs.unlink(&root, InodeNo::ROOT, b"doomed").unwrap();
-    let live = || fs.extents.space().live;
+    let live = || fs.extents.budget().space().live;
     assert_eq!(live(), 1 << 20);
     fs.make_read_only().unwrap();
     drop(file);

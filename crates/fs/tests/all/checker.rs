@@ -534,7 +534,7 @@ fn reported(volume: &Volume, findings: &[Finding]) -> Vec<Reported> {
 
 /// The place of the first extent of a file.
 fn first_extent(volume: &Volume, inode: InodeNo) -> zone::Address {
-    let pieces = volume.fs.extents().view_object(Object(inode.0)).unwrap();
+    let pieces = extent::view_object(volume.fs.extents().maps(), Object(inode.0)).unwrap();
     match &pieces[0].1 {
         extent::MapRow::Extent(extent) => extent.address,
         other => panic!("{other:?}"),

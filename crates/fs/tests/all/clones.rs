@@ -19,10 +19,10 @@ fn a_clone_takes_no_space_and_is_a_file_of_its_own() {
     let bytes = pattern(1, 3_000_123);
     let file = volume.file(ROOT, "file");
     volume.write(&file, 0, &bytes);
-    let before = volume.fs.extents().space().live;
+    let before = volume.fs.extents().budget().space().live;
     let copy = volume.file(ROOT, "copy");
     clone(&volume, &file, &copy).unwrap();
-    assert_eq!(volume.fs.extents().space().live, before, "the data is there once");
+    assert_eq!(volume.fs.extents().budget().space().live, before, "the data is there once");
     assert_eq!(volume.contents(&copy), bytes);
     let blocks = |handle: &Handle| volume.fs.attributes(handle.inode()).unwrap().blocks;
     assert_eq!(blocks(&copy), blocks(&file));
@@ -41,7 +41,7 @@ fn a_clone_takes_no_space_and_is_a_file_of_its_own() {
     assert_eq!(volume.contents(&volume.open(copy.0)), copy.1);
     volume.unlink(ROOT, "copy").unwrap();
     volume.settle_and_check();
-    assert_eq!(volume.fs.extents().space().live, 0, "nothing is left");
+    assert_eq!(volume.fs.extents().budget().space().live, 0, "nothing is left");
 }
 
 #[test]
@@ -149,9 +149,9 @@ fn preallocated_space_stays_with_the_file() {
     volume.write(&file, 0, &pattern(1, 100_000));
     let mode = FallocateMode::Allocate { keep_size: true };
     volume.fs.allocate(&file, mode, 0, 1 << 20).unwrap();
-    let kept = volume.fs.extents().space().unwritten;
+    let kept = volume.fs.extents().budget().space().unwritten;
     clone(&volume, &file, &copy).unwrap();
-    assert_eq!(volume.fs.extents().space().unwritten, kept);
+    assert_eq!(volume.fs.extents().budget().space().unwritten, kept);
     assert_eq!(volume.contents(&copy), pattern(1, 100_000));
     volume.settle_and_check();
 }
@@ -161,12 +161,12 @@ fn a_copy_of_much_shares_and_a_copy_of_little_does_not() {
     let volume = Volume::new();
     let file = volume.file(ROOT, "file");
     volume.write(&file, 0, &pattern(1, 1 << 20));
-    let before = volume.fs.extents().space().live;
+    let before = volume.fs.extents().budget().space().live;
     let copy = volume.file(ROOT, "copy");
     assert_eq!(volume.fs.copy_range(&file, 0, &copy, 0, 1 << 20), Ok(1 << 20));
-    assert_eq!(volume.fs.extents().space().live, before);
+    assert_eq!(volume.fs.extents().budget().space().live, before);
     assert_eq!(volume.fs.copy_range(&file, 4096, &copy, 2 << 20, 5000), Ok(5000));
-    assert!(volume.fs.extents().space().live > before);
+    assert!(volume.fs.extents().budget().space().live > before);
     // Behind whole blocks the rest is copied.
     assert_eq!(volume.fs.copy_range(&file, 0, &copy, 4 << 20, 100_000), Ok(100_000));
     let contents = volume.contents(&copy);
@@ -200,7 +200,7 @@ fn a_full_volume_is_emptied_of_files_that_share() {
         volume.unlink(ROOT, name).unwrap();
     }
     volume.settle_and_check();
-    assert_eq!(volume.fs.extents().space().live, 0);
+    assert_eq!(volume.fs.extents().budget().space().live, 0);
     assert_eq!(volume.fs.space().available, available);
 }
 
@@ -334,7 +334,7 @@ fn a_file_that_references_blocks_twice_is_deleted_in_steps() {
     drop(file);
     volume.unlink(ROOT, "file").unwrap();
     volume.settle_and_check();
-    assert_eq!(volume.fs.extents().space().live, 0);
+    assert_eq!(volume.fs.extents().budget().space().live, 0);
     volume.remount().settle_and_check();
 }
 
@@ -366,7 +366,7 @@ fn blocks_that_are_no_longer_shared_can_be_overwritten_on_a_full_volume() {
     }
     assert!(volume.contents(&file) == bytes);
     volume.settle_and_check();
-    assert!(volume.fs.extents().space().available < 64 << 10, "what was offered is what there is");
+    assert!(volume.fs.extents().budget().space().available < 64 << 10, "what was offered is what there is");
 }
 
 /// Each piece replaces shared blocks, so it frees nothing itself.

@@ -65,7 +65,7 @@ fn a_conventional_zone_that_is_being_written_is_closed_with_the_volume() {
     let volume = volume.remount();
     assert_eq!(volume.device.report_zone(zone).unwrap().state, ZoneState::Full);
     volume.settle();
-    assert_eq!(volume.fs.extents().gc_stats().blocks_moved, 0);
+    assert_eq!(volume.fs.extents().collector().stats().blocks_moved, 0);
     expect_files(&volume, files);
     let read_only = volume.remount();
     read_only.fs.make_read_only().unwrap();
@@ -92,7 +92,7 @@ fn durable_data_survives_every_crash_state_of_a_conventional_zone() {
             expect_files(&found, files + 1);
             // It has no footer: its live blocks are moved, and then the zone is used again.
             found.settle_and_check();
-            assert!(found.fs.extents().gc_stats().blocks_moved > 0, "{plan}");
+            assert!(found.fs.extents().collector().stats().blocks_moved > 0, "{plan}");
             expect_files(&found.remount(), files + 1);
         }
     }

@@ -54,7 +54,7 @@ impl Bench {
         self.volume.settle_and_check();
         drop(self.file);
         let volume = self.volume.remount();
-        while volume.fs.extents().manual_gc().unwrap() {}
+        while volume.fs.extents().collector().manual_gc().unwrap() {}
         assert!(volume.contents(&volume.open(inode)) == expected, "after a mount");
         volume.settle_and_check();
     }
@@ -171,7 +171,7 @@ fn a_file_without_a_name_goes_with_its_last_handle() {
     assert!(volume.contents(&file).starts_with(&pattern(2, 2 * BLOCK)));
     drop(file);
     volume.settle_and_check();
-    assert_eq!(volume.fs.extents().space().live, 0, "nothing is left");
+    assert_eq!(volume.fs.extents().budget().space().live, 0, "nothing is left");
 }
 
 /// Each block is always completely that of one writer.

@@ -398,7 +398,7 @@ impl Exerciser {
     }
 
     fn note_moved(&mut self) {
-        self.moved_bytes += self.volume().fs.extents().gc_stats().blocks_moved * self.block;
+        self.moved_bytes += self.volume().fs.extents().collector().stats().blocks_moved * self.block;
     }
 
     /// Half of the time as after a killed process, whose writes have all reached the device.

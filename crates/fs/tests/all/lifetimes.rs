@@ -23,7 +23,7 @@ fn get(volume: &Volume, inode: InodeNo) -> fs::Result<String> {
 }
 
 fn zones_of(volume: &Volume, inode: InodeNo) -> BTreeSet<ZoneId> {
-    let pieces = volume.fs.extents().view_object(Object(inode.0)).unwrap();
+    let pieces = extent::view_object(volume.fs.extents().maps(), Object(inode.0)).unwrap();
     let zone = |piece| if let MapRow::Extent(extent) = piece { Some(extent.address.zone()) } else { None };
     pieces.into_iter().filter_map(|(_, piece)| zone(piece)).collect()
 }
@@ -174,7 +174,7 @@ fn the_lifetime_of_a_handle_applies_to_writes_through_it() {
         let handle = if number % 2 == 0 { &brief } else { &lasting };
         volume.write(handle, number * piece, &pattern(number as u8, piece as usize));
     }
-    let extents = volume.fs.extents().view_object(Object(brief.inode().0)).unwrap();
+    let extents = extent::view_object(volume.fs.extents().maps(), Object(brief.inode().0)).unwrap();
     let zone = |wanted: u64| {
         let of = extents.iter().filter(move |(block, _)| block % 2 == wanted);
         BTreeSet::from_iter(of.map(|(_, piece)| match piece {

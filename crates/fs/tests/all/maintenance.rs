@@ -64,7 +64,8 @@ impl Bench {
     }
 
     fn zones_of(&self, file: &Handle) -> Vec<ZoneId> {
-        let pieces = self.volume.fs.extents().view_object(extent::Object(file.inode().0)).unwrap();
+        let pieces =
+            extent::view_object(self.volume.fs.extents().maps(), extent::Object(file.inode().0)).unwrap();
         let zone = |piece| match piece {
             extent::MapRow::Extent(extent) => extent.address.zone(),
             other => panic!("{other:?} is not in a zone"),
@@ -215,7 +216,8 @@ fn cut(size: u64) -> Changes {
 fn damaged_blocks_are_not_moved() {
     let bench = Bench::new();
     let (file, _others) = bench.write_beside(OTHERS);
-    let pieces = bench.volume.fs.extents().view_object(extent::Object(file.inode().0)).unwrap();
+    let pieces =
+        extent::view_object(bench.volume.fs.extents().maps(), extent::Object(file.inode().0)).unwrap();
     let (block, extent::MapRow::Extent(extent)) = &pieces[500] else { panic!("{:?}", pieces[500]) };
     bench.watched.device.make_unreadable(extent.address.zone(), extent.address.block());
     assert_eq!(defragment(&bench.volume.fs, file.inode()), Ok(PIECES - u64::from(extent.blocks)));
@@ -300,15 +302,15 @@ fn manual_gc_ends_when_it_gains_nothing_more() {
     }
     names.iter().step_by(3).for_each(|name| volume.unlink(ROOT, name).unwrap());
     volume.settle();
-    let before = volume.fs.extents().gc_outlook();
+    let before = volume.fs.extents().collector().outlook_now();
     assert!(before.zones_to_reclaim > 0, "{before:?}");
     let mut steps = 0;
     while volume.fs.collect_garbage().unwrap() {
         steps += 1;
-        assert!(steps < 1000, "it goes on for ever: {:?}", volume.fs.extents().gc_outlook());
+        assert!(steps < 1000, "it goes on for ever: {:?}", volume.fs.extents().collector().outlook_now());
     }
-    let after = volume.fs.extents().gc_outlook();
-    println!("{before:?}, then {after:?}: {:?}", volume.fs.extents().gc_stats());
+    let after = volume.fs.extents().collector().outlook_now();
+    println!("{before:?}, then {after:?}: {:?}", volume.fs.extents().collector().stats());
     assert_eq!(after.zones_to_reclaim, 0, "{after:?}");
     assert!(after.free_zones >= before.free_zones + before.zones_to_reclaim, "{before:?}, then {after:?}");
     for (number, name) in names.iter().enumerate().filter(|(number, _)| number % 3 != 0) {
@@ -317,9 +319,9 @@ fn manual_gc_ends_when_it_gains_nothing_more() {
     }
     volume.settle_and_check();
     let volume = volume.remount();
-    let outlook = volume.fs.extents().gc_outlook();
+    let outlook = volume.fs.extents().collector().outlook_now();
     while volume.fs.collect_garbage().unwrap() {}
-    println!("after a mount {outlook:?}: {:?}", volume.fs.extents().gc_stats());
+    println!("after a mount {outlook:?}: {:?}", volume.fs.extents().collector().stats());
 }
 
 /// Creating and deleting names leaves few live pages in many metadata zones.
@@ -349,8 +351,8 @@ fn manual_gc_includes_metadata() {
 #[test]
 fn the_reported_throttling_is_right() {
     let volume = Volume::new();
-    let pressure = || volume.fs.extents().pressure();
-    let moved = || volume.fs.extents().gc_stats().blocks_moved;
+    let pressure = || volume.fs.extents().throttle().pressure();
+    let moved = || volume.fs.extents().collector().stats().blocks_moved;
     let first = pressure();
     assert!(first.before_gc() > 0 && first.moved_per_written == 0.0, "{first:?}");
     assert_eq!((first.debt, first.charged), (None, 0), "{first:?}");

@@ -61,7 +61,7 @@ impl Bench {
     }
 
     fn moved(&self) -> u64 {
-        self.volume.fs.extents().gc_stats().blocks_moved
+        self.volume.fs.extents().collector().stats().blocks_moved
     }
 }
 

@@ -73,7 +73,7 @@ fn used(seed: u64) -> Volume {
     // Overwrites until garbage collection has moved blocks.
     let large = volume.file(ROOT, "large");
     for round in 0..=u8::MAX {
-        if volume.fs.extents().gc_stats().zones_reclaimed > 0 {
+        if volume.fs.extents().collector().stats().zones_reclaimed > 0 {
             break;
         }
         volume.write(&large, 0, &pattern(round, 2_000_000));
@@ -202,7 +202,7 @@ fn metadata(device: &Emulated) -> Vec<(ZoneId, Blocks)> {
 fn data(volume: &Volume, tree: &Tree) -> Vec<(ZoneId, Blocks)> {
     let inodes: BTreeSet<u64> = tree.values().map(|saved| saved.inode.0).collect();
     let extents = inodes.into_iter().flat_map(|inode| {
-        let pieces = volume.fs.extents().view_object(extent::Object(inode)).unwrap();
+        let pieces = extent::view_object(volume.fs.extents().maps(), extent::Object(inode)).unwrap();
         pieces.into_iter().filter_map(|(_, piece)| match piece {
             extent::MapRow::Extent(extent) if extent.is_stored() => Some(extent),
             _ => None,
@@ -224,7 +224,7 @@ fn all_files_are_saved_without_the_log() {
         assert!(expected.len() > 280, "{} names", expected.len());
         while volume.fs.collect_garbage().unwrap() {}
         volume.fs.unmount().unwrap();
-        assert!(volume.fs.extents().gc_stats().zones_reclaimed > 0);
+        assert!(volume.fs.extents().collector().stats().zones_reclaimed > 0);
         wipe_log(&volume.device);
         let commands = volume.device.commands();
         let (found, reports, is_newest) = salvaged(&volume.device);
@@ -253,7 +253,7 @@ fn blocks_that_gc_moved_after_the_checkpoint_are_found() {
     while moved_by_now(&volume).difference(&before).count() < 10 {
         volume.write(&large, rounds % 5 * 200_000, &pattern(77, 100_000));
         volume.fs.extents().step().unwrap();
-        volume.fs.extents().manual_gc().unwrap();
+        volume.fs.extents().collector().manual_gc().unwrap();
         rounds += 1;
         assert!(rounds < 200);
     }

@@ -65,7 +65,8 @@ impl Volume {
         let mut from = Some(0);
         while let Some(at) = from {
             let mut tx = Tx::new();
-            let (_lock, next) = self.extents.refer(&mut tx, (Object(object), Object(copy)), at, 5).unwrap();
+            let (_lock, next) =
+                self.extents.maps().refer(&mut tx, (Object(object), Object(copy)), at, 5).unwrap();
             self.store.commit(tx).unwrap();
             from = next;
         }
@@ -77,7 +78,8 @@ impl Volume {
         while next < to {
             let (mut tx, place) = (Tx::new(), (Object(into), at + (next - from)));
             let source = (Object(object), (next, to));
-            let (_lock, until) = self.extents.share(&mut tx, source, place, 4, FileClass::default()).unwrap();
+            let (_lock, until) =
+                self.extents.maps().share(&mut tx, source, place, 4, FileClass::default()).unwrap();
             self.store.commit(tx).unwrap();
             next = until;
         }

@@ -62,7 +62,7 @@ pub(super) fn has_lost(
 fn reported(fs: &Fs) -> Result<BTreeSet<InodeNo>, Wrong> {
     let failed = |error: &dyn std::fmt::Display| Wrong::at("check", error);
     let mut findings = fs.check().map_err(|error| failed(&error))?;
-    let data = fs.extents().check_data(true).map_err(|error| failed(&error))?;
+    let data = extent::check_data(fs.extents(), true).map_err(|error| failed(&error))?;
     findings.extend(data.into_iter().map(Finding::Extents));
     let affected = fs.affected_files(&findings).map_err(|error| failed(&error))?;
     let named = affected.into_iter().flatten().filter(|affected| affected.path.is_some());

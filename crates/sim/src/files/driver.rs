@@ -135,7 +135,7 @@ impl Driver {
 
     /// The current counts.
     pub fn reading(&self) -> Reading {
-        let moved = self.fs.extents().gc_stats().blocks_moved;
+        let moved = self.fs.extents().collector().stats().blocks_moved;
         Reading::of(&self.device, self.fs.store(), moved).with(Sign::Amid, self.amid.get())
     }
 

@@ -108,7 +108,7 @@ pub fn among(allowed: &[Arc<FilesState>], found: &FilesState) -> Result<(), Wron
 /// All findings of the checkers, with every block of data read.
 pub fn findings(fs: &Fs) -> Result<Vec<String>, FsError> {
     let mut reported: Vec<String> = fs.check()?.iter().map(ToString::to_string).collect();
-    let data = fs.extents().check_data(true).map_err(FsError::from)?;
+    let data = extent::check_data(fs.extents(), true).map_err(FsError::from)?;
     reported.extend(data.into_iter().map(|finding| finding.what));
     Ok(reported)
 }

@@ -270,7 +270,7 @@ impl Library {
         self.fs.sync()?;
         let wrong = |what: String| Refused::Other(what);
         let findings = self.fs.check()?;
-        let unread = self.fs.extents().check_data(true).map_err(|error| wrong(error.to_string()))?;
+        let unread = extent::check_data(self.fs.extents(), true).map_err(|error| wrong(error.to_string()))?;
         match findings.is_empty() && unread.is_empty() {
             true => Ok(()),
             false => Err(wrong(format!("the checker finds {findings:?} {unread:?}"))),

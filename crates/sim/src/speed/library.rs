@@ -134,7 +134,7 @@ impl Place for Library {
     }
 
     fn live_metadata_bytes(&self) -> Option<u64> {
-        Some(self.fs.extents().space().metadata)
+        Some(self.fs.extents().budget().space().metadata)
     }
 
     fn statistics(&self) -> Option<String> {

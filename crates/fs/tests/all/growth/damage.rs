@@ -153,7 +153,7 @@ fn damaged_blocks_that_files_share() {
                 .filter(|block| volume.device.is_written(zone, *block) && block % 2 == 1)
                 .for_each(|block| volume.device.corrupt(zone, block, 9, 1));
         }
-        let found = meter.measure("check data", || volume.fs.extents().check_data(true).unwrap());
+        let found = meter.measure("check data", || extent::check_data(volume.fs.extents(), true).unwrap());
         let found: Vec<Finding> = found.into_iter().map(Finding::Extents).collect();
         assert!(found.len() as u64 >= number, "{} findings", found.len());
         let named = meter.measure("name the files", || volume.fs.affected_files(&found).unwrap());

@@ -10,7 +10,7 @@ const BLOCK: u64 = 4096;
 
 fn check_data_and_scrub(meter: &mut Meter, volume: &Volume) {
     meter.measure("check", || assert_eq!(volume.fs.check().unwrap(), []));
-    meter.measure("check data", || assert_eq!(volume.fs.extents().check_data(true).unwrap(), []));
+    meter.measure("check data", || assert_eq!(extent::check_data(volume.fs.extents(), true).unwrap(), []));
     meter.measure("scrub", || {
         let mut at = ScrubAt::start();
         while at != ScrubAt::End {

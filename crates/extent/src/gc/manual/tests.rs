@@ -8,7 +8,7 @@ use super::*;
 use crate::gc::tests::write;
 use crate::place::OpenAttempt;
 use crate::place::tests::{extents_on, request};
-use crate::{FileClass, Object, map};
+use crate::{Extents, FileClass, Object, map};
 
 const OBJECTS: u64 = 40;
 const BLOCKS: u64 = 100;
@@ -26,15 +26,15 @@ fn scattered_on(spec: Spec, objects: u64, blocks: u64) -> Arc<Extents> {
     for object in (2..=objects).step_by(2).map(Object) {
         let mut tx = Tx::new();
         drop(extents.remove(&mut tx, object, (0, blocks), blocks as usize, FileClass::default()).unwrap());
-        extents.store.commit(tx).unwrap();
+        extents.store().commit(tx).unwrap();
     }
-    let open = extents.place(request(Object(1))).unwrap();
-    extents.retire(&open).unwrap();
+    let open = extents.supply().place(request(Object(1))).unwrap();
+    extents.placer().retire(&open).unwrap();
     extents
 }
 
 fn fragments(extents: &Extents, object: u64) -> usize {
-    let found = map::extents(&extents.store, Object(object), (0, u64::MAX), usize::MAX).unwrap();
+    let found = map::extents(&extents.store(), Object(object), (0, u64::MAX), usize::MAX).unwrap();
     let follows = |one: &(u64, crate::format::Extent), other: &(u64, crate::format::Extent)| {
         one.1.address.offset(one.1.blocks) == other.1.address
     };
@@ -46,8 +46,8 @@ fn fragments(extents: &Extents, object: u64) -> usize {
 fn manual_gc_joins_the_pieces_of_files() {
     let extents = scattered();
     assert!(fragments(&extents, 1) > BLOCKS as usize / 2);
-    while extents.manual_gc().unwrap() {}
-    let zones = OBJECTS / 2 * BLOCKS / u64::from(extents.payload_min) + 2;
+    while extents.collector().manual_gc().unwrap() {}
+    let zones = OBJECTS / 2 * BLOCKS / u64::from(extents.payload_min()) + 2;
     let all: usize = (1..=OBJECTS).step_by(2).map(|object| fragments(&extents, object)).sum();
     assert!(all as u64 <= OBJECTS / 2 + zones, "{all} fragments of {} objects", OBJECTS / 2);
 }
@@ -57,8 +57,12 @@ fn manual_gc_joins_the_pieces_of_files() {
 fn manual_gc_leaves_pieces_of_files_in_order() {
     for seed in 0..3 {
         let extents = scattered_on(Spec::new(4096, 32, 4096).seed(seed), 8, 2200);
-        assert!(extents.piece_blocks() > 2 * extents.piece_blocks_max as usize, "several appends at once");
-        while extents.manual_gc().unwrap() {}
+        assert!(
+            extents.collector().mover().reader().piece_blocks()
+                > 2 * extents.maps().piece_blocks_max() as usize,
+            "several appends at once"
+        );
+        while extents.collector().manual_gc().unwrap() {}
         // All of the first file is in worthwhile victims. Zones end, and summaries lie in between.
         let fragments = fragments(&extents, 1);
         assert!(fragments <= 4, "it lies in {fragments} fragments, with seed {seed}");
@@ -70,24 +74,24 @@ fn manual_gc_leaves_pieces_of_files_in_order() {
 #[test]
 fn a_writer_without_a_zone_releases_the_victims_of_manual_gc() {
     let extents = scattered();
-    while !extents.gc.lock().exceeds_reserve() {
-        assert!(extents.manual_gc().unwrap());
+    while !extents.collector().lock().exceeds_reserve() {
+        assert!(extents.collector().manual_gc().unwrap());
     }
-    let victims = extents.gc.lock().victims().count();
+    let victims = extents.collector().lock().victims().count();
     assert!(victims > 2);
-    let blocks = extents.space().available as usize / 4096;
-    assert!(blocks as i64 > extents.headroom(), "GC has to free some of it");
+    let blocks = extents.budget().space().available as usize / 4096;
+    assert!(blocks as i64 > extents.collector().headroom().blocks(), "GC has to free some of it");
     for block in 0..blocks {
         write(&extents, OBJECTS + 1, block as u64, 1, block as u64 * 4096);
     }
-    assert!(!extents.gc.lock().exceeds_reserve(), "GC still has {victims} victims");
+    assert!(!extents.collector().lock().exceeds_reserve(), "GC still has {victims} victims");
     let mut found = vec![0; blocks * 4096];
-    extents.read(Object(OBJECTS + 1), 0, &mut found).unwrap();
+    extents.maps().read(Object(OBJECTS + 1), 0, &mut found).unwrap();
     assert!(found.iter().all(|&byte| byte == OBJECTS as u8 + 1));
-    while extents.manual_gc().unwrap() {}
+    while extents.collector().manual_gc().unwrap() {}
     for object in (1..=OBJECTS).step_by(2) {
         let mut found = vec![0; BLOCKS as usize * 4096];
-        extents.read(Object(object), 0, &mut found).unwrap();
+        extents.maps().read(Object(object), 0, &mut found).unwrap();
         assert!(found.iter().all(|&byte| byte == object as u8), "object {object}");
     }
 }
@@ -96,34 +100,34 @@ fn a_writer_without_a_zone_releases_the_victims_of_manual_gc() {
 #[test]
 fn manual_gc_releases_its_victims_when_its_zones_are_taken() {
     let extents = scattered();
-    while !extents.gc.lock().exceeds_reserve() {
-        assert!(extents.manual_gc().unwrap());
+    while !extents.collector().lock().exceeds_reserve() {
+        assert!(extents.collector().manual_gc().unwrap());
     }
     let mut taken = Vec::new();
-    while extents.has_zone_for_all() {
-        let OpenAttempt::Zone(open) = extents.open_zone(Role::Data).unwrap() else {
+    while extents.collector().mover().has_zone_for_all() {
+        let OpenAttempt::Zone(open) = extents.placer().open_zone(Role::Data).unwrap() else {
             panic!("zones are free")
         };
         taken.push(open);
     }
-    extents.throttle.want_background();
-    assert!(!extents.collect_in_background().unwrap(), "manual GC goes on");
-    assert!(extents.gc.lock().exceeds_reserve());
+    extents.throttle().charges().want_background();
+    assert!(!extents.throttle().collect_in_background().unwrap(), "manual GC goes on");
+    assert!(extents.collector().lock().exceeds_reserve());
     let mut steps = 0;
-    while extents.gc.lock().exceeds_reserve() {
-        assert!(extents.manual_gc().unwrap(), "GC can reclaim more");
+    while extents.collector().lock().exceeds_reserve() {
+        assert!(extents.collector().manual_gc().unwrap(), "GC can reclaim more");
         steps += 1;
         assert!(steps < 100);
     }
-    assert_eq!(extents.gc.lock().victims().count(), 0, "all were released");
-    taken.iter().for_each(|open| extents.retire(open).unwrap());
-    while extents.manual_gc().unwrap() {}
+    assert_eq!(extents.collector().lock().victims().count(), 0, "all were released");
+    taken.iter().for_each(|open| extents.placer().retire(open).unwrap());
+    while extents.collector().manual_gc().unwrap() {}
     for object in (1..=OBJECTS).step_by(2) {
         let mut found = vec![0; BLOCKS as usize * 4096];
-        extents.read(Object(object), 0, &mut found).unwrap();
+        extents.maps().read(Object(object), 0, &mut found).unwrap();
         assert!(found.iter().all(|&byte| byte == object as u8), "object {object}");
     }
-    assert_eq!(extents.check().unwrap(), vec![]);
+    assert_eq!(crate::check(&extents).unwrap(), vec![]);
 }
 
 #[test]
@@ -139,9 +143,9 @@ fn live_blocks_need_the_largest_zones() {
 #[test]
 fn manual_gc_never_exceeds_the_reported_bound() {
     let extents = scattered();
-    let most = extents.free_zones_max();
-    assert!(extents.store.pool().free() < most && most < extents.store.pool().count());
-    while extents.manual_gc().unwrap() {}
-    assert!(extents.store.pool().free() <= most);
-    assert_eq!(extents.free_zones_max(), most, "nothing was deleted");
+    let most = crate::free_zones_max(extents.store().pool());
+    assert!(extents.store().pool().free() < most && most < extents.store().pool().count());
+    while extents.collector().manual_gc().unwrap() {}
+    assert!(extents.store().pool().free() <= most);
+    assert_eq!(crate::free_zones_max(extents.store().pool()), most, "nothing was deleted");
 }

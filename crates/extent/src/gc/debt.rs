@@ -1,14 +1,14 @@
-//! What user writes need next, and what garbage collection (GC) has to move for it.
+//! What garbage collection (GC) has to move for the zones that user writes need.
 //!
 //! Debt is counted as it will happen. A victim is a free zone when all of its live blocks have been moved, and not before.
 //! The moved blocks take a zone whenever GC's open zone is full. GC takes that zone from the reserve, and the next victims
 //! return it before user writes need one. So GC needs no further free zone. That matters on a volume with few zones: dead
 //! blocks cannot accumulate in a zone that stays free.
 
-use zone::{Blocks, Life, Role, ZoneId};
+use zone::{Blocks, Life, ZoneId};
 
-use crate::Extents;
-use crate::gc::{GcState, Goal};
+use super::collector::Collector;
+use super::state::{GcState, Goal};
 
 /// User writes are about to open a zone when this share of a zone is left of their headroom.
 const ABOUT_TO_OPEN: i64 = 2;
@@ -18,19 +18,6 @@ const EXTENT_SHARE: Blocks = 8;
 const PIECE_SHARE: i64 = 4;
 /// Candidates that are examined to count the debt.
 const CANDIDATES_MAX: usize = 256;
-
-/// A zone that user writes need: the next one, or the one after it if two lifetime classes have open zones.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Need {
-    /// Blocks that user writes take before they need it.
-    pub(crate) headroom: i64,
-    /// Zones to be freed until then, with a part of what is forecast for metadata. None or less: it is free.
-    pub(crate) lacking: f64,
-}
-
-impl Need {
-    pub(crate) const MAX: usize = 2;
-}
 
 /// What moving the blocks of some zones frees.
 pub(crate) struct Gain {
@@ -60,40 +47,24 @@ impl Gain {
     }
 }
 
-impl Extents {
-    /// Blocks that user writes take before they need a zone that is not free.
-    pub(crate) fn headroom(&self) -> i64 {
-        self.needs()[0].headroom
-    }
-
-    /// The next zone that user writes need, and the next two if there are two classes of data.
-    pub(crate) fn needs(&self) -> Vec<Need> {
-        // A zone whose header is being written is neither free nor open.
-        let spare = (self.spare_zones() + self.placement.opening_count()) as f64 - self.forecast();
-        let open_headroom = self.placement.open_headroom(|free| self.packing.payload(free));
-        let need = |(open, zones): (i64, u32)| {
-            let lacking = f64::from(zones) - spare;
-            let free = (1.0 - lacking).max(0.0) * f64::from(self.payload_min);
-            Need { headroom: open + free as i64, lacking }
-        };
-        open_headroom.until.iter().copied().zip(1..).map(need).collect()
-    }
-
+impl Collector {
     /// Whether GC's next moves take the only zone that user writes may open, while they are about to open it. They take it
     /// first.
     pub(crate) fn would_take_the_last_zone(&self, gc: &GcState) -> bool {
-        self.left_to_move(gc).is_some_and(|left| left < self.piece_blocks() as i64 / PIECE_SHARE)
+        self.left_to_move(gc)
+            .is_some_and(|left| left < self.mover().reader().piece_blocks() as i64 / PIECE_SHARE)
     }
 
     /// Blocks that GC can move before it takes the only zone that user writes may open, if they are about to open it.
     pub(crate) fn left_to_move(&self, gc: &GcState) -> Option<i64> {
-        let open_headroom = self.placement.open_headroom(|free| self.packing.payload(free));
-        let opens_soon =
-            open_headroom.is_shared || open_headroom.until[0] <= i64::from(self.payload_min) / ABOUT_TO_OPEN;
-        let is_last = self.spare_zones() == 1 && opens_soon;
+        let open_headroom =
+            self.placer().placement().open_headroom(|free| self.maps().packing().payload(free));
+        let opens_soon = open_headroom.is_shared
+            || open_headroom.until[0] <= i64::from(self.payload_min()) / ABOUT_TO_OPEN;
+        let is_last = self.headroom().spare_zones() == 1 && opens_soon;
         // The last extent of a piece is moved whole.
-        let beyond = i64::from(self.piece_blocks_max.min(self.payload_min / EXTENT_SHARE));
-        is_last.then(|| gc.target_headroom(self.packing) - beyond)
+        let beyond = i64::from(self.maps().piece_blocks_max().min(self.payload_min() / EXTENT_SHARE));
+        is_last.then(|| gc.target_headroom(self.maps().packing()) - beyond)
     }
 
     /// Blocks to be moved until this number of zones has been freed; for a part of a zone, that part of its moves. None if
@@ -133,7 +104,7 @@ impl Extents {
 
     /// The live blocks of each victim in hand, and of those that would be next. Zones without live blocks are free.
     fn victims_to_come(&self, gc: &GcState) -> (Vec<Blocks>, Vec<Blocks>) {
-        let pool = self.store.pool();
+        let pool = self.maps().pool();
         // A victim that has been reset is among the free zones.
         let is_there = |&(zone, life): &(ZoneId, Life)| {
             let entry = pool.entry(zone);
@@ -142,10 +113,10 @@ impl Extents {
         let in_hand: Vec<ZoneId> = gc.victims_with_life().filter(is_there).map(|(zone, _)| zone).collect();
         let mut others = self.ranked_victims(Goal::InStep, CANDIDATES_MAX + in_hand.len());
         others.retain(|&(zone, live)| {
-            (1..self.payload_of(zone)).contains(&live)
+            (1..self.maps().payload_of(zone)).contains(&live)
                 && !in_hand.contains(&zone)
                 // It is not written again when it is empty.
-                && !self.read_only_zones.contains(&zone)
+                && !self.is_read_only(zone)
                 && !gc.is_stuck(zone)
                 && !self.is_unreadable(gc, zone)
         });
@@ -155,23 +126,12 @@ impl Extents {
 
     /// Blocks to be moved for one free zone more than there must be.
     pub(crate) fn debt_of_one_more(&self, gc: &GcState) -> Option<i64> {
-        self.debt(gc, self.zones_to_free() as f64)
-    }
-
-    /// Zones that user writes may open; negative while GC has taken one from the reserve.
-    pub(crate) fn spare_zones(&self) -> i64 {
-        let pool = self.store.pool();
-        i64::from(pool.free_soon()) - i64::from(pool.reserved_from(Role::Data))
-    }
-
-    /// Zones to be freed until there is one more than there must be.
-    pub(crate) fn zones_to_free(&self) -> i64 {
-        (self.forecast().round() as i64 - self.spare_zones()).max(0) + 1
+        self.debt(gc, self.headroom().zones_to_free() as f64)
     }
 
     /// The gain of GC before any victim, with GC's open zone as its target.
     pub(crate) fn gain_of(&self, gc: &GcState) -> Gain {
-        Gain::new(gc.target_headroom(self.packing), i64::from(self.payload_min.max(1)))
+        Gain::new(gc.target_headroom(self.maps().packing()), i64::from(self.payload_min().max(1)))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Manual GC: the user asks for it, whether zones are short or not.
 //!
-//! It is the same work as in `gc.rs`, on the same state: a writer may continue work that manual GC began, and the other
+//! It is the same work as in `collector.rs`, on the same state: a writer may continue work that manual GC began, and the other
 //! way round. Only the end differs. Manual GC ends when moving the live blocks of all worthwhile victims would reclaim
 //! no zone, and not when enough zones are free.
 //!
@@ -11,11 +11,12 @@
 
 use std::collections::BTreeSet;
 
-use tree::Usage;
+use tree::{Pool, Usage};
 use zone::{Blocks, Life, Role, ZoneId};
 
-use crate::gc::{GcState, Goal, Progress};
-use crate::{Extents, Result};
+use super::collector::Collector;
+use super::state::{GcState, Goal, Progress};
+use crate::Result;
 
 /// Live blocks of the victims, at most: memory holds a few words for each extent.
 const BLOCKS_AT_ONCE: i64 = 65_536;
@@ -33,32 +34,19 @@ pub struct Outlook {
     pub blocks_to_move: u64,
 }
 
-impl Extents {
+impl Collector {
     /// What GC could still reclaim. Reads the state of all zones.
-    pub fn gc_outlook(&self) -> Outlook {
-        self.outlook(&self.gc.lock())
-    }
-
-    /// The largest possible number of free zones without deletions. Live blocks need the other zones, however well they
-    /// are packed, and the log and the trees need one each at least. The number may not be reached.
-    pub fn free_zones_max(&self) -> u32 {
-        let pool = self.store.pool();
-        let (mut capacities, mut live) = (Vec::new(), 0);
-        for zone in (0..pool.count()).map(ZoneId).filter(|&zone| pool.usage(zone) != Usage::Retired) {
-            let entry = pool.entry(zone);
-            live += if entry.role.holds_data() { u64::from(entry.live) } else { 0 };
-            capacities.push(pool.capacity(zone));
-        }
-        free_zones_beside(capacities, live).saturating_sub(STORE_ZONES_MIN)
+    pub fn outlook_now(&self) -> Outlook {
+        self.outlook(&self.lock())
     }
 
     /// Does one piece of manual GC. Returns false if GC can reclaim no more. Call with no map lock, and again as often
     /// as wanted: the caller may stop at any time.
     pub fn manual_gc(&self) -> Result<bool> {
-        if self.store.reclaim(true)? > 0 {
+        if self.maps().store().reclaim(true)? > 0 {
             return Ok(true);
         }
-        let mut gc = self.gc.lock();
+        let mut gc = self.lock();
         if gc.victims().next().is_none() && self.outlook(&gc).zones_to_reclaim == 0 {
             return Ok(false);
         }
@@ -66,7 +54,7 @@ impl Extents {
             Progress::Moved => Ok(true),
             Progress::Nothing => Ok(false),
             Progress::Reclaimed => {
-                self.store.reclaim(true)?;
+                self.maps().store().reclaim(true)?;
                 Ok(true)
             }
         }
@@ -74,21 +62,16 @@ impl Extents {
 
     /// The headroom of manual GC, if no other thread takes the zones.
     pub(crate) fn headroom_for_all(&self, gc: &GcState) -> i64 {
-        let pool = self.store.pool();
+        let pool = self.maps().pool();
         let zones = i64::from(pool.free()) - i64::from(pool.reserved_from(Role::Data));
-        let headroom = gc.target_headroom(self.packing) + zones.max(0) * i64::from(self.payload_min);
+        let headroom =
+            gc.target_headroom(self.maps().packing()) + zones.max(0) * i64::from(self.payload_min());
         headroom.min(BLOCKS_AT_ONCE)
-    }
-
-    /// Whether there is a zone that user writes could have as well.
-    pub(crate) fn has_zone_for_all(&self) -> bool {
-        let pool = self.store.pool();
-        pool.free() > pool.reserved_from(Role::Data)
     }
 
     /// The most zones that GC reclaims from the victims with the fewest live blocks, and the fewest moves for it.
     fn outlook(&self, gc: &GcState) -> Outlook {
-        let pool = self.store.pool();
+        let pool = self.maps().pool();
         let in_hand: BTreeSet<ZoneId> = gc.victims().collect();
         let stuck: BTreeSet<ZoneId> = gc.stuck().collect();
         let is_there = |&(zone, life): &(ZoneId, Life)| {
@@ -96,7 +79,7 @@ impl Extents {
             entry.life == life && entry.role.holds_data()
         };
         let present = gc.victims_with_life().filter(is_there).map(|(zone, _)| (zone, pool.entry(zone).live));
-        let has_gain = |&(zone, live): &(ZoneId, Blocks)| live < self.payload_of(zone);
+        let has_gain = |&(zone, live): &(ZoneId, Blocks)| live < self.maps().payload_of(zone);
         let others = pool.victims(usize::MAX).into_iter();
         let is_excluded =
             |zone| in_hand.contains(&zone) || stuck.contains(&zone) || self.is_unreadable(gc, zone);
@@ -112,6 +95,18 @@ impl Extents {
         }
         outlook
     }
+}
+
+/// The largest possible number of free zones without deletions. Live blocks need the other zones, however well they are
+/// packed, and the log and the trees need one each at least. The number may not be reached.
+pub fn free_zones_max(pool: &Pool) -> u32 {
+    let (mut capacities, mut live) = (Vec::new(), 0);
+    for zone in (0..pool.count()).map(ZoneId).filter(|&zone| pool.usage(zone) != Usage::Retired) {
+        let entry = pool.entry(zone);
+        live += if entry.role.holds_data() { u64::from(entry.live) } else { 0 };
+        capacities.push(pool.capacity(zone));
+    }
+    free_zones_beside(capacities, live).saturating_sub(STORE_ZONES_MIN)
 }
 
 /// The number of zones left if this number of blocks is in the largest ones, behind the header of each.
