@@ -43,6 +43,7 @@ impl<'a> Run<'a> {
         (buffer, bytes): (&'a [u8], Range<usize>),
         crcs: Option<&'a [u32]>,
     ) -> Run<'a> {
+        assert!(bytes.start <= bytes.end && bytes.end <= buffer.len(), "a run is a part of its buffer");
         Run { object, start, buffer, from: bytes.start, to: bytes.end, crcs }
     }
 
@@ -52,6 +53,7 @@ impl<'a> Run<'a> {
 
     fn split(self, blocks: Blocks, block_size: usize) -> (Run<'a>, Option<Run<'a>>) {
         let at = self.from + blocks as usize * block_size;
+        assert!(blocks > 0 && at <= self.to, "a run is split within its blocks");
         let crcs = self.crcs.map(|crcs| crcs.split_at(blocks as usize));
         let start = self.start + u64::from(blocks);
         let rest = Run { start, from: at, crcs: crcs.map(|(_, rest)| rest), ..self };
@@ -64,7 +66,10 @@ impl<'a> Run<'a> {
 
     fn checksums(&self, block_size: usize) -> Vec<u32> {
         match self.crcs {
-            Some(crcs) => crcs.to_vec(),
+            Some(crcs) => {
+                assert_eq!(crcs.len(), self.data().len() / block_size, "each moved block has a checksum");
+                crcs.to_vec()
+            }
             None => self.data().chunks(block_size).map(|block| zone::format::checksum(&[block])).collect(),
         }
     }
@@ -135,7 +140,9 @@ impl Appender {
         beside: Vec<Command<'_>>,
     ) -> Result<Vec<Appended>> {
         let batch = self.prepare(to);
+        let commands = batch.commands(to.open.lease.zone()).count();
         let outputs = self.submit_batch(to.open, &batch, beside);
+        assert!(outputs.len() >= commands, "each command has an output");
         self.complete(to, batch, &mut outputs.into_iter())
     }
 
@@ -239,6 +246,7 @@ impl Appender {
             }
             rest.into_iter().for_each(|rest| runs.push_front(rest));
         }
+        assert_eq!(batch.is_empty(), entry_bytes == 0, "each run of a batch has an entry");
         if !batch.is_empty() {
             map.begin();
         }

@@ -21,6 +21,7 @@ pub(crate) struct Pending {
 
 impl Pending {
     pub(crate) fn new(store: &Arc<Store>, open: &OpenZone, blocks: Blocks) -> Self {
+        assert!(blocks > 0, "an append has blocks");
         let zone = open.lease.zone();
         open.map.lock().add_pending();
         store.pool().add_pending(zone, blocks);

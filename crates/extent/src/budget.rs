@@ -190,6 +190,7 @@ impl Budget {
         if owned == 0 || owned > limit {
             return Err(ExtentError::NoSpace);
         }
+        assert!(owned <= blocks, "no more blocks are overwritten than written");
         let mut reservation = self.reserve(blocks - owned)?;
         reservation.take_overwrite_reserve(owned as i64, limit as i64);
         Ok(reservation)

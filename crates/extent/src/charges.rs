@@ -43,6 +43,7 @@ impl Charges {
     /// Charges writers for some more moves; the sum is at most the debt. What was moved without being charged counts for
     /// later charges, but no more than this credit.
     pub(crate) fn charge(&self, blocks: f64, credit: i64) {
+        assert!(blocks >= 0.0 && credit >= 0, "a charge is never negative");
         let moved = self.moved.load(Ordering::Relaxed);
         let debt = self.debts.iter().map(|debt| debt.load(Ordering::Relaxed)).max().unwrap_or(0);
         let more = |charged: i64| {
@@ -64,6 +65,7 @@ impl Charges {
 
     /// The debts were counted for this headroom.
     pub(crate) fn set_debts(&self, debts: [i64; NEEDS_MAX], headroom: i64) {
+        assert!(debts.iter().all(|&debt| debt >= 0), "GC never has fewer than no blocks to move");
         self.debts.iter().zip(debts).for_each(|(stored, debt)| stored.store(debt, Ordering::Relaxed));
         self.headroom.store(headroom, Ordering::Relaxed);
     }

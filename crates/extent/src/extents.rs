@@ -157,7 +157,6 @@ impl Extents {
     /// Sets what placement and GC use from now on.
     pub fn set_switches(&self, switches: Switches) {
         self.learned().set_switches(switches);
-        self.placer.placement().set_by_file(switches.by_file);
     }
 
     /// Bytes of a block.

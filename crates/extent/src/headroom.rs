@@ -83,7 +83,9 @@ impl Headroom {
             let free = (1.0 - lacking).max(0.0) * f64::from(self.placer.payload_min());
             Need { headroom: open + free as i64, lacking }
         };
-        open_headroom.until.iter().copied().zip(1..).map(need).collect()
+        let needs: Vec<Need> = open_headroom.until.iter().copied().zip(1..).map(need).collect();
+        assert!((1..=NEEDS_MAX).contains(&needs.len()), "there is a next zone");
+        needs
     }
 
     /// The headroom below which GC runs for the next zone, if it is not free: what an open zone takes, for each zone that should
@@ -101,6 +103,7 @@ impl Headroom {
     /// The needs whose zone is not free and whose headroom is less than the low watermark.
     pub(crate) fn due(&self, needs: &[Need]) -> [bool; NEEDS_MAX] {
         let watermark = self.low_watermark();
+        assert!(needs.len() <= NEEDS_MAX, "each need has a debt");
         let mut due = [false; NEEDS_MAX];
         for (index, need) in needs.iter().enumerate() {
             due[index] = need.lacking > 0.0 && need.headroom <= (index as i64 + 1) * watermark;

@@ -55,8 +55,6 @@ const ROWS_PER_TX: usize = 8;
 /// What placement and GC use. Everything is on, except when it is switched off for a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switches {
-    /// Large files have zones of their own.
-    pub by_file: bool,
     /// GC ranks victims by how fast zones of their stream and age lose live blocks.
     pub ages: bool,
     /// The lifetime class of a file's class decides in which open zone a write goes.
@@ -67,7 +65,7 @@ pub struct Switches {
 
 impl Default for Switches {
     fn default() -> Self {
-        Switches { by_file: true, ages: true, file_classes: true, overwrite_history: true }
+        Switches { ages: true, file_classes: true, overwrite_history: true }
     }
 }
 

@@ -56,6 +56,7 @@ impl CountedOpen {
 impl Drop for CountedOpen {
     fn drop(&mut self) {
         let mut counts = self.0.counts.lock();
+        assert!(counts.0 > 0, "a zone that closes was open");
         counts.0 -= 1;
         counts.1 += 1;
         self.0.changed.notify_all();

@@ -122,6 +122,7 @@ impl ObjectMaps {
     /// Reads whole blocks.
     pub(crate) fn read_blocks(&self, object: Object, first: u64, into: &mut [u8]) -> Result<()> {
         self.appends().submit_deferred();
+        assert!(into.len().is_multiple_of(self.block_size() as usize), "whole blocks are read");
         let plan = self.plan(object, first, into.len())?;
         into.fill(0);
         for (at, contents) in &plan.inline_blocks {

@@ -48,6 +48,7 @@ impl Unspent {
     fn release(&self, most: i64) {
         let mut reserved = self.reservations.reserved.lock();
         let left = self.left.load(Ordering::Relaxed);
+        assert!(left >= 0 && most >= 0, "no more is returned than was reserved");
         let blocks = most.min(left);
         self.left.store(left - blocks, Ordering::Relaxed);
         *reserved -= blocks;
@@ -79,6 +80,7 @@ pub(crate) struct Reservation {
 impl Reservation {
     /// Of blocks that are already counted as reserved.
     pub(crate) fn of(reservations: &Arc<Reservations>, blocks: i64) -> Self {
+        assert!((0..=reservations.reserved()).contains(&blocks), "the blocks are counted as reserved");
         let unspent = Unspent { reservations: Arc::clone(reservations), left: AtomicI64::new(blocks) };
         Reservation { unspent: Arc::new(unspent), of_overwrite_reserve: 0 }
     }
@@ -111,7 +113,10 @@ impl Drop for Reservation {
         self.unspent.release(i64::MAX);
         if self.of_overwrite_reserve > 0 {
             let reservations = &self.unspent.reservations;
-            *reservations.overwriting.lock() -= self.of_overwrite_reserve;
+            let mut overwriting = reservations.overwriting.lock();
+            assert!(*overwriting >= self.of_overwrite_reserve, "what is returned was taken");
+            *overwriting -= self.of_overwrite_reserve;
+            drop(overwriting);
             if !rt::is_planted("break-returned") {
                 reservations.returned.notify_all();
             }

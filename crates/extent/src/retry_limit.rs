@@ -32,6 +32,7 @@ impl RetryLimit {
             *self = RetryLimit { turnover, headroom_max: headroom, failures: 0 };
         } else {
             self.failures += 1;
+            assert!(self.failures <= FAILURES_MAX, "a writer that may not try again stops");
         }
         self.failures < FAILURES_MAX
     }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use crate::Result;
+use zone::Role;
+
 use crate::charges::Charges;
 use crate::gc::{Collector, Goal, Progress};
 use crate::open_zone::OpenZone;
@@ -38,6 +40,7 @@ impl ZoneSupply {
                 Search::NoZone => break placer.any(request)?,
             }
         };
+        assert_eq!(open.lease.role(), Role::Data, "user writes go to zones of user data");
         open.lease.set_lifetime_class(open.lifetime().number());
         Ok(open)
     }

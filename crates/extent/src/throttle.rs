@@ -53,6 +53,7 @@ impl Limits {
     /// Blocks to be moved for each written block.
     fn ratio(&self, headroom: i64, debt: i64) -> f64 {
         let headroom = (headroom - self.ahead).max(self.zone / END_SHARE).max(1);
+        assert!(debt >= 0 && headroom > 0, "writers are charged for moves");
         (debt as f64 / headroom as f64).min(RATIO_MAX)
     }
 }

@@ -78,8 +78,6 @@ pub struct Row {
     pub fsync: bool,
     /// Whether the volume got lifetime hints.
     pub hints: bool,
-    /// Whether large files had zones of their own.
-    pub by_file: bool,
     /// Whether the volume used what it learned about lifetimes.
     pub learning: bool,
     /// The seed.
@@ -333,7 +331,6 @@ impl Cell {
             medium: self.medium,
             fsync: self.switches.fsync,
             hints: self.switches.hints,
-            by_file: self.switches.of_volume.by_file,
             learning: self.switches.of_volume.is_learning(),
             seed: self.seed,
             offered_bytes,

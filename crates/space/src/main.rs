@@ -41,9 +41,9 @@ struct Options {
     /// Pass the program's lifetime hints to the volume.
     #[arg(long)]
     hints: bool,
-    /// Switch something off: by-file (large files have zones of their own); ages (victims are ranked by how fast zones
-    /// like them lose live blocks); kinds (lifetimes of file classes); rewrites (lifetimes from the last life of overwritten
-    /// blocks); or learning (the last three). May be given several times.
+    /// Switch something off: ages (victims are ranked by how fast zones like them lose live blocks); file-classes
+    /// (lifetimes of file classes); overwrite-history (lifetimes from the last life of overwritten blocks); or learning
+    /// (all three). May be given several times.
     #[arg(long)]
     off: Vec<Off>,
     /// Bytes written before the measurement, in percent of the bytes in files.
@@ -170,10 +170,9 @@ struct UsableOptions {
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Off {
-    ByFile,
     Ages,
-    Kinds,
-    Rewrites,
+    FileClasses,
+    OverwriteHistory,
     Learning,
 }
 
@@ -182,10 +181,9 @@ impl Options {
         let is_on = |switch: Off| !self.off.contains(&switch);
         let learned = |switch: Off| is_on(switch) && is_on(Off::Learning);
         extent::Switches {
-            by_file: is_on(Off::ByFile),
             ages: learned(Off::Ages),
-            file_classes: learned(Off::Kinds),
-            overwrite_history: learned(Off::Rewrites),
+            file_classes: learned(Off::FileClasses),
+            overwrite_history: learned(Off::OverwriteHistory),
         }
     }
 }

@@ -3,9 +3,8 @@
 //! It counts the reads of the device when the object is read in order. Each **fragment** takes one: blocks that are adjacent
 //! in the object and in a zone. Each further mebibyte of a fragment takes one more.
 //!
-//! A file that is written alone and in order has some breaks too: where a zone is full, where the file gets a zone of its own,
-//! and where a summary of the reverse map is between two pieces. They are no reason for a rewrite, because they would be there
-//! again, perhaps at other blocks.
+//! A file that is written alone and in order has some breaks too: where a zone is full, and where a summary of the reverse
+//! map is between two pieces. They are no reason for a rewrite, because they would be there again, perhaps at other blocks.
 //!
 //! The invariant: a region that was just rewritten, while no other thread wrote, is not scattered. Otherwise each run would
 //! move the same blocks.

@@ -76,6 +76,7 @@ impl Extents {
     ) -> Result<()> {
         let _guard = self.maps.map_of(piece.object).write();
         let mut view = View::load(self.maps.store(), piece.object, (piece.start, piece.end()), usize::MAX)?;
+        assert!(piece.start >= written[0].0 && piece.end() <= written[0].0 + written.len() as u64);
         let first = (piece.start - written[0].0) as usize;
         for (index, (block, value)) in written[first..first + piece.extent.blocks as usize].iter().enumerate()
         {

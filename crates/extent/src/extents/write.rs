@@ -122,6 +122,7 @@ impl Extents {
         let length = (((first + blocks) * size - call.offset) as usize).min(call.data.len());
         let to = (call.offset + length as u64).div_ceil(size);
         let is_same = |early: &Written| early.object == call.object && early.range() == (first, to);
+        assert!(length > 0 || call.data.is_empty(), "each write makes progress");
         let written = match early.filter(is_same) {
             Some(early) => early,
             None => self.append(call.object, call.hint, call.offset, &call.data[..length], call.valid)?,
@@ -151,6 +152,10 @@ impl Extents {
         }
         let (first, blocks) = self.assemble(object, offset, data, valid)?;
         let size = self.maps.block_size() as usize;
+        assert!(
+            blocks.len().is_multiple_of(size) && first * size as u64 <= offset,
+            "whole blocks are written"
+        );
         let count = (blocks.len() / size) as u64;
         let is_small = data.len() < size && self.fit_inline(&blocks);
         // If trees may not grow, the data goes to space that the object has already.
@@ -212,6 +217,7 @@ impl Extents {
         let (mut lock, mut view) = self.maps.lock_view(object, (from, to), usize::MAX, BTreeSet::new())?;
         if from < to {
             for piece in &pieces {
+                assert_eq!(piece.object, object, "the data is of this object");
                 view.cut(piece.start, piece.end());
                 view.put(piece.start, piece.extent.clone());
             }
@@ -344,8 +350,7 @@ impl Extents {
         let (mut pieces, mut runs, mut failures) = (Vec::new(), VecDeque::from([run]), 0);
         let blocks = u64::from(run.blocks(self.maps.block_size() as usize));
         self.throttle.charge(blocks);
-        let mut request =
-            PlaceRequest { object: run.object, lifetime, blocks, stays_in_zone: cause == Cause::Gc };
+        let mut request = PlaceRequest { lifetime, blocks };
         while !runs.is_empty() {
             let open = self.supply.place(request)?;
             request.blocks = 0;
@@ -358,6 +363,8 @@ impl Extents {
             }
             pieces.extend(appended);
         }
+        let appended: u64 = pieces.iter().map(|piece| u64::from(piece.extent.blocks)).sum();
+        assert_eq!(appended, blocks, "each block is appended once");
         Ok(pieces)
     }
 

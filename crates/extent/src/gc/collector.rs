@@ -125,6 +125,7 @@ impl Collector {
 
     /// Goes on when the queue is empty.
     fn go_on_without_moves(&self, gc: &mut GcState, goal: Goal) -> Result<Progress> {
+        assert!(gc.queue.is_empty(), "there is nothing to move");
         if !gc.victims.is_empty() {
             return self.finish_victims(gc);
         }
@@ -192,6 +193,8 @@ impl Collector {
             exceeds_reserve |= !chosen.is_empty() && live_blocks > reserved;
             chosen.push(zone);
         }
+        assert!(chosen.len() <= 1 || live_blocks > 0, "dead zones are no victims");
+        assert!(!exceeds_reserve || goal == Goal::All, "only manual GC takes more than the reserve");
         (chosen, exceeds_reserve)
     }
 

@@ -42,6 +42,7 @@ impl Gain {
 
     /// Zones that are free afterwards, less those that the moved blocks take.
     pub(crate) fn zones(&self) -> i64 {
+        assert!(self.payload > 0 && self.moved >= 0, "zones take blocks");
         let beyond = (self.moved - self.into).max(0);
         self.freed - (beyond + self.payload - 1) / self.payload
     }
@@ -70,6 +71,7 @@ impl Collector {
     /// Blocks to be moved until this number of zones has been freed; for a part of a zone, that part of its moves. None if
     /// they cannot be freed.
     pub(crate) fn debt(&self, gc: &GcState, zones: f64) -> Option<i64> {
+        assert!(zones >= 0.0, "no fewer than no zones are freed");
         if zones == 0.0 {
             return Some(0);
         }

@@ -174,6 +174,7 @@ impl DataMover {
                 return Ok(if goal == Goal::OneZone { Progress::Moved } else { Progress::Nothing });
             }
             let target = gc.target.as_ref().expect("it was just opened");
+            assert_eq!(target.lease.role(), Role::Gc, "moved blocks have a zone of their own");
             let reads = next.iter_mut().flat_map(|(contents, _)| contents.reads()).collect();
             let mut moving = Appending { open: target, runs: &mut runs, cause: Cause::Gc, at_once };
             let pieces = self.appender.append_some(&mut moving, reads)?;
@@ -183,6 +184,7 @@ impl DataMover {
             {
                 gc.contents = contents;
             }
+            assert!(pieces.iter().all(|piece| chunk.has(piece)), "only blocks of the chunk are appended");
             let moved = pieces.iter().map(|piece| u64::from(piece.extent.blocks)).sum::<u64>();
             gc.stats.blocks_moved += moved;
             self.charges.moved(moved);

@@ -50,7 +50,7 @@ fn blocks_that_could_not_be_appended_stay_in_order() {
     let data = vec![7; 3 * SIZE];
     let run = |object| Run::new(Object(object), object * 10, &data);
     for failing in 1..=6 {
-        let open = extents.supply().place(request(Object(1))).unwrap();
+        let open = extents.supply().place(request()).unwrap();
         let mut runs: VecDeque<Run<'_>> = (1..12).map(run).collect();
         let before = names(&runs);
         device.inject(Fault::nth(CommandKind::Append, failing, Effect::Error).on(open.lease.zone()));
@@ -73,7 +73,7 @@ fn blocks_that_return_to_the_queue_again_and_again_are_moved_in_the_end() {
     // Single blocks of many objects, so that a batch has many runs.
     (1..=40).for_each(|object| write(&extents, object, 0, 3, 0));
     (1..=40).for_each(|object| write(&extents, object, 1, 1, 3 * SIZE as u64));
-    let zone = extents.supply().place(request(Object(1))).unwrap();
+    let zone = extents.supply().place(request()).unwrap();
     extents.placer().retire(&zone).unwrap();
     let mut gc = extents.collector().lock();
     assert!(extents.collector().choose_and_queue_victims(&mut gc, Goal::OneZone).unwrap());
@@ -117,7 +117,7 @@ fn moves_continue_in_another_zone_when_the_target_fails() {
         let device = Arc::new(Emulated::new(Spec::power_of_two()));
         let extents = extents_on(Arc::clone(&device) as _);
         (1..=40).for_each(|object| write(&extents, object, 0, 3, 0));
-        let zone = extents.supply().place(request(Object(1))).unwrap();
+        let zone = extents.supply().place(request()).unwrap();
         extents.placer().retire(&zone).unwrap();
         let mut gc = extents.collector().lock();
         assert!(
@@ -161,7 +161,7 @@ fn small_extents_are_moved_by_few_commands() {
     let device = Arc::new(Timed::new(emulated, Arc::default(), Model::ssd()));
     let extents = extents_on(Arc::clone(&device) as Arc<dyn Device>);
     (1..=OBJECTS).for_each(|object| write(&extents, object, 0, 1, 0));
-    let last = extents.supply().place(request(Object(1))).unwrap();
+    let last = extents.supply().place(request()).unwrap();
     extents.placer().retire(&last).unwrap();
     for object in (1..=OBJECTS).filter(|object| object % 2 == 0) {
         let mut tx = Tx::new();
@@ -197,7 +197,7 @@ fn small_extents_are_moved_by_few_commands() {
 fn blocks_that_died_since_they_were_queued_are_not_moved() {
     let extents = extents_on(Arc::new(Emulated::new(Spec::power_of_two())));
     (1..=40).for_each(|object| write(&extents, object, 0, 5, 0));
-    let zone = extents.supply().place(request(Object(1))).unwrap();
+    let zone = extents.supply().place(request()).unwrap();
     extents.placer().retire(&zone).unwrap();
     let mut gc = extents.collector().lock();
     assert!(extents.collector().choose_and_queue_victims(&mut gc, Goal::OneZone).unwrap());
@@ -226,7 +226,7 @@ fn blocks_that_died_since_they_were_queued_are_not_moved() {
 fn a_victim_without_live_blocks_is_reclaimed_although_no_gc_is_due() {
     let extents = extents_on(Arc::new(Emulated::new(Spec::power_of_two())));
     write(&extents, 1, 0, 1, 0);
-    let zone = extents.supply().place(request(Object(1))).unwrap();
+    let zone = extents.supply().place(request()).unwrap();
     extents.placer().retire(&zone).unwrap();
     let victim = (zone.lease.zone(), zone.lease.life());
     drop(zone);
@@ -251,7 +251,7 @@ fn unreadable_blocks_become_lost_only_in_a_zone_that_was_unreadable_before() {
     let victims: Vec<(ZoneId, Life)> = (1..=2)
         .map(|object| {
             write(&extents, object, 0, 3, 0);
-            let open = extents.supply().place(request(Object(object))).unwrap();
+            let open = extents.supply().place(request()).unwrap();
             extents.placer().retire(&open).unwrap();
             let extent = &map::extents(extents.store(), Object(object), (0, 3), 1).unwrap()[0].1;
             assert_eq!(extent.address.zone(), open.lease.zone());
@@ -290,7 +290,7 @@ fn unreadable_blocks_become_lost_only_in_a_zone_that_was_unreadable_before() {
 fn a_zone_that_counts_more_live_blocks_than_extents_name_is_stuck() {
     let extents = extents_on(Arc::new(Emulated::new(Spec::power_of_two())));
     write(&extents, 1, 0, 3, 0);
-    let open = extents.supply().place(request(Object(1))).unwrap();
+    let open = extents.supply().place(request()).unwrap();
     extents.placer().retire(&open).unwrap();
     let (zone, life) = (open.lease.zone(), open.lease.life());
     drop(open);
@@ -324,7 +324,7 @@ fn blocks_of_an_offline_zone_are_lost_at_once() {
     let device = Arc::new(Emulated::new(Spec::power_of_two()));
     let extents = extents_on(Arc::clone(&device) as _);
     (1..=2).for_each(|object| write(&extents, object, 0, 3, 0));
-    let open = extents.supply().place(request(Object(1))).unwrap();
+    let open = extents.supply().place(request()).unwrap();
     extents.placer().retire(&open).unwrap();
     let (zone, life) = (open.lease.zone(), open.lease.life());
     drop(open);
@@ -357,7 +357,7 @@ fn skipped_zones_do_not_hide_other_victims() {
     let extents = extents_on(Arc::new(Emulated::new(Spec::new(4096, 64, 64))));
     let fill = |object: u64, blocks: usize| {
         write(&extents, object, 0, blocks, 0);
-        let open = extents.supply().place(request(Object(object))).unwrap();
+        let open = extents.supply().place(request()).unwrap();
         extents.placer().retire(&open).unwrap();
         let zone = open.lease.zone();
         assert_eq!(extents.store().pool().entry(zone).live as usize, blocks);

@@ -206,7 +206,6 @@ const PINNING: [u64; 6] = [11, 12, 13, 14, 15, 16];
 fn with_pinned_zones(pin: impl Fn(&Volume, ZoneId, u32)) -> (Volume, Vec<(ZoneId, u32)>) {
     let (volume, mut places) = (Volume::new(Spec::power_of_two()), Vec::new());
     // Other writes go to the same zones, and fill them.
-    volume.extents.set_switches(extent::Switches { by_file: false, ..Default::default() });
     for object in PINNING {
         // The first write may have taken the rest of a zone, and two extents.
         for _ in 0..2 {

@@ -135,8 +135,6 @@ fn a_scattered_file_is_defragmented_as_if_it_had_been_written_alone() {
 fn manual_gc_defragments_the_files_that_it_moves() {
     let alone = reads_when_alone();
     let bench = Bench::with_zones(400, 512);
-    // With zones of its own the file would not be scattered.
-    bench.volume.fs.set_switches(extent::Switches { by_file: false, ..Default::default() });
     let (file, others) = bench.write_beside(OTHERS);
     let (before, reads_before) = (bench.layout(&file), bench.reads_of(&file));
     assert!(before.scattered && before.zones > 2, "{before:?}");

@@ -151,7 +151,7 @@ pub(super) fn of(rows: &[Row]) -> Vec<Bound> {
                 };
                 add(Kind::Ideal, row.against_ideal(), most);
             }
-            let without = same_with(row, rows, |other| !other.learning && other.by_file && !other.hints);
+            let without = same_with(row, rows, |other| !other.learning && !other.hints);
             add(Kind::Learning, against(row, without), WITH_LEARNING);
             if row.fill_percent == 80 && row.zones == 256 {
                 add(Kind::Price, row.price(), PRICE);

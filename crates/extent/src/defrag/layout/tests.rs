@@ -84,7 +84,7 @@ fn long_fragments_are_not_worth_a_rewrite() {
     assert!(halves.scattered);
 }
 
-/// A file that is written alone also continues in another zone if one is full, or if it gets a zone of its own.
+/// A file that is written alone also continues in another zone if one is full.
 #[test]
 fn the_end_of_a_zone_is_no_reason_for_a_rewrite() {
     let full = layout_of_region([(0, stored(1, CAPACITY - 103, 100)), (100, stored(2, 10, 100))]);

@@ -9,13 +9,13 @@ use crate::gc::Progress;
 use crate::gc::tests::write;
 use crate::place::OpenAttempt;
 use crate::place::tests::{extents_on, request};
-use crate::{Extents, FileClass, Object, Switches};
+use crate::{Extents, FileClass, Object};
 
 pub(crate) const BLOCKS: u64 = 200;
 
 fn fill_a_zone(extents: &Extents, object: u64) {
     write(extents, object, 0, BLOCKS as usize, 0);
-    let zone = extents.supply().place(request(Object(object))).unwrap();
+    let zone = extents.supply().place(request()).unwrap();
     extents.placer().retire(&zone).unwrap();
 }
 
@@ -32,7 +32,6 @@ pub(crate) fn leave_spare(extents: &Extents, zones: i64) {
 /// Closed zones, each of which holds one object that was cut to this number of blocks.
 pub(crate) fn with_zones_of(live: &[u64]) -> Arc<Extents> {
     let extents = extents_on(Arc::new(Emulated::new(Spec::power_of_two())));
-    extents.set_switches(Switches { by_file: false, ..Default::default() });
     for (object, &live) in (1..).zip(live) {
         fill_a_zone(&extents, object);
         let mut tx = Tx::new();

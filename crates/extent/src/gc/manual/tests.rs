@@ -28,7 +28,7 @@ fn scattered_on(spec: Spec, objects: u64, blocks: u64) -> Arc<Extents> {
         drop(extents.remove(&mut tx, object, (0, blocks), blocks as usize, FileClass::default()).unwrap());
         extents.store().commit(tx).unwrap();
     }
-    let open = extents.supply().place(request(Object(1))).unwrap();
+    let open = extents.supply().place(request()).unwrap();
     extents.placer().retire(&open).unwrap();
     extents
 }

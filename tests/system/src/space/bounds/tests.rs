@@ -11,7 +11,6 @@ pub(in crate::space) fn row(workload: &str, fill_percent: u64, hints: bool, ampl
         zone_bytes: 16 << 20,
         fsync: false,
         hints,
-        by_file: true,
         learning: true,
         seed: 1,
         commit: "1234567890".to_owned(),
@@ -73,15 +72,13 @@ fn learning_may_cost_nothing() {
         ["small-files, 256 × 16 MiB, 95 %: with learning against without"]
     );
     assert_eq!(costs("rocksdb", 1.2).len(), 1);
-    let both = Row { learning: false, by_file: false, ..row("small-files", 95, false, 1.0) };
-    assert!(broken(&[row("small-files", 95, false, 1.5), both]).is_empty(), "more than that is off");
 }
 
 #[test]
 fn rows_with_a_feature_off_have_no_bounds() {
     let beyond = Row { learning: false, ..row("mix", 80, false, 3.0) };
     assert!(of(&[beyond]).is_empty());
-    let hinted = Row { by_file: false, ..row("rocksdb", 80, true, 1.0) };
+    let hinted = Row { learning: false, ..row("rocksdb", 80, true, 1.0) };
     assert!(!is_asked_of_hints(&[row("rocksdb", 80, false, 1.5), hinted]));
 }
 

@@ -31,19 +31,14 @@ pub(super) struct Bars<'a> {
 }
 
 /// A way of running: by file, learning, hints, fsync. Fully enabled ways come first.
-type Way = (Reverse<bool>, Reverse<bool>, bool, bool);
+type Way = (Reverse<bool>, bool, bool);
 
 fn way(row: &Row) -> Way {
-    (Reverse(row.by_file), Reverse(row.learning), row.hints, row.fsync)
+    (Reverse(row.learning), row.hints, row.fsync)
 }
 
 fn name(row: &Row) -> String {
-    let printed = [
-        (!row.by_file, "by file off"),
-        (!row.learning, "learning off"),
-        (row.hints, "hints"),
-        (row.fsync, "fsync"),
-    ];
+    let printed = [(!row.learning, "learning off"), (row.hints, "hints"), (row.fsync, "fsync")];
     let names: Vec<&str> = printed.into_iter().filter_map(|(is_so, name)| is_so.then_some(name)).collect();
     if names.is_empty() { "plain".to_owned() } else { names.join(", ") }
 }

@@ -19,30 +19,18 @@ struct Line {
 }
 
 /// From the lowest to the topmost. Wide lines stay visible below others with the same values.
-const LINES: [Line; 9] = [
-    Line {
-        name: "by file off",
-        colour: RGBColor(215, 170, 225),
-        width: 8,
-        value: |row| polder(row, [false, true], false),
-    },
-    Line {
-        name: "by file off, hints",
-        colour: RGBColor(150, 40, 140),
-        width: 6,
-        value: |row| polder(row, [false, true], true),
-    },
+const LINES: [Line; 7] = [
     Line {
         name: "learning off",
         colour: RGBColor(250, 190, 90),
         width: 5,
-        value: |row| polder(row, [true, false], false),
+        value: |row| polder(row, false, false),
     },
     Line {
         name: "learning off, hints",
         colour: RGBColor(200, 90, 0),
         width: 4,
-        value: |row| polder(row, [true, false], true),
+        value: |row| polder(row, false, true),
     },
     Line {
         name: "analytical optimum",
@@ -66,19 +54,14 @@ const LINES: [Line; 9] = [
         name: "Polder, hints",
         colour: RGBColor(0, 140, 80),
         width: 2,
-        value: |row| polder(row, [true, true], true),
+        value: |row| polder(row, true, true),
     },
-    Line {
-        name: "Polder",
-        colour: RGBColor(0, 90, 160),
-        width: 2,
-        value: |row| polder(row, [true, true], false),
-    },
+    Line { name: "Polder", colour: RGBColor(0, 90, 160), width: 2, value: |row| polder(row, true, false) },
 ];
 
-/// Polder's amplification if the row has these switches (by file, learning, hints).
-fn polder(row: &Row, switches: [bool; 2], hints: bool) -> Option<f64> {
-    (([row.by_file, row.learning], row.hints) == (switches, hints)).then_some(row.amplification)
+/// Polder's amplification if the row has these switches (learning, hints).
+fn polder(row: &Row, learning: bool, hints: bool) -> Option<f64> {
+    ((row.learning, row.hints) == (learning, hints)).then_some(row.amplification)
 }
 
 /// A value that does not depend on switches or hints.

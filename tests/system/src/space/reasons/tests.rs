@@ -12,7 +12,7 @@ fn rows() -> Vec<Row> {
     let of = |cell: &cells::Cell| {
         let mut row = row(cell.workload, cell.fill, cell.hints, 9.0);
         (row.zones, row.zone_bytes, row.fsync) = (cell.zones, cell.zone_mib << 20, cell.fsync);
-        (row.by_file, row.learning) = (cell.off != Some("by-file"), cell.off != Some("learning"));
+        row.learning = cell.off != Some("learning");
         if is_blocks(cell.workload) {
             row.closed.writes_of_1_mib.count = 0;
             row.half_rate.writes_of_1_mib.count = 0;
