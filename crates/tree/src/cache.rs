@@ -17,9 +17,9 @@ use rt::sync::{Mutex, RwLock, RwLockReadGuard};
 use rustc_hash::FxHashMap;
 
 use crate::delta::Changes;
-use crate::epoch::Weight;
 use crate::page::Page;
 use crate::types::{Bytes, Epoch, NodeId};
+use crate::weight::Weight;
 use pool::Lsn;
 
 const SHARDS: usize = 16;

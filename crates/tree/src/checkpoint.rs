@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use pool::{Lsn, UserCounters, ZoneEntry};
+use pool::{Lsn, UserCounters};
 use rt::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{I64, U32, U64};
@@ -22,9 +22,11 @@ use crate::cache::{CutVersion, Node};
 use crate::core::{Core, Saving};
 use crate::delta::{self, Changes, Packed};
 use crate::format::{
-    self, CheckpointHeader, DirectoryEntry, PAGE_HEADER, PageKind, ZitEntry, ZonePatch, write_header,
+    self, CheckpointHeader, DirectoryEntry, PAGE_HEADER, PageKind, ZonePatch, entries_per_page, stored,
+    write_header,
 };
 use crate::mat::{ChunkPlace, Place};
+use crate::memory::PAGES_AT_ONCE;
 use crate::page::Page;
 use crate::prefetch::PinnedChunks;
 use crate::types::{Bytes, Epoch, Group, NodeId, Result, StoreError};
@@ -33,8 +35,6 @@ use crate::types::{Bytes, Epoch, Group, NodeId, Result, StoreError};
 /// is at most this.
 const MEASURED_PAGES_MIN: usize = 64;
 const PERMILLE_MAX: u64 = 10_000;
-/// Pages appended together.
-pub(crate) const PAGES_AT_ONCE: usize = 64;
 
 impl Core {
     /// Takes a checkpoint. If one is running, takes another after it.
@@ -761,34 +761,6 @@ fn replace_chunks(chunks: &mut Vec<ChunkPlace>, written: &[(u64, ChunkPlace)], o
         }
         old.push(std::mem::replace(&mut chunks[index], *place).address);
     }
-}
-
-/// The number of entries of this size in a page.
-pub(crate) fn entries_per_page(page_size: usize, entry: usize) -> usize {
-    (page_size - PAGE_HEADER) / entry
-}
-
-/// An entry as it is stored.
-pub(crate) fn stored(entry: &ZoneEntry) -> ZitEntry {
-    ZitEntry {
-        life: U32::new(entry.life.0),
-        role: entry.role as u8,
-        reserved: [0; 3],
-        live: U32::new(entry.live),
-        deltas: U32::new(entry.deltas),
-        user: entry.user,
-    }
-}
-
-/// The entry in memory. `None` if its role is unknown.
-pub(crate) fn loaded(entry: &ZitEntry) -> Option<ZoneEntry> {
-    Some(ZoneEntry {
-        life: zone::Life(entry.life.get()),
-        role: Role::from_number(entry.role)?,
-        live: entry.live.get(),
-        deltas: entry.deltas.get(),
-        user: entry.user,
-    })
 }
 
 #[cfg(test)]

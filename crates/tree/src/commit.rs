@@ -9,6 +9,8 @@
 //! that is in memory. Both happen after all changes of the transaction, because afterwards the path to a key may
 //! contain nodes that are not pinned.
 
+mod pages;
+
 use std::sync::{Arc, Weak};
 
 use pool::Lsn;
@@ -21,12 +23,12 @@ use zone::Pages;
 use crate::cache::Node;
 use crate::core::{Core, Tree};
 use crate::delta::Changes;
-use crate::epoch::Weight;
-use crate::lookup::{Miss, Path, Pins, leaf_of, tree_key};
-use crate::memory::needed;
+use crate::lookup::{Miss, Path, Pins, leaf_of};
 use crate::page::Page;
 use crate::record;
-use crate::types::{Bytes, Draw, Epoch, Group, NodeId, Op, Result, StoreError, Tx};
+use crate::types::{Bytes, Draw, Epoch, Group, NodeId, Op, Result, StoreError, Tx, tree_key};
+use crate::weight::Weight;
+use pages::needed;
 
 /// Data named by records that no flush has covered yet. A recovery would verify it.
 pub(crate) const UNFLUSHED_DATA_MAX: u64 = 256 << 20;
@@ -35,13 +37,13 @@ pub(crate) const UNFLUSHED_DATA_MAX: u64 = 256 << 20;
 type LockedTrees<'a> = SmallVec<[(Group, Guard<RwLockWriteGuard<'a, Tree>>); 2]>;
 
 /// A write to a tree. All nodes on the path to its key are in memory and pinned.
-pub(crate) struct PinnedWrite<'a> {
+struct PinnedWrite<'a> {
     group: Group,
     /// The key with the number of its table.
-    pub(crate) key: Bytes,
+    key: Bytes,
     /// None: the entry is deleted.
-    pub(crate) value: Option<&'a [u8]>,
-    pub(crate) path: Path,
+    value: Option<&'a [u8]>,
+    path: Path,
 }
 
 /// Changes one tree. Its group's lock is held exclusively, and its transaction has its LSN.

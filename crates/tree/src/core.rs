@@ -11,12 +11,13 @@ use zone::{Address, Device, FsId, Lease, Leases, PageBuffer, PageReservation, Pa
 
 use crate::cache::{Cache, Node, UnusedPages};
 use crate::checkpoint_lock::CheckpointLock;
-use crate::epoch::{Dirty, Limits};
+use crate::epoch::Limits;
 use crate::log::Log;
 use crate::mat::{ChunkPlace, Mat};
 use crate::metadata_share::MetadataShare;
 use crate::readahead::Readahead;
 use crate::types::{Bytes, Group, NodeId, Reserve, Result, StoreError};
+use crate::weight::Dirty;
 
 /// The user of the store. It supplies the bytes that checkpoints carry for it.
 ///

@@ -8,9 +8,8 @@ use pool::{Lsn, ZoneEntry};
 use zerocopy::FromBytes;
 use zone::{Address, FsId, Life};
 
-use crate::checkpoint::{entries_per_page, loaded};
 use crate::delta;
-use crate::format::{self, DirectoryEntry, PAGE_HEADER, ZitEntry};
+use crate::format::{self, DirectoryEntry, PAGE_HEADER, ZitEntry, entries_per_page, loaded};
 use crate::types::{Bytes, Group, Table};
 
 pub use crate::format::PageKind;
@@ -104,7 +103,7 @@ pub fn zone_entries(chunk: &[u8]) -> Vec<Option<ZoneEntry>> {
 
 /// The key of a row in the tree of its group: the number of the table, then the key in the table.
 pub fn tree_key(table: Table, key: &[u8]) -> Bytes {
-    crate::lookup::tree_key(table, key)
+    crate::types::tree_key(table, key)
 }
 
 /// The entries behind the header of a page.

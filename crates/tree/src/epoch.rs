@@ -17,18 +17,14 @@
 //!
 //! This module only counts and decides. `checkpoint` writes the nodes.
 
-use std::ops::{Add, Sub};
-
 use pool::MetadataReserve;
-use rt::sync::atomic::{AtomicUsize, Ordering};
+use rt::sync::atomic::Ordering;
 use zone::Geometry;
 
 use crate::cache::NodeState;
-use crate::checkpoint::entries_per_page;
 use crate::core::Core;
-use crate::delta::{self, Changes};
-use crate::format::{DirectoryEntry, ZitEntry};
-use crate::mat::Place;
+use crate::format::{DirectoryEntry, ZitEntry, entries_per_page};
+use crate::weight::Weight;
 
 /// Pages that an epoch writes, at most, while few zones are free. The reserve has space for two epochs, and longer
 /// epochs would save less than that space is worth. If one zone is large enough for two longer epochs, an epoch may be
@@ -50,106 +46,6 @@ const CHUNKS_SHARE: usize = 4;
 const ZONE_TABLE_SHARE: usize = 2 * CHUNKS_SHARE;
 /// Nodes that may become dirty between the request for a checkpoint and its cut before a thread has to wait, at least.
 const NODES_UNTIL_CUT: usize = 256;
-
-/// Bytes that writing nodes takes, at most.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Weight(usize);
-
-impl Weight {
-    /// The weight of a node with these changes.
-    fn of_changes(changes: &Changes, has_deltas: bool, page_size: usize) -> Weight {
-        match changes.encoded_bytes().filter(|_| has_deltas) {
-            Some(bytes) => Weight::packed(bytes),
-            None => Weight(page_size),
-        }
-    }
-
-    /// The weight of a node at this place when it is written once more.
-    pub(crate) fn of_place(place: Place, page_size: usize) -> Weight {
-        match (place.is_nowhere(), place.is_delta()) {
-            (true, _) => Weight(0),
-            (_, true) => Weight::packed(page_size / delta::SHARE),
-            (_, false) => Weight(page_size),
-        }
-    }
-
-    /// The weight of delta records that share pages. A page is filled to at least seven eighths of its bytes behind
-    /// the header, because no record takes more than an eighth.
-    fn packed(bytes: usize) -> Weight {
-        Weight((bytes * 6).div_ceil(5))
-    }
-
-    /// Pages for this weight. The last page of delta records may be nearly empty.
-    pub(crate) fn pages(self, page_size: usize) -> usize {
-        self.0.div_ceil(page_size) + usize::from(self.0 > 0)
-    }
-
-    pub(crate) fn of_bytes(bytes: usize) -> Weight {
-        Weight(bytes)
-    }
-
-    pub(crate) fn bytes(self) -> usize {
-        self.0
-    }
-}
-
-impl Add for Weight {
-    type Output = Weight;
-
-    fn add(self, other: Weight) -> Weight {
-        Weight(self.0 + other.0)
-    }
-}
-
-impl Sub for Weight {
-    type Output = Weight;
-
-    fn sub(self, other: Weight) -> Weight {
-        Weight(self.0 - other.0)
-    }
-}
-
-/// The nodes that the running epoch has made dirty and that are not written. Changed under the lock of the node's
-/// group.
-#[derive(Default)]
-pub(crate) struct Dirty {
-    nodes: AtomicUsize,
-    weight: AtomicUsize,
-}
-
-impl Dirty {
-    pub(crate) fn nodes(&self) -> usize {
-        self.nodes.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn weight(&self) -> Weight {
-        Weight(self.weight.load(Ordering::Relaxed))
-    }
-
-    /// Counts a node that has no weight yet.
-    pub(crate) fn add_node(&self) {
-        self.nodes.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Removes a node with its weight.
-    pub(crate) fn remove_node(&self, counted: &mut Weight) {
-        self.nodes.fetch_sub(1, Ordering::Relaxed);
-        self.weight.fetch_sub(std::mem::take(counted).0, Ordering::Relaxed);
-    }
-
-    /// Replaces the weight of a node.
-    fn weigh(&self, counted: &mut Weight, now: Weight) {
-        let before = std::mem::replace(counted, now);
-        // The sum is at least the weight of each node.
-        self.weight.fetch_add(now.0.wrapping_sub(before.0), Ordering::Relaxed);
-    }
-
-    /// The cut: no dirty node remains.
-    pub(crate) fn take_all(&self) {
-        self.nodes.store(0, Ordering::Relaxed);
-        self.weight.store(0, Ordering::Relaxed);
-    }
-}
 
 /// Bounds derived from the sizes of the volume and the cache.
 #[derive(Clone, Copy, Debug)]

@@ -4,10 +4,10 @@
 //! results have been verified by checksum and identity (I-TREE-2).
 
 use crate::types::Reserve;
-use pool::Lsn;
+use pool::{Lsn, ZoneEntry};
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
-use zone::{FsId, Life, ZoneId};
+use zone::{FsId, Life, Role, ZoneId};
 
 pub(crate) use zone::format::checksum;
 
@@ -265,6 +265,34 @@ pub(crate) const NODE_PREPAID: u16 = 1;
 pub(crate) fn take<T: FromBytes>(bytes: &[u8]) -> Option<(T, &[u8])> {
     let (value, rest) = T::read_from_prefix(bytes).ok()?;
     Some((value, rest))
+}
+
+/// The number of entries of this size in a page.
+pub(crate) fn entries_per_page(page_size: usize, entry: usize) -> usize {
+    (page_size - PAGE_HEADER) / entry
+}
+
+/// An entry as it is stored.
+pub(crate) fn stored(entry: &ZoneEntry) -> ZitEntry {
+    ZitEntry {
+        life: U32::new(entry.life.0),
+        role: entry.role as u8,
+        reserved: [0; 3],
+        live: U32::new(entry.live),
+        deltas: U32::new(entry.deltas),
+        user: entry.user,
+    }
+}
+
+/// The entry in memory. `None` if its role is unknown.
+pub(crate) fn loaded(entry: &ZitEntry) -> Option<ZoneEntry> {
+    Some(ZoneEntry {
+        life: Life(entry.life.get()),
+        role: Role::from_number(entry.role)?,
+        live: entry.live.get(),
+        deltas: entry.deltas.get(),
+        user: entry.user,
+    })
 }
 
 /// The identity that a page or block must have.

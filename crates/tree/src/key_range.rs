@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use crate::lookup::tree_key;
-use crate::types::{Bytes, Group, Table};
+use crate::types::{Bytes, Group, Table, tree_key};
 
 /// Consecutive keys of one group.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -49,6 +49,7 @@ mod scan;
 mod scrub;
 mod store;
 mod types;
+mod weight;
 
 pub use check::{CheckProgress, Finding, FindingKind, Visit};
 pub use core::{Client, Growth, VolumeInfo};

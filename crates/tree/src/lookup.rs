@@ -20,7 +20,7 @@ use crate::mat::{Found, Place};
 use crate::memory::Reading;
 use crate::page::Page;
 use crate::readahead::{NEXT_LEAVES, NextLeaves, request_len};
-use crate::types::{Bytes, Entry, Group, NodeId, Result, StoreError, Table};
+use crate::types::{Bytes, Entry, Group, NodeId, Result, StoreError, Table, tree_key};
 
 /// How often a walk may find a node that has just been freed.
 const RETRIES_MAX: usize = 100;
@@ -42,14 +42,6 @@ pub(crate) enum Miss {
 
 /// A path from the root to a leaf: each node, and the index of the entry that leads to the next one.
 pub(crate) type Path = SmallVec<[(Arc<Node>, usize); 4]>;
-
-/// The key as it is in the tree.
-pub(crate) fn tree_key(table: Table, key: &[u8]) -> Bytes {
-    let mut full = Vec::with_capacity(key.len() + 1);
-    full.push(table.0);
-    full.extend_from_slice(key);
-    full
-}
 
 impl Core {
     /// Walks to the leaf where `key` belongs; the group's lock is held.

@@ -17,9 +17,10 @@ use rt::sync::Mutex;
 use rt::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use zone::Address;
 
-use crate::epoch::Weight;
+use crate::delta;
 use crate::format::PAGE_HEADER;
 use crate::types::NodeId;
+use crate::weight::Weight;
 
 /// Where a chunk lies and how many of its ids are in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,6 +63,15 @@ impl Place {
             (true, _) => None,
             (_, true) => Some(NodeCopy::Deltas { at: self.at, base: self.base }),
             (_, false) => Some(NodeCopy::Page(self.at)),
+        }
+    }
+
+    /// The weight of a node that lies there when it is written once more.
+    pub(crate) fn weight(&self, page_size: usize) -> Weight {
+        match (self.is_nowhere(), self.is_delta()) {
+            (true, _) => Weight::default(),
+            (_, true) => Weight::packed(page_size / delta::SHARE),
+            (_, false) => Weight::of_bytes(page_size),
         }
     }
 
@@ -195,7 +205,7 @@ impl Mat {
         let weight = match place.is_nowhere() {
             true => Weight::default(),
             false if is_moved => was,
-            false => was.max(Weight::of_place(place, self.page_size)),
+            false => was.max(place.weight(self.page_size)),
         };
         state.running.insert(id, Changed { place, weight });
         self.counts.running.store(state.running.len(), Ordering::Relaxed);

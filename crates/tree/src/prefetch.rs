@@ -23,11 +23,10 @@ use zone::PageBuffer;
 use crate::cache::Node;
 use crate::core::Core;
 use crate::format::PageKind;
-use crate::lookup::{Miss, tree_key};
+use crate::lookup::Miss;
 use crate::mat::{Found, Place};
 use crate::memory::Reading;
-use crate::store::Store;
-use crate::types::{Bytes, Group, NodeId, Op, Result, StoreError, Table};
+use crate::types::{Bytes, Group, NodeId, Op, Result, StoreError, Table, tree_key};
 
 /// Bytes, and pages, that are read at once, at most.
 const AT_ONCE_BYTES: usize = 4 << 20;
@@ -48,19 +47,6 @@ pub(crate) type Key = (Group, Bytes);
 /// Chunks of the MAT that stay in memory while this value exists.
 pub(crate) type PinnedChunks = Vec<Arc<PageBuffer>>;
 
-impl Store {
-    /// Reads the missing nodes on the paths to the first of these keys, all at the same time, so that later look-ups
-    /// do not wait for them. Returns the number of keys, which depends on the cache. Best in order, group by group. A
-    /// hint: a later look-up reads what cannot be read here.
-    pub fn read_ahead_of(&self, table: Table, keys: impl Iterator<Item = (Group, Bytes)>) -> usize {
-        let most = (self.core.cache.limit() / CACHE_SHARE).clamp(1, KEYS);
-        let keys: Vec<Key> = keys.take(most).map(|(group, key)| (group, tree_key(table, &key))).collect();
-        let count = keys.len();
-        self.core.read_paths(keys, &mut Vec::new());
-        count
-    }
-}
-
 impl Core {
     /// Reads the missing nodes on the paths to the keys that the first of these records change. Returns the number of
     /// records. The nodes stay in memory while `held` has them.
@@ -78,6 +64,15 @@ impl Core {
             }
         }
         self.read_paths(keys.into_iter().collect(), held);
+        count
+    }
+
+    /// Reads the missing nodes on the paths to the first of these keys. Returns the number of keys.
+    pub(crate) fn read_paths_ahead(&self, table: Table, keys: impl Iterator<Item = (Group, Bytes)>) -> usize {
+        let most = (self.cache.limit() / CACHE_SHARE).clamp(1, KEYS);
+        let keys: Vec<Key> = keys.take(most).map(|(group, key)| (group, tree_key(table, &key))).collect();
+        let count = keys.len();
+        self.read_paths(keys, &mut Vec::new());
         count
     }
 

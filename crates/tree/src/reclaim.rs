@@ -14,7 +14,7 @@ mod delta_count;
 
 use pool::{GC_MINIMUM, LOG_ZONES, Lsn, MetadataZone, Moment, OwnedPool, Usage, smallest_of_use};
 use rt::sync::atomic::{AtomicI64, Ordering};
-use zone::{Address, Blocks, Cause, Device, DeviceError, FsId, Lease, Life, Role, ZoneId, ZoneState};
+use zone::{Address, Blocks, Cause, Device, DeviceError, Lease, Role, ZoneId};
 
 use crate::checkpoint::of_full_host;
 use crate::core::{Core, Saving};
@@ -22,7 +22,7 @@ use crate::delta::{self, Packed};
 use crate::format::{self, PageHeader, PageKind};
 use crate::mat::{Place, Replaced};
 use crate::prefetch::PinnedChunks;
-use crate::scan::read_header;
+use crate::scan::next_life;
 use crate::types::{Bytes, Draw, NodeId, Op, Result, StoreError, Tx};
 
 /// Bytes of a metadata zone that GC reads at once.
@@ -46,18 +46,6 @@ pub(crate) enum Need {
     Should,
     /// A transaction waits, and is refused if GC gains nothing.
     Must,
-}
-
-/// The life that begins when this zone is opened. It is greater than the life in the ZIT, and greater than the life in
-/// the zone's header, which may be from before a crash.
-pub(crate) fn next_life(device: &dyn Device, fs_id: FsId, pool: &OwnedPool, zone: ZoneId) -> Result<Life> {
-    let known = pool.entry(zone).life;
-    if device.report_zone(zone)?.state == ZoneState::Empty {
-        return Ok(known.next());
-    }
-    let shown = read_header(device, zone).ok().and_then(|header| header.ok()).map(|(identity, _)| identity);
-    let shown = shown.filter(|identity| identity.fs_id == fs_id).map_or(known, |identity| identity.life);
-    Ok(known.max(shown).next())
 }
 
 /// A page of a victim.

@@ -6,7 +6,7 @@ use zerocopy::little_endian::{U32, U64};
 use zone::{Life, Role, ZoneId};
 
 use crate::format::{RecordHeader, is_ordinal, take};
-use crate::types::{Group, Op, Table};
+use crate::types::{Group, Op, Table, Tx};
 
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
@@ -29,6 +29,13 @@ fn op_bytes(op: &Op) -> usize {
 /// Bytes of the record of these writes.
 pub(crate) fn encoded_bytes(ops: &[Op]) -> usize {
     size_of::<RecordHeader>() + ops.iter().map(op_bytes).sum::<usize>()
+}
+
+impl Tx {
+    /// Bytes this takes in the journal; at most [`crate::Store::tx_bytes_max`].
+    pub fn encoded_bytes(&self) -> usize {
+        encoded_bytes(&self.ops)
+    }
 }
 
 /// Encodes a record whose LSN is filled in by [`set_lsn`].

@@ -25,21 +25,20 @@ use zone::format::{Reader, ZoneIdentity};
 use zone::{Address, Device, DeviceError, Leases, Life, Pages, Role, Traffic, ZoneId, ZoneInfo, ZoneState};
 
 use crate::cache::{Cache, UnusedPages};
-use crate::checkpoint::{entries_per_page, loaded};
 use crate::checkpoint_lock::CheckpointLock;
 use crate::core::{ChunkCache, Core, Counters, Saving, Tree, VolumeInfo};
 use crate::delta::IN_PAGE_AT_LEAST;
 use crate::epoch::Limits;
 use crate::format::{
     BatchKind, CheckpointHeader, DirectoryEntry, FEATURES_READ_ONLY, PAGE_HEADER, PageKind, ZitEntry,
-    ZonePatch, is_ordinal, take,
+    ZonePatch, entries_per_page, is_ordinal, loaded, take,
 };
 use crate::log::{Log, OldZone, Start};
 use crate::mat::{ChunkPlace, Mat};
 use crate::metadata_share::MetadataShare;
 use crate::readahead::Readahead;
 use crate::record;
-use crate::scan::{Found, LogZone, Seals, read_header};
+use crate::scan::{Found, LogZone, Seals, next_life, read_header};
 use crate::types::{Epoch, Op, Reserve, Result, StoreError};
 use ends::ZoneEnd;
 use headers::{LogHeader, log_zones, no_volume};
@@ -812,7 +811,7 @@ impl Core {
                 continue;
             }
             // Its next life follows the one in its header.
-            let life = crate::reclaim::next_life(&*self.device, self.info.fs_id, &self.pool, zone)?;
+            let life = next_life(&*self.device, self.info.fs_id, &self.pool, zone)?;
             if self.reset_zone(zone)? {
                 self.pool.set_life(zone, life);
             }

@@ -9,9 +9,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use pool::OwnedPool;
 use zerocopy::FromBytes;
 use zone::format::{HeaderError, ZoneHeader, ZoneIdentity, decode_header};
-use zone::{Address, Blocks, Device, DeviceError, FsId, Life, ZoneId, ZoneInfo};
+use zone::{Address, Blocks, Device, DeviceError, FsId, Life, ZoneId, ZoneInfo, ZoneState};
 
 use crate::format::{self, BatchHeader, BatchKind, FRAME, Identity, LogFrame, Seal};
 use crate::types::Result;
@@ -38,6 +39,18 @@ pub fn read_header(
         Ok(Ok(header)) => Ok(Ok(header)),
         _ => once(),
     }
+}
+
+/// The life that begins when this zone is opened. It is greater than the life in the ZIT, and greater than the life in
+/// the zone's header, which may be from before a crash.
+pub(crate) fn next_life(device: &dyn Device, fs_id: FsId, pool: &OwnedPool, zone: ZoneId) -> Result<Life> {
+    let known = pool.entry(zone).life;
+    if device.report_zone(zone)?.state == ZoneState::Empty {
+        return Ok(known.next());
+    }
+    let shown = read_header(device, zone).ok().and_then(|header| header.ok()).map(|(identity, _)| identity);
+    let shown = shown.filter(|identity| identity.fs_id == fs_id).map_or(known, |identity| identity.life);
+    Ok(known.max(shown).next())
 }
 
 /// Bytes read at once.

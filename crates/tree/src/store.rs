@@ -232,6 +232,13 @@ impl Store {
         self.core.read_ahead()
     }
 
+    /// Reads the missing nodes on the paths to the first of these keys, all at the same time, so that later look-ups
+    /// do not wait for them. Returns the number of keys, which depends on the cache. Best in order, group by group. A
+    /// hint: a later look-up reads what cannot be read here.
+    pub fn read_ahead_of(&self, table: Table, keys: impl Iterator<Item = (Group, Bytes)>) -> usize {
+        self.core.read_paths_ahead(table, keys)
+    }
+
     /// Does one piece of background work.
     pub fn step(&self) -> Result<Step> {
         if self.core.writable().is_err() {

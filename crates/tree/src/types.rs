@@ -78,6 +78,14 @@ pub type Bytes = Vec<u8>;
 /// A key and its value.
 pub type Entry = (Bytes, Bytes);
 
+/// The key as it is in the tree.
+pub(crate) fn tree_key(table: Table, key: &[u8]) -> Bytes {
+    let mut full = Vec::with_capacity(key.len() + 1);
+    full.push(table.0);
+    full.extend_from_slice(key);
+    full
+}
+
 /// One write of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
@@ -240,11 +248,6 @@ impl Tx {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.ops.is_empty()
-    }
-
-    /// Bytes this takes in the journal; at most [`crate::Store::tx_bytes_max`].
-    pub fn encoded_bytes(&self) -> usize {
-        crate::record::encoded_bytes(&self.ops)
     }
 }
 

@@ -34,6 +34,7 @@ use zone::{Address, Cause, DeviceError, Lease, Role, ZoneId, ZoneState};
 
 use super::{Appended, Io, Log};
 use crate::format::BatchKind;
+use crate::scan::next_life;
 use crate::types::{Epoch, Result, StoreError};
 
 /// A log zone that is no longer in use, until a checkpoint has replaced it and it is reset.
@@ -277,7 +278,7 @@ impl Log {
     }
 
     fn begin_log_zone(&self, zone: ZoneId) -> Result<Lease> {
-        let life = crate::reclaim::next_life(&*self.device, self.fs_id, &self.pool, zone)?;
+        let life = next_life(&*self.device, self.fs_id, &self.pool, zone)?;
         if self.device.report_zone(zone)?.state != ZoneState::Empty {
             self.device.reset(zone)?;
         }
