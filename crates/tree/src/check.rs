@@ -7,7 +7,6 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use rt::sync::atomic::Ordering;
 use zone::{Role, ZoneId};
 
 use crate::core::Core;
@@ -102,19 +101,20 @@ impl Core {
         each: &mut Visit<'_>,
         progress: &mut CheckProgress<'_>,
     ) -> Result<Vec<Finding>> {
-        let nodes = self.mat.chunks().iter().map(|chunk| u64::from(chunk.used)).sum();
+        let nodes = self.nodes.mat.chunks().iter().map(|chunk| u64::from(chunk.used)).sum();
         let (group, seen, findings) = (Group(0), Bits::default(), Vec::new());
         let mut walk = Walk { core: self, group, seen, findings, each, progress, done: 0, nodes, prepaid: 0 };
         for group in 0..self.info.groups {
             walk.group = Group(group);
-            let root = self.root(walk.group);
-            walk.node(root, None, &[], None)?;
+            walk.node(walk.group.root(), None, &[], None)?;
         }
         (walk.progress)(walk.done, walk.done);
         let (seen, prepaid, mut findings) = (walk.seen, walk.prepaid, walk.findings);
-        let counted = self.count.prepaid.load(Ordering::Relaxed);
         // The marks of nodes that cannot be reached are unknown.
-        if findings.is_empty() && self.counts_prepaid() && prepaid != counted {
+        if findings.is_empty()
+            && let Some(counted) = self.trees.prepaid()
+            && prepaid != counted
+        {
             findings.push(Finding {
                 kind: FindingKind::LiveCount,
                 what: format!("{prepaid} nodes are marked as prepaid, but the checkpoint counts {counted}"),
@@ -130,9 +130,9 @@ impl Core {
     /// its chunks place in each zone.
     fn check_mat(&self, seen: &Bits, findings: &mut Vec<Finding>) -> Result<HashMap<ZoneId, (u32, u32)>> {
         let mut placed: HashMap<ZoneId, (u32, u32)> = HashMap::new();
-        for number in 0..self.mat.chunks_len() {
-            let place = self.mat.chunk(number).address;
-            let bytes = match self.chunk(number, place) {
+        for number in 0..self.nodes.mat.chunks_len() {
+            let place = self.nodes.mat.chunk(number).address;
+            let bytes = match self.nodes.chunk(number, place) {
                 Ok(Some(bytes)) => bytes,
                 Ok(None) => continue,
                 Err(StoreError::Corrupt(what)) => {
@@ -146,16 +146,16 @@ impl Core {
                 }
                 Err(error) => return Err(error),
             };
-            for index in 0..self.mat.per_chunk() {
-                let stored = self.mat.place_in(&bytes, index as usize);
+            for index in 0..self.nodes.mat.per_chunk() {
+                let stored = self.nodes.mat.place_in(&bytes, index as usize);
                 if !stored.is_nowhere() {
                     placed.entry(stored.whole_page().zone()).or_default().0 += 1;
                 }
                 if stored.is_delta() {
                     placed.entry(stored.at.zone()).or_default().1 += 1;
                 }
-                let id = NodeId(number * self.mat.per_chunk() + index);
-                if !self.find(id)?.0.is_nowhere() && !seen.contains(id.0) {
+                let id = NodeId(number * self.nodes.mat.per_chunk() + index);
+                if !self.nodes.find(id)?.0.is_nowhere() && !seen.contains(id.0) {
                     findings.push(Finding {
                         kind: FindingKind::Unreachable,
                         what: format!("the MAT has an address of node {}, which is not part of a tree", id.0),
@@ -205,7 +205,7 @@ impl Walk<'_, '_> {
 
     /// Checks a node whose keys should be in `low..high`, and all below it.
     fn node(&mut self, id: NodeId, level: Option<u8>, low: &[u8], high: Option<&[u8]>) -> Result<()> {
-        if id.0 >= self.core.mat.next_node() {
+        if id.0 >= self.core.nodes.mat.next_node() {
             self.lost(
                 format!("the number of node {} of group {} was never allocated", id.0, self.group.0),
                 low,
@@ -220,7 +220,7 @@ impl Walk<'_, '_> {
             );
             return Ok(());
         }
-        let loaded = self.core.load(id);
+        let loaded = self.core.nodes.load(id);
         // The set grows with the ids, and a damaged node may name any id. So a node without a place is not added.
         if !matches!(loaded, Ok(None)) {
             self.seen.insert(id.0);

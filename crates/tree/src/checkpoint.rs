@@ -26,9 +26,8 @@ use crate::format::{
     write_header,
 };
 use crate::mat::{ChunkPlace, Place};
-use crate::memory::PAGES_AT_ONCE;
+use crate::nodes::{PAGES_AT_ONCE, PinnedChunks};
 use crate::page::Page;
-use crate::prefetch::PinnedChunks;
 use crate::types::{Bytes, Epoch, Group, NodeId, Result, StoreError};
 
 /// A checkpoint of at least this number of pages updates the measured ratio of written to dirty pages, and the ratio
@@ -39,14 +38,14 @@ const PERMILLE_MAX: u64 = 10_000;
 impl Core {
     /// Takes a checkpoint. If one is running, takes another after it.
     pub(crate) fn checkpoint(&self) -> Result<()> {
-        self.writable()?;
+        self.status.writable()?;
         self.checkpoint_with(&mut self.saving.lock())
     }
 
     pub(crate) fn checkpoint_with(&self, saving: &mut Saving) -> Result<()> {
-        self.writable()?;
+        self.status.writable()?;
         let taken = self.take_checkpoint(saving);
-        self.shut_down_on_error("a checkpoint failed", taken)
+        self.status.shut_down_on_error("a checkpoint failed", taken)
     }
 
     fn take_checkpoint(&self, saving: &mut Saving) -> Result<()> {
@@ -77,7 +76,7 @@ impl Core {
             self.log.barrier()?;
         }
         if rt::is_planted("break-metadata-reset-after-checkpoint") {
-            self.free_dead_metadata()?;
+            self.zones.free_dead_metadata()?;
         }
         self.note_write_ratio(cut.pages, self.leases.traffic().bytes_written(Cause::Checkpoint) - before);
         saving.number += 1;
@@ -91,7 +90,7 @@ impl Core {
         saving.has_emptied_zone = false;
         self.count.gc_awaits_checkpoint.store(false, Ordering::Relaxed);
         self.count.checkpoints.fetch_add(1, Ordering::Relaxed);
-        self.free_dead_metadata()?;
+        self.zones.free_dead_metadata()?;
         self.measure_garbage(saving);
         self.note_headroom_to_wait(saving);
         self.update_metadata_share(saving);
@@ -110,7 +109,7 @@ impl Core {
         if self.device.has_space_for(zones) {
             return Ok(());
         }
-        self.return_host_space()?;
+        self.zones.return_host_space()?;
         if self.device.has_space_for(zones) { Ok(()) } else { Err(StoreError::NoSpace) }
     }
 
@@ -120,7 +119,7 @@ impl Core {
         if pages < MEASURED_PAGES_MIN {
             return;
         }
-        let now = (bytes * 1000 / (pages * self.page_size()) as u64).min(PERMILLE_MAX);
+        let now = (bytes * 1000 / (pages * self.nodes.page_size()) as u64).min(PERMILLE_MAX);
         let before = self.count.written_permille.load(Ordering::Relaxed);
         let learned = if before == 0 { now } else { (3 * before + now) / 4 };
         self.count.written_permille.store(learned, Ordering::Relaxed);
@@ -154,10 +153,10 @@ impl Core {
     /// The only moment at which all groups are locked. Takes over the state of the epoch that ends. The checkpoint
     /// will also write `tables` blocks of tables.
     fn cut(&self, tables: u64) -> Cut {
-        let mut locked: Vec<_> = self.groups.iter().map(|group| group.write()).collect();
+        let mut locked: Vec<_> = self.trees.groups.iter().map(|group| group.write()).collect();
         let (lsn, epoch) = self.log.cut();
         let counters = self.pool.cut();
-        self.mat.cut();
+        self.nodes.mat.cut();
         let dirty =
             locked.iter_mut().flat_map(|tree| std::mem::take(&mut tree.dirty).into_values()).collect();
         // A thread that reads the counters in between counts these pages twice.
@@ -166,41 +165,38 @@ impl Core {
         self.count.being_saved.store(pages + tables, Ordering::Relaxed);
         self.count.dirty.take_all();
         self.count.pages_since_cut.store(0, Ordering::Relaxed);
-        let prepaid = self.prepaid_nodes();
-        Cut { lsn, epoch, next_node: self.mat.next_node(), counters, prepaid, dirty, pages }
-    }
-
-    fn prepaid_nodes(&self) -> u64 {
-        self.count.prepaid.load(Ordering::Relaxed).max(0) as u64
+        let prepaid = self.trees.prepaid_nodes();
+        Cut { lsn, epoch, next_node: self.nodes.mat.next_node(), counters, prepaid, dirty, pages }
     }
 
     /// Writes dirty nodes of the running epoch, so that they need not stay in memory.
     pub(crate) fn write_out(&self, saving: &mut Saving) -> Result<()> {
-        self.writable()?;
+        self.status.writable()?;
         let mut nodes: Vec<Arc<Node>> = Vec::new();
-        for group in &self.groups {
+        for group in &self.trees.groups {
             nodes.extend(group.read().dirty.values().cloned());
         }
         // Nodes that are not written stay dirty.
         let written = self.write_nodes(saving, nodes, None).map_err(of_full_host);
-        self.shut_down_on_error("writing nodes failed", written)
+        self.status.shut_down_on_error("writing nodes failed", written)
     }
 
     /// Appends nodes: for a checkpoint (`saved` is its epoch) as they were at its cut, otherwise as they are. Written
     /// nodes may be evicted while the others are written.
     fn write_nodes(&self, saving: &mut Saving, nodes: Vec<Arc<Node>>, saved: Option<Epoch>) -> Result<()> {
         let epoch = saved.unwrap_or_else(|| self.log.epoch());
-        let (mut whole, mut packed) = (Vec::new(), Packed::new(self.page_size()));
+        let (mut whole, mut packed) = (Vec::new(), Packed::new(self.nodes.page_size()));
         let ids: Vec<NodeId> = nodes.iter().map(|node| node.id).collect();
-        let mut chunks = ids.chunks(self.pages_at_once());
+        let mut chunks = ids.chunks(self.nodes.pages_at_once());
         let mut held = PinnedChunks::new();
         for (index, node) in nodes.into_iter().enumerate() {
-            if index % self.pages_at_once() == 0 {
-                held = chunks.next().map(|ids| self.pin_chunks(ids)).unwrap_or_default();
+            if index % self.nodes.pages_at_once() == 0 {
+                held = chunks.next().map(|ids| self.nodes.pin_chunks(ids)).unwrap_or_default();
             }
             // The group's lock excludes the middle of a transaction: a node has only one version for one LSN
             // (I-TREE-3).
-            let settled = saved.is_none().then(|| self.groups[usize::from(node.page().group().0)].read());
+            let settled =
+                saved.is_none().then(|| self.trees.groups[usize::from(node.page().group().0)].read());
             let Some((version, changes)) = self.version_to_write(node, saved.is_some()) else { continue };
             drop(settled);
             let base =
@@ -242,10 +238,11 @@ impl Core {
         }
         let cut_version = state.cut_version.take_if(|_| saved);
         if let Some(cut_version) = &cut_version {
-            self.cache.drop_cut_version(cut_version);
+            self.nodes.cache.drop_cut_version(cut_version);
         }
         state.being_written = saved && cut_version.is_none();
-        let (page, changes) = match cut_version.unwrap_or_else(|| state.to_write(self.mat.has_deltas())) {
+        let (page, changes) = match cut_version.unwrap_or_else(|| state.to_write(self.nodes.mat.has_deltas()))
+        {
             CutVersion::Page(page) => (Some(page), None),
             CutVersion::Changes(changes) if saved => (None, Some(changes)),
             CutVersion::Changes(changes) => (Some(Arc::clone(&state.page)), Some(changes)),
@@ -260,7 +257,7 @@ impl Core {
     /// The base page of a leaf that is written as a delta record. `None` if the leaf has to be written whole.
     fn base_of(&self, version: &Version, saved: bool, held: &mut PinnedChunks) -> Result<Option<Address>> {
         let id = version.node.id;
-        let place = if saved { self.find_saved(id)? } else { self.find_with_chunks(held, id)? };
+        let place = if saved { self.nodes.find_saved(id)? } else { self.nodes.find_with_chunks(held, id)? };
         // A node of the running epoch may have been freed meanwhile. Then it no longer matters where it is written.
         assert!(!place.is_nowhere() || !saved, "node {} has been written before", id.0);
         Ok((!place.is_nowhere()).then(|| place.whole_page()))
@@ -287,7 +284,7 @@ impl Core {
             }
         }
         let written = whole.into_iter().chain(deltas.into_iter().flatten().map(|(version, _)| version));
-        written.filter_map(|version| version.page).for_each(|page| self.unused_pages.give(page));
+        written.filter_map(|version| version.page).for_each(|page| self.nodes.unused_pages.give(page));
         self.count.nodes_written.fetch_add(count.0 as u64, Ordering::Relaxed);
         self.count.deltas_written.fetch_add(count.1 as u64, Ordering::Relaxed);
         Ok(())
@@ -301,7 +298,7 @@ impl Core {
             if saved.is_none() && state.freed {
                 return;
             }
-            let before = self.mat.place(node.id, place, saved.is_some());
+            let before = self.nodes.mat.place(node.id, place, saved.is_some());
             self.pool.add_copy(place.copy());
             if let Some(before) = before {
                 self.pool.remove_copy(before.copy());
@@ -324,7 +321,7 @@ impl Core {
         };
         if saved.is_none() && written_as_is {
             let group = version.group;
-            let mut tree = self.groups[usize::from(group.0)].write();
+            let mut tree = self.trees.groups[usize::from(group.0)].write();
             let clean = node.state.read().dirty.is_none();
             if clean && tree.dirty.get(&node.id).is_some_and(|there| Arc::ptr_eq(there, node)) {
                 tree.dirty.remove(&node.id);
@@ -379,7 +376,7 @@ impl Core {
             lease.admit(count * page_blocks, 0),
             "only the holder of the checkpoint lock writes metadata"
         );
-        let mut together = Vec::with_capacity(count as usize * self.page_size());
+        let mut together = Vec::with_capacity(count as usize * self.nodes.page_size());
         for page in &mut pages[..count as usize] {
             let page = page.as_mut();
             let own = u64::from_le_bytes(page[40..48].try_into().expect("eight bytes are eight bytes"));
@@ -434,7 +431,7 @@ impl Core {
 
     fn open_metadata_zone(&self) -> Result<Lease> {
         while let Some((zone, empty)) = self.take_for_metadata()? {
-            match self.begin_zone(zone, empty, Role::Metadata) {
+            match self.zones.begin(zone, empty, Role::Metadata) {
                 Ok(lease) => {
                     self.pool.open_for_store(zone, lease.life(), Role::Metadata, lease.capacity());
                     return Ok(lease);
@@ -457,7 +454,7 @@ impl Core {
         loop {
             let over = self.pool.resets_over();
             let taken = self.pool.take(Role::Metadata);
-            if taken.is_some() || !(self.reclaim_some(1, false)? > 0 || self.pool.wait_for_reset(over)) {
+            if taken.is_some() || !(self.zones.reclaim(1)?.0 > 0 || self.pool.wait_for_reset(over)) {
                 return Ok(taken);
             }
         }
@@ -474,8 +471,8 @@ impl Core {
     /// Merges the overlay of the epoch that is being saved into the chunks, and appends these.
     fn write_mat(&self, saving: &mut Saving, lsn: Lsn, epoch: Epoch) -> Result<Vec<(u64, ChunkPlace)>> {
         let mut by_chunk: BTreeMap<u64, Vec<(NodeId, Place)>> = BTreeMap::new();
-        for (id, place) in self.mat.saving() {
-            by_chunk.entry(id.0 / self.mat.per_chunk()).or_default().push((id, place));
+        for (id, place) in self.nodes.mat.saving() {
+            by_chunk.entry(id.0 / self.nodes.mat.per_chunk()).or_default().push((id, place));
         }
         for number in std::mem::take(&mut saving.move_mat_chunks) {
             by_chunk.entry(number).or_default();
@@ -483,7 +480,7 @@ impl Core {
         let mut written = Vec::new();
         let all: Vec<_> = by_chunk.into_iter().collect();
         for some in all.chunks(PAGES_AT_ONCE) {
-            let _held = self.pin_numbered_chunks(some.iter().map(|(number, _)| *number));
+            let _held = self.nodes.pin_numbered_chunks(some.iter().map(|(number, _)| *number));
             let mut pages = Vec::new();
             let mut used = Vec::new();
             for (number, changes) in some {
@@ -495,23 +492,23 @@ impl Core {
             for ((((number, _), page), used), address) in some.iter().zip(pages).zip(used).zip(places) {
                 self.pool.add_page(address.zone());
                 written.push((*number, ChunkPlace { address, used }));
-                self.cache_chunk(*number, address, Arc::new(page));
+                self.nodes.cache_chunk(*number, address, Arc::new(page));
             }
         }
         Ok(written)
     }
 
     fn merge_chunk(&self, number: u64, changes: &[(NodeId, Place)], lsn: Lsn) -> Result<(PageBuffer, u32)> {
-        let place = self.mat.chunk(number);
-        let old = self.chunk_for_checkpoint(number, place.address)?;
+        let place = self.nodes.mat.chunk(number);
+        let old = self.nodes.chunk_for_checkpoint(number, place.address)?;
         let old = old.expect("chunks move only under the checkpoint lock");
-        let mut page = self.checkpoint_page();
+        let mut page = self.nodes.checkpoint_page();
         page.copy_from_slice(&old);
         write_header(&mut page, PageKind::MatChunk, number, lsn);
         let mut used = place.used;
         for &(id, now) in changes {
-            let index = (id.0 % self.mat.per_chunk()) as usize;
-            let before = self.mat.place_in(&page, index);
+            let index = (id.0 % self.nodes.mat.per_chunk()) as usize;
+            let before = self.nodes.mat.place_in(&page, index);
             let counted = self.pool.merge_copy(before.copy(), -1)
                 && self.pool.merge_copy(now.copy(), 1)
                 && (used > 0 || before.is_nowhere());
@@ -524,7 +521,7 @@ impl Core {
             // From now on the chunk counts this copy, and the overlay no longer does.
             self.pool.remove_copy(now.copy());
             used = used + u32::from(!now.is_nowhere()) - u32::from(!before.is_nowhere());
-            self.mat.set_in(&mut page, index, now);
+            self.nodes.mat.set_in(&mut page, index, now);
         }
         Ok((page, used))
     }
@@ -536,7 +533,7 @@ impl Core {
         let mut written = Vec::new();
         for some in changed.chunks(PAGES_AT_ONCE) {
             let page = |(number, entries): &(u64, Vec<u8>)| {
-                let mut page = vec![0; self.page_size()];
+                let mut page = vec![0; self.nodes.page_size()];
                 page[PAGE_HEADER..PAGE_HEADER + entries.len()].copy_from_slice(entries);
                 write_header(&mut page, PageKind::ZitChunk, *number, lsn);
                 page
@@ -562,7 +559,7 @@ impl Core {
         epoch: Epoch,
     ) -> Result<Vec<Address>> {
         let mut old = Vec::new();
-        let mut mat_chunks = self.mat.chunks();
+        let mut mat_chunks = self.nodes.mat.chunks();
         replace_chunks(&mut mat_chunks, mat, &mut old);
         let mut zit_chunks = saving.zit_chunks.clone();
         replace_chunks(&mut zit_chunks, zit, &mut old);
@@ -607,14 +604,14 @@ impl Core {
         old: &mut Vec<Address>,
         (lsn, epoch): (Lsn, Epoch),
     ) -> Result<()> {
-        let per_page = entries_per_page(self.page_size(), size_of::<DirectoryEntry>());
+        let per_page = entries_per_page(self.nodes.page_size(), size_of::<DirectoryEntry>());
         let mut numbers: BTreeSet<usize> =
             changed.iter().map(|(number, _)| *number as usize / per_page).collect();
         if all {
             numbers.extend(0..directories.len());
         }
         let page = |number: &usize| {
-            let mut page = vec![0; self.page_size()];
+            let mut page = vec![0; self.nodes.page_size()];
             let last = ((number + 1) * per_page).min(chunks.len());
             for (index, place) in chunks[number * per_page..last].iter().enumerate() {
                 let entry = DirectoryEntry {
@@ -686,7 +683,7 @@ impl Core {
             counters: cut.counters.map(I64::new),
             reserve: U32::new(self.info.reserve.0),
             prepaid: U64::new(match rt::is_planted("break-prepaid-cut") {
-                true => self.prepaid_nodes(),
+                true => self.trees.prepaid_nodes(),
                 false => cut.prepaid,
             }),
             reserved: [0; 68],
@@ -700,7 +697,7 @@ impl Core {
 
     /// The checkpoint is durable. Publishes its MAT, and frees the copies that only the previous checkpoint named.
     fn publish(&self, mat: &[(u64, ChunkPlace)], old: Vec<Address>) {
-        self.mat.saved(mat);
+        self.nodes.mat.saved(mat);
         for address in old.into_iter().filter(|address| !address.is_none()) {
             self.pool.remove_page(address.zone());
         }

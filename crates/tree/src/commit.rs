@@ -18,14 +18,14 @@ use rt::order::Guard;
 use rt::sync::RwLockWriteGuard;
 use rt::sync::atomic::{AtomicU64, Ordering};
 use smallvec::SmallVec;
-use zone::Pages;
 
 use crate::cache::Node;
-use crate::core::{Core, Tree};
+use crate::core::Core;
 use crate::delta::Changes;
 use crate::lookup::{Miss, Path, Pins, leaf_of};
 use crate::page::Page;
 use crate::record;
+use crate::trees::Tree;
 use crate::types::{Bytes, Draw, Epoch, Group, NodeId, Op, Result, StoreError, Tx, tree_key};
 use crate::weight::Weight;
 use pages::needed;
@@ -60,7 +60,7 @@ struct Change<'a> {
 impl Core {
     /// Applies a transaction; durable only after a sync of the LSN that this returns.
     pub(crate) fn commit(&self, mut tx: Tx) -> Result<Lsn> {
-        self.writable()?;
+        self.status.writable()?;
         if tx.ops.is_empty() {
             return Ok(self.log.last());
         }
@@ -91,7 +91,7 @@ impl Core {
                 Ok(held) => {
                     let nodes = if tx.draw == Draw::Free { splits(&held) } else { 0 };
                     let count = if rt::is_planted("break-promise") { 0 } else { needed(&held) };
-                    let promise = match self.promise(count) {
+                    let promise = match self.nodes.promise(count) {
                         Ok(promise) => promise,
                         Err(error) => {
                             drop(locked);
@@ -112,7 +112,7 @@ impl Core {
                 }
                 Err(miss) => {
                     drop(locked);
-                    if let Err(error) = self.pin(&mut pins, miss) {
+                    if let Err(error) = self.trees.pin(&mut pins, miss) {
                         self.log.return_reservation(admitted);
                         return Err(error);
                     }
@@ -124,7 +124,7 @@ impl Core {
             let damage = StoreError::Corrupt(
                 "a change of live blocks or of a counter contradicts the zone table".into(),
             );
-            return self.shut_down_on_error("metadata is damaged", Err(damage));
+            return self.status.shut_down_on_error("metadata is damaged", Err(damage));
         }
         let (lsn, epoch) = self.log.submit(record, admitted, |lsn| {
             self.pool.apply(tx.ops.iter().filter_map(Op::zone_change), lsn, &tx.reserved);
@@ -141,17 +141,18 @@ impl Core {
         Ok(lsn)
     }
 
-    /// Whether groups exist, and keys and values are not too long.
-    pub(crate) fn sizes_are_right(&self, ops: &[Op]) -> bool {
-        let value_max = crate::page::value_max(self.page_size());
-        let keyed = |group: &Group, key: &Bytes| {
-            usize::from(group.0) < self.groups.len() && key.len() < crate::KEY_MAX
+    /// Writes dirty nodes out, so that they can be dropped. The caller holds no lock of the trees.
+    pub(crate) fn free_memory(&self) -> Result<()> {
+        let mut saving = self.saving.lock();
+        let written = match self.epoch_is_long() {
+            true => self.checkpoint_with(&mut saving),
+            false => self.write_out(&mut saving),
         };
-        ops.iter().all(|op| match op {
-            Op::Put { group, key, value, .. } => keyed(group, key) && value.len() <= value_max,
-            Op::Delete { group, key, .. } => keyed(group, key),
-            Op::ZoneOpened { .. } | Op::ZoneLive { .. } | Op::ZoneUser { .. } | Op::Counter { .. } => true,
-        })
+        match written {
+            // The caller lacks memory. A lack of space is not its error.
+            Err(StoreError::NoSpace) => Ok(()),
+            written => written,
+        }
     }
 
     /// Called when a transaction found no space for its nodes. Returns an error unless the transaction is to try
@@ -181,7 +182,7 @@ impl Core {
     }
 
     fn check_sizes(&self, ops: &[Op]) {
-        assert!(self.sizes_are_right(ops), "groups exist, keys and values are of a length that fits");
+        assert!(self.trees.sizes_are_right(ops), "groups exist, keys and values are of a length that fits");
         let bytes = record::encoded_bytes(ops);
         assert!(bytes <= self.log.record_max(), "a transaction of {bytes} bytes is too long");
     }
@@ -190,7 +191,7 @@ impl Core {
         let mut groups: SmallVec<[Group; 8]> = ops.iter().filter_map(group_of).collect();
         groups.sort_unstable();
         groups.dedup();
-        groups.into_iter().map(|group| (group, self.groups[usize::from(group.0)].write())).collect()
+        groups.into_iter().map(|group| (group, self.trees.groups[usize::from(group.0)].write())).collect()
     }
 
     /// The writes of a transaction with their keys in the tree, and with all nodes on the path to each.
@@ -202,7 +203,7 @@ impl Core {
         });
         keyed
             .map(|(group, key, value)| {
-                let path = self.path(group, &key)?;
+                let path = self.trees.path(group, &key)?;
                 Ok(PinnedWrite { group, key, value: value.map(Vec::as_slice), path })
             })
             .collect()
@@ -246,11 +247,11 @@ impl Core {
                 Ok(held) => held,
                 Err(miss) => {
                     drop(locked);
-                    self.pin(&mut pins, miss)?;
+                    self.trees.pin(&mut pins, miss)?;
                     continue;
                 }
             };
-            let _promise = self.promise(needed(&held))?;
+            let _promise = self.nodes.promise(needed(&held))?;
             self.pool.apply(ops.iter().filter_map(Op::zone_change), lsn, &[]);
             self.apply(&mut locked, &held, (lsn, epoch), false);
             return Ok(());
@@ -315,6 +316,7 @@ fn group_of(op: &Op) -> Option<Group> {
 impl Change<'_> {
     fn path(&self, key: &[u8]) -> Path {
         self.core
+            .trees
             .path(self.group, key)
             .ok()
             .expect("every node on the path was pinned before the LSN was taken")
@@ -328,7 +330,7 @@ impl Change<'_> {
         value: Option<usize>,
         change: impl FnOnce(&mut Page) -> R,
     ) -> R {
-        let page_size = self.core.page_size();
+        let page_size = self.core.nodes.page_size();
         self.edit_noting(leaf, |changes| changes.note(key, value, page_size), change)
     }
 
@@ -351,8 +353,8 @@ impl Change<'_> {
             let is_being_written = std::mem::take(&mut state.being_written);
             if state.dirty.is_some() && !is_being_written && !rt::is_planted("break-frozen") {
                 assert!(state.cut_version.is_none(), "a node has one cut version");
-                let cut_version = state.to_write(self.core.mat.has_deltas());
-                self.core.cache.add_cut_version(&cut_version);
+                let cut_version = state.to_write(self.core.nodes.mat.has_deltas());
+                self.core.nodes.cache.add_cut_version(&cut_version);
                 state.cut_version = Some(cut_version);
             }
             state.dirty = Some(self.epoch);
@@ -366,21 +368,21 @@ impl Change<'_> {
             state.changes.note_all();
         }
         self.core.count_dirty(&mut state);
-        let page = self.core.unused_pages.own(&mut state.page);
+        let page = self.core.nodes.unused_pages.own(&mut state.page);
         page.set_lsn(self.lsn);
         change(page)
     }
 
     fn new_node(&mut self, level: u8) -> Arc<Node> {
-        let id = self.core.mat.allocate();
-        let mut page = Page::new(&self.core.pages, id, self.group, level);
+        let id = self.core.nodes.mat.allocate();
+        let mut page = Page::new(&self.core.nodes.pages, id, self.group, level);
         page.set_lsn(self.lsn);
-        self.core.count.nodes.fetch_add(1, Ordering::Relaxed);
+        self.core.trees.add_node();
         let node = Node::new(id, page, self.epoch);
         self.tree.dirty.insert(id, Arc::clone(&node));
         self.core.count.dirty.add_node();
         self.core.count_dirty(&mut node.state.write());
-        self.core.cache.insert_new(Arc::clone(&node));
+        self.core.nodes.cache.insert_new(Arc::clone(&node));
         node
     }
 
@@ -389,18 +391,15 @@ impl Change<'_> {
     /// The id is freed last. Another group may take it at the same moment, and its new node must not be removed from
     /// the cache in place of this one.
     fn free(&mut self, node: &Arc<Node>) {
-        self.core.cache.remove(node.id);
+        self.core.nodes.cache.remove(node.id);
         let was_dirty = self.tree.dirty.remove(&node.id).is_some();
         let mut state = node.state.write();
         if was_dirty {
             self.core.count.dirty.remove_node(&mut state.counted);
         }
         state.freed = true;
-        // A thread that counts meanwhile counts this node with the other tables rather than not at all.
-        let is_prepaid = state.page.is_prepaid() && !rt::is_planted("break-prepaid-freed");
-        self.core.count.prepaid.fetch_sub(i64::from(is_prepaid), Ordering::Relaxed);
-        self.core.count.nodes.fetch_sub(1, Ordering::Relaxed);
-        if let Some(place) = self.core.mat.free(node.id) {
+        self.core.trees.remove_node(&state.page);
+        if let Some(place) = self.core.nodes.mat.free(node.id) {
             self.core.pool.remove_copy(place.copy());
         }
     }
@@ -445,9 +444,9 @@ impl Change<'_> {
         let core = self.core;
         self.edit(node, |page| {
             page.move_entries(at, &mut moved);
-            core.mark(page);
+            core.trees.mark(page);
         });
-        core.mark(&mut moved);
+        core.trees.mark(&mut moved);
         if page.level() > 0 {
             let first = moved.value(0).to_vec();
             moved.remove(0);
@@ -461,11 +460,11 @@ impl Change<'_> {
     fn grow(&mut self, root: &Arc<Node>) {
         let old = root.page();
         let child = self.new_node(old.level());
-        let mut contents = Page::new(&self.core.pages, child.id, self.group, old.level());
+        let mut contents = Page::new(&self.core.nodes.pages, child.id, self.group, old.level());
         Page::clone(&old).move_entries(0, &mut contents);
-        self.core.mark(&mut contents);
+        self.core.trees.mark(&mut contents);
         self.edit(&child, |page| *page = contents);
-        let mut top = Page::new(&self.core.pages, root.id, self.group, old.level() + 1);
+        let mut top = Page::new(&self.core.nodes.pages, root.id, self.group, old.level() + 1);
         top.insert(0, &[], &child.id.0.to_le_bytes());
         self.edit(root, |page| *page = top);
         let lsn = self.lsn;
@@ -486,7 +485,7 @@ impl Change<'_> {
 
     /// Shrinks the tree around a leaf after deletions, if the path to it is still in memory.
     fn tidy(&mut self, key: &[u8]) {
-        if let Ok(path) = self.core.path(self.group, key) {
+        if let Ok(path) = self.core.trees.path(self.group, key) {
             self.shrink(&path);
         }
     }
@@ -528,8 +527,8 @@ impl Change<'_> {
         let pairs = [branch.checked_sub(1), Some(branch).filter(|branch| branch + 1 < above.count())];
         for left_branch in pairs.into_iter().flatten() {
             let nodes = (
-                self.core.cache.get(above.child(left_branch)),
-                self.core.cache.get(above.child(left_branch + 1)),
+                self.core.nodes.cache.get(above.child(left_branch)),
+                self.core.nodes.cache.get(above.child(left_branch + 1)),
             );
             let (Some(left), Some(right)) = nodes else { continue };
             let (left_page, right_page) = (left.page(), right.page());
@@ -540,7 +539,7 @@ impl Change<'_> {
             let core = self.core;
             self.edit(&left, |page| {
                 append_all(page, &right_page, separator);
-                core.mark(page);
+                core.trees.mark(page);
             });
             self.remove_branch(parent, left_branch + 1);
             self.free(&right);
@@ -556,11 +555,11 @@ impl Change<'_> {
             if page.level() == 0 || page.count() > 1 {
                 return;
             }
-            let mut lower = Page::new(&self.core.pages, root.id, self.group, 0);
+            let mut lower = Page::new(&self.core.nodes.pages, root.id, self.group, 0);
             if page.count() == 1 {
-                let Some(child) = self.core.cache.get(page.child(0)) else { return };
+                let Some(child) = self.core.nodes.cache.get(page.child(0)) else { return };
                 let contents = child.page();
-                lower = Page::new(&self.core.pages, root.id, self.group, contents.level());
+                lower = Page::new(&self.core.nodes.pages, root.id, self.group, contents.level());
                 Page::clone(&contents).move_entries(0, &mut lower);
                 self.free(&child);
             }
@@ -585,15 +584,6 @@ impl Drop for ReservedNodes<'_> {
     }
 }
 
-impl Core {
-    /// Marks a node as prepaid, or not, after its keys changed, and counts it. The caller holds its group's lock.
-    fn mark(&self, page: &mut Page) {
-        let (was, is) = (page.is_prepaid(), self.counts_prepaid() && page.leads_to_prepaid());
-        page.set_prepaid(is);
-        self.count.prepaid.fetch_add(i64::from(is) - i64::from(was), Ordering::Relaxed);
-    }
-}
-
 /// The shortest key that is greater than all before `at` and not greater than the one there.
 fn separator(page: &Page, at: usize) -> Bytes {
     let right = page.key(at);
@@ -613,18 +603,13 @@ fn append_all(page: &mut Page, right: &Page, separator: &[u8]) {
     }
 }
 
-/// The empty root of a new volume's tree.
-pub(crate) fn empty_root(pages: &Arc<Pages>, group: Group) -> Page {
-    Page::new(pages, NodeId(u64::from(group.0) + 1), group, 0)
-}
-
 /// Admission of transactions.
 impl Core {
     /// Reserves space for a record and for the nodes that it will dirty. If there is none, takes a checkpoint, writes
     /// nodes out or runs GC. The caller holds no lock of the trees.
     fn admit(&self, bytes: usize, draw: Draw, at_once: bool) -> Result<crate::log::Admitted> {
         for _ in 0..ADMISSION_ROUNDS {
-            self.writable()?;
+            self.status.writable()?;
             self.bound_dirty()?;
             self.space_for_metadata(draw, at_once)?;
             if let Some(admitted) = self.log.admit(bytes) {

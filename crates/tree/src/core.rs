@@ -1,23 +1,26 @@
 //! The state that all parts of the store share.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 
-use pool::{Lsn, Moment, OwnedPool};
-use rt::order::Ordered;
-use rt::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use rt::sync::{Mutex, RwLock};
-use zone::{Address, Device, FsId, Lease, Leases, PageBuffer, PageReservation, Pages};
+use pool::{Lsn, Moment, OwnedPool, Shape, ZoneEntry};
+use rt::sync::RwLock;
+use rt::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+use zone::{Address, Device, Lease, Leases, Traffic, ZoneInfo};
 
-use crate::cache::{Cache, Node, UnusedPages};
 use crate::checkpoint_lock::CheckpointLock;
-use crate::epoch::Limits;
+use crate::delta::IN_PAGE_AT_LEAST;
+use crate::format::{ZitEntry, entries_per_page};
+use crate::limits::Limits;
 use crate::log::Log;
-use crate::mat::{ChunkPlace, Mat};
+use crate::mat::ChunkPlace;
 use crate::metadata_share::MetadataShare;
-use crate::readahead::Readahead;
-use crate::types::{Bytes, Group, NodeId, Reserve, Result, StoreError};
+use crate::nodes::Nodes;
+use crate::status::Status;
+use crate::trees::Trees;
+use crate::types::{Bytes, Result, VolumeInfo};
 use crate::weight::Dirty;
+use crate::zones::Zones;
 
 /// The user of the store. It supplies the bytes that checkpoints carry for it.
 ///
@@ -34,34 +37,6 @@ pub trait Growth: Send + Sync {
     /// Whether there is space at this moment for the nodes that transactions have reserved and not made yet. Called
     /// under the lock of the zone table. An implementation takes only leaf locks and never calls the store.
     fn may_grow(&self, moment: &Moment<'_>, asked: u64) -> bool;
-}
-
-/// Properties that `mkfs` decided and that never change.
-#[derive(Clone, Debug)]
-pub struct VolumeInfo {
-    /// The volume's identity.
-    pub fs_id: FsId,
-    /// Its label.
-    pub label: String,
-    /// Shards of the key space.
-    pub groups: u16,
-    /// Bytes of a node.
-    pub page_size: u32,
-    /// When it was made, in nanoseconds since 1970.
-    pub created_ns: i64,
-    /// Its incompatible features ([`zone::format::FEATURES`]).
-    pub features: u64,
-    /// The space that the store's user reserves and data cannot take.
-    pub reserve: Reserve,
-    /// Keys the hashes of names.
-    pub secret: [u8; 16],
-}
-
-/// One tree: its nodes that changed since the last cut and are not written. They are written in the order of their
-/// ids, so the same run writes the same device.
-#[derive(Default)]
-pub(crate) struct Tree {
-    pub(crate) dirty: BTreeMap<NodeId, Arc<Node>>,
 }
 
 /// The state for checkpoints, writing nodes out, and GC. Its lock is the checkpoint lock.
@@ -91,24 +66,15 @@ pub(crate) struct Core {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) leases: Arc<Leases>,
     pub(crate) pool: Arc<OwnedPool>,
-    pub(crate) log: Log,
-    pub(crate) mat: Mat,
-    pub(crate) cache: Cache,
-    /// Memory for pages.
-    pub(crate) pages: Arc<Pages>,
-    /// Pages reserved for the holder of `saving`: a checkpoint cannot stop because memory is short.
-    pub(crate) _pages_to_save: PageReservation,
-    pub(crate) unused_pages: UnusedPages,
-    pub(crate) chunks: ChunkCache,
-    pub(crate) readahead: Readahead,
-    pub(crate) groups: Vec<Ordered<RwLock<Tree>>>,
+    pub(crate) log: Arc<Log>,
+    pub(crate) status: Arc<Status>,
+    pub(crate) zones: Arc<Zones>,
+    pub(crate) nodes: Arc<Nodes>,
+    pub(crate) trees: Arc<Trees>,
     pub(crate) saving: CheckpointLock<Saving>,
     pub(crate) client: RwLock<Option<Arc<dyn Client>>>,
     pub(crate) growth: RwLock<Option<Weak<dyn Growth>>>,
     pub(crate) limits: Limits,
-    pub(crate) read_only: bool,
-    pub(crate) shutdown_reason: Mutex<Option<Arc<str>>>,
-    pub(crate) is_shut_down: AtomicBool,
     pub(crate) count: Counters,
 }
 
@@ -127,14 +93,8 @@ pub(crate) struct Counters {
     pub(crate) pages_since_cut: AtomicUsize,
     /// Bytes of data that are named by records since the last flush.
     pub(crate) unflushed_data: AtomicU64,
-    /// Nodes that were read, on demand or ahead.
-    pub(crate) node_reads: AtomicU64,
     /// How much recent checkpoints have written, in thousandths of the pages that they had to write.
     pub(crate) written_permille: AtomicU64,
-    /// Nodes of all trees.
-    pub(crate) nodes: AtomicI64,
-    /// Nodes of all trees that are marked as prepaid. Changed under the lock of a group.
-    pub(crate) prepaid: AtomicI64,
     /// Nodes that transactions have reserved and may not have made yet. Increased under the lock of the zone table.
     pub(crate) asked: AtomicU64,
     /// With this number of blocks for metadata no thread needs to run GC before the next checkpoint, because GC would
@@ -157,118 +117,57 @@ pub(crate) struct Counters {
     pub(crate) dead_blocks_max: AtomicU64,
 }
 
-impl VolumeInfo {
-    /// The first id of a node that is not a root.
-    pub(crate) fn first_node(&self) -> u64 {
-        u64::from(self.groups) + 1
-    }
-}
-
-impl Core {
-    pub(crate) fn page_size(&self) -> usize {
-        self.info.page_size as usize
-    }
-
-    /// The root of a group's tree, which is always the same node.
-    pub(crate) fn root(&self, group: Group) -> NodeId {
-        NodeId(u64::from(group.0) + 1)
-    }
-
-    /// An error if the volume is read-only or shut down.
-    pub(crate) fn writable(&self) -> Result<()> {
-        if self.read_only {
-            return Err(StoreError::ReadOnly);
-        }
-        if self.is_shut_down.load(Ordering::Acquire)
-            && let Some(why) = self.shutdown_reason.lock().clone()
-        {
-            return Err(StoreError::ShutDown(why));
-        }
-        Ok(())
-    }
-
-    /// Shuts the volume down: no changes until the next mount. The first reason is kept.
-    pub(crate) fn shut_down(&self, why: &str) {
-        let mut shutdown_reason = self.shutdown_reason.lock();
-        if shutdown_reason.is_none() {
-            tracing::error!(why, "the volume is shut down: read-only until it is mounted again");
-            *shutdown_reason = Some(Arc::from(why));
-            self.is_shut_down.store(true, Ordering::Release);
-        }
-    }
-
-    /// Returns the result. An unexpected error shuts the volume down.
-    pub(crate) fn shut_down_on_error<T>(&self, what: &str, result: Result<T>) -> Result<T> {
-        result.map_err(|error| match error {
-            StoreError::NoSpace | StoreError::NoMemory(_) | StoreError::ReadOnly => error,
-            StoreError::ShutDown(why) => {
-                self.shut_down(&why);
-                StoreError::ShutDown(why)
-            }
-            error => {
-                self.shut_down(&format!("{what}: {error}"));
-                error
-            }
-        })
-    }
-}
-
-/// MAT chunks in memory. The number is bounded, except for chunks in use.
-pub(crate) struct ChunkCache {
-    limit: usize,
-    chunks: Mutex<ChunkMap>,
-}
-
-#[derive(Default)]
-struct ChunkMap {
-    map: HashMap<u64, CachedChunk>,
-    now: u64,
-}
-
-struct CachedChunk {
-    address: Address,
-    bytes: Arc<PageBuffer>,
-    used: u64,
-}
-
-impl ChunkCache {
-    pub(crate) fn new(limit: usize) -> Self {
-        ChunkCache { limit, chunks: Mutex::new(ChunkMap::default()) }
-    }
-
-    pub(crate) fn pages(&self) -> usize {
-        self.chunks.lock().map.len()
-    }
-
-    /// Drops the chunks that are not in use. Returns whether there were any.
-    pub(crate) fn shrink(&self) -> bool {
-        let map = &mut self.chunks.lock().map;
-        let before = map.len();
-        map.retain(|_, chunk| Arc::strong_count(&chunk.bytes) > 1);
-        map.len() < before
-    }
-
-    /// The chunk as it is at `address`.
-    pub(crate) fn get(&self, number: u64, address: Address) -> Option<Arc<PageBuffer>> {
-        let mut chunks = self.chunks.lock();
-        chunks.now += 1;
-        let now = chunks.now;
-        let chunk = chunks.map.get_mut(&number).filter(|chunk| chunk.address == address)?;
-        chunk.used = now;
-        Some(Arc::clone(&chunk.bytes))
-    }
-
-    pub(crate) fn put(&self, number: u64, address: Address, bytes: Arc<PageBuffer>) {
-        let mut chunks = self.chunks.lock();
-        chunks.now += 1;
-        let used = chunks.now;
-        chunks.map.insert(number, CachedChunk { address, bytes, used });
-        while chunks.map.len() > self.limit {
-            let unheld = chunks.map.iter().filter(|(_, chunk)| Arc::strong_count(&chunk.bytes) == 1);
-            let Some(oldest) = unheld.min_by_key(|(_, chunk)| chunk.used).map(|(number, _)| *number) else {
-                break;
-            };
-            chunks.map.remove(&oldest);
-        }
-    }
+/// A store with these tables in memory.
+pub(crate) fn assemble(
+    device: Arc<dyn Device>,
+    info: VolumeInfo,
+    (cache_bytes, read_only): (u64, bool),
+    entries: Vec<ZoneEntry>,
+    report: &[ZoneInfo],
+    next_node: u64,
+) -> Result<Arc<Core>> {
+    let page_size = info.page_size as usize;
+    let (limits, pages) = Limits::new(device.geometry(), page_size, cache_bytes);
+    let kept = limits.metadata_reserve_of(device.geometry(), page_size);
+    let shape = Shape {
+        rows_per_chunk: entries_per_page(page_size, size_of::<ZitEntry>()) as u64,
+        page_blocks: info.page_size / device.geometry().block_size,
+        deltas_per_page: IN_PAGE_AT_LEAST,
+        sequential: device.geometry().sequential(),
+    };
+    let pool = Arc::new(OwnedPool::new(entries, report, shape, kept));
+    let leases = Leases::new(Arc::clone(&device), info.fs_id, Arc::new(Traffic::default()));
+    let saving = Saving {
+        lease: None,
+        number: 0,
+        zit_chunks: Vec::new(),
+        mat_directories: Vec::new(),
+        zit_directories: Vec::new(),
+        move_mat_chunks: BTreeSet::new(),
+        move_directories: false,
+        last_gc: HashMap::new(),
+        has_emptied_zone: false,
+        metadata_share: MetadataShare::default(),
+    };
+    let log = Arc::new(Log::new(info.fs_id, Arc::clone(&leases), Arc::clone(&pool)));
+    let status = Arc::new(Status::new(read_only));
+    let zones = Arc::new(Zones::new(info.fs_id, &leases, &pool, &log, &status));
+    let nodes = Arc::new(Nodes::new(&info, pages, next_node, &pool, &log, &status)?);
+    let trees = Arc::new(Trees::new(&info, &pool, &nodes));
+    Ok(Arc::new(Core {
+        status,
+        log,
+        zones,
+        nodes,
+        trees,
+        saving: CheckpointLock::new(saving),
+        client: RwLock::new(None),
+        growth: RwLock::new(None),
+        count: Counters::default(),
+        info,
+        device,
+        leases,
+        pool,
+        limits,
+    }))
 }

@@ -114,10 +114,10 @@ impl Store {
     /// A node; `None` if no node has this id.
     pub fn view_node(&self, id: u64) -> Result<Option<NodeView>> {
         let core = &self.core;
-        if id == 0 || id >= core.mat.next_node() {
+        if id == 0 || id >= core.nodes.mat.next_node() {
             return Ok(None);
         }
-        let Some(node) = core.load(NodeId(id))? else { return Ok(None) };
+        let Some(node) = core.nodes.load(NodeId(id))? else { return Ok(None) };
         let (page, header) = (node.page(), node.page().header());
         let entry = |index| match page.level() {
             0 => {
@@ -126,7 +126,7 @@ impl Store {
             }
             _ => NodeEntry::Child(page.key(index).to_vec(), page.child(index).0),
         };
-        let place = core.find(NodeId(id))?.0;
+        let place = core.nodes.find(NodeId(id))?.0;
         Ok(Some(NodeView {
             id,
             group: page.group(),
@@ -179,14 +179,14 @@ impl Store {
 
 impl Core {
     fn view_page(&self, at: Address) -> Result<Option<PageView>> {
-        let mut bytes = vec![0; self.page_size()];
+        let mut bytes = vec![0; self.nodes.page_size()];
         if self.device.read(at.zone(), at.block(), &mut bytes).is_err() {
             return Ok(None);
         }
         let Some(header) = decode_page(&bytes, self.info.fs_id) else { return Ok(None) };
         let (id, is_node) = (header.id.get(), header.kind == PageKind::Node as u8);
-        let is_current = match is_node && id < self.mat.next_node() {
-            true => Some(self.find(NodeId(id))?.0.whole_page() == at),
+        let is_current = match is_node && id < self.nodes.mat.next_node() {
+            true => Some(self.nodes.find(NodeId(id))?.0.whole_page() == at),
             false => None,
         };
         Ok(Some(PageView {

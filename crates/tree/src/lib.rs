@@ -33,12 +33,13 @@ mod format;
 pub mod hostile;
 mod inspect;
 mod key_range;
+mod limits;
 mod log;
 mod lookup;
 mod mat;
-mod memory;
 mod metadata_share;
 mod mkfs;
+mod nodes;
 mod page;
 mod prefetch;
 mod readahead;
@@ -47,16 +48,18 @@ mod record;
 mod recover;
 mod scan;
 mod scrub;
+mod status;
 mod store;
+mod trees;
 mod types;
 mod weight;
+mod zones;
 
 pub use check::{CheckProgress, Finding, FindingKind, Visit};
-pub use core::{Client, Growth, VolumeInfo};
+pub use core::{Client, Growth};
 pub use format::KEY_MAX;
 pub use inspect::{BatchContents, BatchView, NodeEntry, NodeView, PageView};
 pub use key_range::{KeyRange, KeyRanges};
-pub use lookup::ZoneRef;
 pub use mkfs::FormatOptions;
 pub use pool::{COUNTERS, LOG_ZONES, Lsn, Moment, Pool, Reserved, Sums, Usage, Uses, ZoneEntry, ZoneNow};
 pub use reclaim::GAIN_PAGES;
@@ -64,7 +67,10 @@ pub use recover::{Config, Recovery, Replay};
 pub use scan::read_header;
 pub use scrub::{NodeScrub, Scrubbed};
 pub use store::{Store, StoreStats};
-pub use types::{Bytes, Draw, Entry, Group, Op, PREPAID, Reserve, Result, Step, StoreError, Table, Tx};
+pub use types::{
+    Bytes, Draw, Entry, Group, Op, PREPAID, Reserve, Result, Step, StoreError, Table, Tx, VolumeInfo,
+};
+pub use zones::ZoneRef;
 
 #[cfg(test)]
 mod tests;

@@ -22,13 +22,13 @@ use zone::format::{ZoneIdentity, encode_header};
 use zone::{Address, Blocks, Device, FsId, Geometry, Life, Role, ZoneId, ZoneInfo, ZoneState};
 
 use crate::cache::Node;
-use crate::core::{Client, Core, VolumeInfo};
-use crate::epoch::Limits;
+use crate::core::{Client, Core, assemble};
+use crate::limits::Limits;
 use crate::log::Start;
+use crate::page::Page;
 use crate::reclaim::GAIN_PAGES;
-use crate::recover::{Config, assemble};
 use crate::scan::{LogZone, read_header};
-use crate::types::{Bytes, Epoch, Group, Reserve, Result, StoreError};
+use crate::types::{Bytes, Epoch, Group, Reserve, Result, StoreError, VolumeInfo};
 
 /// Memory for pages while a volume is made.
 pub(crate) const CACHE_BYTES: u64 = 64 << 20;
@@ -144,16 +144,15 @@ pub(crate) fn format(device: &Arc<dyn Device>, options: &FormatOptions) -> Resul
         reserve: options.reserve,
         secret: rt::random::secret(),
     };
-    let config = Config { cache_bytes: CACHE_BYTES, read_only: false, accept_loss: false };
     let entries = vec![ZoneEntry::default(); geometry.zones as usize];
     let next_node = info.first_node();
-    let core = assemble(Arc::clone(device), info, &config, entries, &report, next_node)?;
+    let core = assemble(Arc::clone(device), info, (CACHE_BYTES, false), entries, &report, next_node)?;
     for (index, info) in report.iter().enumerate() {
         let usage = if info.state == ZoneState::Empty { Usage::Free { empty: true } } else { Usage::Retired };
         core.pool.recovered(ZoneId(index as u32), usage);
     }
     core.pool.save_all();
-    let roots = core.promise(usize::from(options.groups))?;
+    let roots = core.nodes.promise(usize::from(options.groups))?;
     plant_roots(&core);
     drop(roots);
     *core.client.write() = Some(Arc::new(Nothing));
@@ -214,11 +213,11 @@ fn newest_of_log(device: &dyn Device, report: &[ZoneInfo]) -> Option<ZoneId> {
 }
 
 fn plant_roots(core: &Core) {
-    for (index, tree) in core.groups.iter().enumerate() {
+    for (index, tree) in core.trees.groups.iter().enumerate() {
         let group = Group(index as u16);
-        let page = crate::commit::empty_root(&core.pages, group);
-        let node = Node::new(core.root(group), page, Epoch(1));
-        core.cache.insert_new(Arc::clone(&node));
+        let page = Page::new(&core.nodes.pages, group.root(), group, 0);
+        let node = Node::new(group.root(), page, Epoch(1));
+        core.nodes.cache.insert_new(Arc::clone(&node));
         tree.write().dirty.insert(node.id, node);
     }
 }

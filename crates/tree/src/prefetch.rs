@@ -12,25 +12,18 @@
 //! look-up reads such a page itself, twice if needed, and reports the error. So a replay never depends on a prefetch.
 //!
 //! Nor does a prefetch take memory from others. It reads into pages that are free or that the system can add. The
-//! pages it holds are released before a caller gets an error for lack of memory ([`crate::memory`]).
+//! pages it holds are released before a caller gets an error for lack of memory (`nodes/memory.rs`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pool::Lsn;
-use zone::PageBuffer;
 
 use crate::cache::Node;
-use crate::core::Core;
-use crate::format::PageKind;
 use crate::lookup::Miss;
-use crate::mat::{Found, Place};
-use crate::memory::Reading;
-use crate::types::{Bytes, Group, NodeId, Op, Result, StoreError, Table, tree_key};
+use crate::trees::Trees;
+use crate::types::{Bytes, Group, Op, Table, tree_key};
 
-/// Bytes, and pages, that are read at once, at most.
-const AT_ONCE_BYTES: usize = 4 << 20;
-const AT_ONCE: usize = 256;
 /// Bytes of nodes that a replay prefetches, at most. The leaves among them will be dirty and in memory anyway. They
 /// are at least half of the nodes in a large tree.
 const REPLAY_BYTES: usize = 32 << 20;
@@ -44,14 +37,11 @@ const TURNS: usize = 16;
 /// A key as it is in its group's tree.
 pub(crate) type Key = (Group, Bytes);
 
-/// Chunks of the MAT that stay in memory while this value exists.
-pub(crate) type PinnedChunks = Vec<Arc<PageBuffer>>;
-
-impl Core {
+impl Trees {
     /// Reads the missing nodes on the paths to the keys that the first of these records change. Returns the number of
     /// records. The nodes stay in memory while `held` has them.
     pub(crate) fn read_for_replay(&self, records: &[(Lsn, Vec<Op>)], held: &mut Vec<Arc<Node>>) -> usize {
-        let most = REPLAY_BYTES / self.page_size() / 2;
+        let most = REPLAY_BYTES / self.nodes.page_size() / 2;
         let (mut keys, mut count) = (BTreeSet::new(), 0);
         for (_, ops) in records {
             if count > 0 && keys.len() >= most {
@@ -69,7 +59,7 @@ impl Core {
 
     /// Reads the missing nodes on the paths to the first of these keys. Returns the number of keys.
     pub(crate) fn read_paths_ahead(&self, table: Table, keys: impl Iterator<Item = (Group, Bytes)>) -> usize {
-        let most = (self.cache.limit() / CACHE_SHARE).clamp(1, KEYS);
+        let most = (self.nodes.cache.limit() / CACHE_SHARE).clamp(1, KEYS);
         let keys: Vec<Key> = keys.take(most).map(|(group, key)| (group, tree_key(table, &key))).collect();
         let count = keys.len();
         self.read_paths(keys, &mut Vec::new());
@@ -91,80 +81,11 @@ impl Core {
                 }
             });
             let before = held.len();
-            self.read_missing(&missing.into_iter().collect::<Vec<_>>(), held);
+            self.nodes.read_missing(&missing.into_iter().collect::<Vec<_>>(), held);
             if held.len() == before {
                 break;
             }
         }
-    }
-
-    /// Reads these nodes as far as possible.
-    fn read_missing(&self, ids: &[NodeId], held: &mut Vec<Arc<Node>>) {
-        let mut wanted = Vec::with_capacity(ids.len());
-        for ids in ids.chunks(self.pages_at_once()) {
-            let _chunks = self.pin_chunks(ids);
-            wanted.extend(self.not_in_memory(ids));
-        }
-        wanted.sort_unstable_by_key(|(_, place, _)| place.whole_page());
-        // Each node may have a page of delta records beside its base page.
-        for wanted in wanted.chunks(self.pages_at_once() / 2) {
-            let nodes = self.read_nodes(wanted, Reading::Ahead).into_iter();
-            for (node, &(id, place, chunk)) in nodes.zip(wanted) {
-                let is_current = || self.is_current(id, place, chunk);
-                held.extend(node.ok().and_then(|node| self.cache.insert_read(node, is_current)));
-            }
-        }
-    }
-
-    /// Holds the chunks with the places of these nodes in memory, and reads the missing ones at once. The number of
-    /// nodes is at most the number of pages that are read at once.
-    pub(crate) fn pin_chunks(&self, ids: &[NodeId]) -> PinnedChunks {
-        let in_chunk = |id: &NodeId| match self.mat.find(*id) {
-            Found::InChunk(number) => Some(number),
-            Found::At(_) => None,
-        };
-        self.pin_numbered_chunks(ids.iter().filter_map(in_chunk))
-    }
-
-    /// The same for chunks with these numbers.
-    pub(crate) fn pin_numbered_chunks(&self, numbers: impl Iterator<Item = u64>) -> PinnedChunks {
-        let numbers: BTreeSet<u64> = numbers.take(self.pages_at_once()).collect();
-        let (mut held, mut missing) = (PinnedChunks::new(), Vec::new());
-        for number in numbers {
-            let at = self.mat.chunk(number).address;
-            match self.chunks.get(number, at) {
-                Some(chunk) => held.push(chunk),
-                None if at.is_none() => {}
-                None => missing.push((at, PageKind::MatChunk, number)),
-            }
-        }
-        if missing.is_empty() {
-            return held;
-        }
-        for (&(at, _, number), read) in missing.iter().zip(self.read_many(&missing, Reading::Ahead)) {
-            let Ok((bytes, _)) = read else { continue };
-            let chunk = Arc::new(bytes);
-            held.push(Arc::clone(&chunk));
-            self.chunks.put(number, at, chunk);
-        }
-        held
-    }
-
-    /// Where a node lies. The held chunks are released for its chunk if there is no other memory.
-    pub(crate) fn find_with_chunks(&self, held: &mut PinnedChunks, id: NodeId) -> Result<Place> {
-        let found = match self.find(id) {
-            Err(StoreError::NoMemory(_)) if !held.is_empty() => {
-                held.clear();
-                self.find(id)
-            }
-            found => found,
-        };
-        Ok(found?.0)
-    }
-
-    /// How many pages are read at once, at most.
-    pub(crate) fn pages_at_once(&self) -> usize {
-        (AT_ONCE_BYTES / self.page_size()).min(AT_ONCE)
     }
 }
 

@@ -12,8 +12,8 @@
 
 mod delta_count;
 
-use pool::{GC_MINIMUM, LOG_ZONES, Lsn, MetadataZone, Moment, OwnedPool, Usage, smallest_of_use};
-use rt::sync::atomic::{AtomicI64, Ordering};
+use pool::{GC_MINIMUM, LOG_ZONES, Lsn, MetadataZone};
+use rt::sync::atomic::Ordering;
 use zone::{Address, Blocks, Cause, Device, DeviceError, Lease, Role, ZoneId};
 
 use crate::checkpoint::of_full_host;
@@ -21,8 +21,7 @@ use crate::core::{Core, Saving};
 use crate::delta::{self, Packed};
 use crate::format::{self, PageHeader, PageKind};
 use crate::mat::{Place, Replaced};
-use crate::prefetch::PinnedChunks;
-use crate::scan::next_life;
+use crate::nodes::PinnedChunks;
 use crate::types::{Bytes, Draw, NodeId, Op, Result, StoreError, Tx};
 
 /// Bytes of a metadata zone that GC reads at once.
@@ -66,52 +65,19 @@ fn read_if_readable(device: &dyn Device, at: Address, into: &mut [u8]) -> Result
     }
 }
 
-/// Wakes the threads that wait for a reset when it ends.
-struct EndOfReset<'z>(&'z OwnedPool);
-
-impl Drop for EndOfReset<'_> {
-    fn drop(&mut self) {
-        self.0.end_reset();
-    }
-}
-
 impl Core {
-    /// Resets a free zone if it is not empty, and leases it with its header written.
-    pub(crate) fn begin_zone(
-        &self,
-        zone: ZoneId,
-        empty: bool,
-        role: Role,
-    ) -> std::result::Result<Lease, DeviceError> {
-        let life = match next_life(&*self.device, self.info.fs_id, &self.pool, zone) {
-            Ok(life) => life,
-            Err(StoreError::Device(error)) => return Err(error),
-            Err(error) => return Err(DeviceError::Unusable(error.to_string())),
-        };
-        if !empty {
-            self.device.reset(zone)?;
-        }
-        let lease = self.leases.begin(zone, life, role)?;
-        // A reset may reduce the capacity of the zone.
-        if lease.capacity() < smallest_of_use(self.pool.page_blocks()) {
-            lease.finish()?;
-            return Err(DeviceError::ZoneFull { zone, blocks: self.pool.page_blocks() });
-        }
-        Ok(lease)
-    }
-
     /// Opens a zone for data. `None`: this role may take no free zone.
     pub(crate) fn open_data_zone(&self, role: Role) -> Result<Option<Lease>> {
         assert!(role.holds_data(), "the store opens its own zones");
-        self.writable()?;
+        self.status.writable()?;
         let mut has_returned_space = false;
         loop {
-            while !self.pool.may_take(role) && self.reclaim_some(1, false)? > 0 {}
+            while !self.pool.may_take(role) && self.zones.reclaim(1)?.0 > 0 {}
             if !self.pool.may_take(role) {
                 return Ok(None);
             }
             let Some((zone, empty)) = self.pool.take(role) else { return Ok(None) };
-            match self.begin_zone(zone, empty, role) {
+            match self.zones.begin(zone, empty, role) {
                 Ok(lease) => {
                     self.pool.set_capacity(zone, lease.capacity());
                     return self.journal_opening(lease).map(Some);
@@ -130,7 +96,7 @@ impl Core {
                     if std::mem::replace(&mut has_returned_space, true) {
                         return Err(StoreError::NoSpace);
                     }
-                    self.return_host_space()?;
+                    self.zones.return_host_space()?;
                 }
                 Err(error) => {
                     self.pool.give_back(zone, false);
@@ -138,26 +104,6 @@ impl Core {
                 }
             }
         }
-    }
-
-    /// Resets dead zones as far as this needs no new zone. Then the device returns the space of empty zones to its
-    /// host, which is possible once their resets are durable.
-    pub(crate) fn return_host_space(&self) -> Result<()> {
-        if self.reclaim(false)? == 0 {
-            let known = self.log.known_durable();
-            let (_, waiting) = self.pool.dead_data(usize::MAX, |changed| changed <= known);
-            if let Some(newest) = waiting
-                && self.make_known(newest)?
-            {
-                self.reclaim(false)?;
-            }
-        }
-        self.shut_down_on_error(
-            "the device cannot be flushed",
-            self.device.flush().map_err(StoreError::from),
-        )?;
-        while self.device.discard_one_zone() {}
-        Ok(())
     }
 
     /// Journals that a zone has begun a life.
@@ -175,103 +121,26 @@ impl Core {
         Ok(lease)
     }
 
-    /// Continues a partly written data zone after a mount.
-    pub(crate) fn resume_data_zone(&self, zone: ZoneId) -> Result<Lease> {
-        let entry = self.pool.entry(zone);
-        assert!(entry.role.holds_data(), "zone {} holds no data", zone.0);
-        let usage = self.pool.usage(zone);
-        if usage != Usage::Closed {
-            // A forged table may name a zone of the log.
-            return Err(StoreError::Corrupt(format!("zone {} has data and is {usage:?}", zone.0)));
-        }
-        let lease = self.leases.resume(zone, entry.life, entry.role)?;
-        self.pool.resume(zone);
-        Ok(lease)
-    }
-
     // ---- dead zones --------------------------------------------------------------------------
 
-    /// Resets dead data zones. If none may be reset yet, `force` first makes the log record what is durable, or takes
-    /// a checkpoint for dead metadata zones.
-    pub(crate) fn reclaim(&self, force: bool) -> Result<u32> {
-        self.reclaim_some(u32::MAX, force)
-    }
-
-    /// Like [`Core::reclaim`], but resets at most `most` zones.
-    pub(crate) fn reclaim_some(&self, most: u32, force: bool) -> Result<u32> {
-        let known = self.log.known_durable();
-        let may = |changed: Lsn| changed <= known || rt::is_planted("break-reset-after-known-durable");
-        let mut freed = 0;
-        let waiting = loop {
-            let wanted = (most - freed) as usize;
-            let (ready, waiting) = self.pool.dead_data(wanted, may);
-            let found = ready.len();
-            for (zone, emptied) in ready {
-                freed += u32::from(self.reset_dead(zone, emptied)?);
-            }
-            // Zones that other threads took meanwhile, and zones that cannot be reset, are not found again.
-            if freed == most || found < wanted {
-                break waiting;
-            }
-        };
+    /// Resets at most `most` dead data zones. If none may be reset yet, `force` first makes the log record what is
+    /// durable, or takes a checkpoint for dead metadata zones.
+    pub(crate) fn reclaim(&self, most: u32, force: bool) -> Result<u32> {
+        let (freed, waiting) = self.zones.reclaim(most)?;
         let Some(newest) = waiting.filter(|_| freed == 0 && force) else {
             return Ok(freed);
         };
-        if !self.make_known(newest)? {
+        if !self.zones.make_known(newest)? {
             self.checkpoint()?;
-            self.make_known(newest)?;
+            self.zones.make_known(newest)?;
         }
-        self.reclaim_some(most, false)
+        Ok(self.zones.reclaim(most)?.0)
     }
 
     /// Resets one zone, or waits until another thread has reset one. Returns false if there is no such zone and no
     /// reset has ended since the count was `over`. The caller reads the count, then looks for a free zone, and then calls this.
     pub(crate) fn reclaim_one(&self, over: u64) -> Result<bool> {
-        Ok(self.reclaim_some(1, true)? > 0 || self.pool.wait_for_reset(over))
-    }
-
-    fn make_known(&self, lsn: Lsn) -> Result<bool> {
-        let known = self.log.make_known(lsn);
-        self.shut_down_on_error("the log cannot be written", known)
-    }
-
-    /// Resets a zone if it is still dead by this record. Another thread may have reset it since then. In that case it
-    /// is unknown whether the end of its later life is durable.
-    fn reset_dead(&self, zone: ZoneId, emptied: Lsn) -> Result<bool> {
-        if !self.pool.begin_reset(zone, emptied) {
-            return Ok(false);
-        }
-        self.reset_claimed(zone)
-    }
-
-    fn reset_claimed(&self, zone: ZoneId) -> Result<bool> {
-        // Ends the reset on every path, because other threads wait for its end.
-        let _over = EndOfReset(&self.pool);
-        self.reset_zone(zone)
-    }
-
-    /// Resets a zone that no reader or writer can enter any more. A zone that cannot be reset is never used again.
-    pub(crate) fn reset_zone(&self, zone: ZoneId) -> Result<bool> {
-        match self.device.reset(zone).and_then(|()| self.device.report_zone(zone)) {
-            Ok(info) => {
-                self.pool.freed(zone, info);
-                Ok(true)
-            }
-            Err(DeviceError::PowerLost) => Err(DeviceError::PowerLost.into()),
-            Err(error) => {
-                tracing::warn!(zone = zone.0, %error, "a zone cannot be reset");
-                self.pool.retire(zone);
-                Ok(false)
-            }
-        }
-    }
-
-    /// Resets metadata zones that the newest checkpoint does not name. The caller holds the checkpoint lock.
-    pub(crate) fn free_dead_metadata(&self) -> Result<()> {
-        let claimed = self.pool.begin_resets_of_metadata();
-        // Every claimed zone must be settled, even if another one fails.
-        let settled: Vec<Result<bool>> = claimed.into_iter().map(|zone| self.reset_claimed(zone)).collect();
-        settled.into_iter().try_for_each(|settled| settled.map(drop))
+        Ok(self.reclaim(1, true)? > 0 || self.pool.wait_for_reset(over))
     }
 
     // ---- space for metadata ------------------------------------------------------------------
@@ -412,7 +281,7 @@ impl Core {
     /// GC. It also suffices for GC of full zones after the epoch has reached its limit and the transactions under way
     /// have finished.
     fn headroom_to_go_on(&self, saving: &Saving, gc_target: u64) -> u64 {
-        let changed = self.mat.running_len().max(self.limits.epoch_nodes);
+        let changed = self.nodes.mat.running_len().max(self.limits.epoch_nodes);
         let dirty_until_cut = self.dirty_until_cut() as u64 * u64::from(self.pool.page_blocks());
         let tables = self.table_blocks_for(saving, changed, gc_target);
         let last_chance = self.epoch_blocks() + dirty_until_cut + tables;
@@ -551,7 +420,7 @@ impl Core {
     /// have been moved.
     fn table_blocks_for(&self, saving: &Saving, changed: usize, moved: u64) -> u64 {
         let page = u64::from(self.pool.page_blocks());
-        let mat_chunks = self.mat.chunks_len().min(changed as u64 + moved / page);
+        let mat_chunks = self.nodes.mat.chunks_len().min(changed as u64 + moved / page);
         let directories =
             mat_chunks.min(saving.mat_directories.len() as u64) + saving.zit_directories.len() as u64;
         (mat_chunks + saving.zit_chunks.len() as u64 + directories.max(DIRECTORY_PAGES)) * page
@@ -582,7 +451,7 @@ impl Core {
         let zone = u64::from(self.device.geometry().zone_blocks);
         let kept = LOG_ZONES + self.pool.metadata_reserve_max() + GC_MINIMUM;
         let all = u64::from(self.pool.count().saturating_sub(kept)) * zone;
-        let live = [self.pool.live_data(), self.metadata_blocks()];
+        let live = [self.pool.live_data(), self.trees.metadata_blocks()];
         let lives = live[0].saturating_add(live[1]);
         let dead_blocks_max =
             saving.metadata_share.for_metadata(live, all.saturating_sub(lives)).min(2 * live[1]);
@@ -593,34 +462,6 @@ impl Core {
         if self.pool.raise_metadata_target(zones, u32::from(saving.metadata_share.may_grow(of_zone))) > 0 {
             saving.metadata_share.has_grown();
         }
-    }
-
-    /// Blocks of live metadata: nodes, delta records, chunks.
-    pub(crate) fn metadata_blocks(&self) -> u64 {
-        self.pool.at_one_moment(|moment| self.metadata_blocks_at(&moment))
-    }
-
-    pub(crate) fn metadata_blocks_at(&self, moment: &Moment<'_>) -> u64 {
-        let nodes = self.count.nodes.load(Ordering::Relaxed).max(0) as u64;
-        let pages = nodes + self.mat.chunks_len() + moment.sums().deltas.div_ceil(delta::IN_PAGE_AT_LEAST);
-        pages * u64::from(self.pool.page_blocks())
-    }
-
-    /// Whether this volume counts nodes of the prepaid table separately.
-    pub(crate) fn counts_prepaid(&self) -> bool {
-        self.info.features & zone::format::FEATURE_PREPAID != 0
-    }
-
-    /// Blocks of all nodes, and of those that are not marked as prepaid. None if this volume does not count them
-    /// separately.
-    pub(crate) fn blocks_of_nodes(&self) -> Option<(u64, u64)> {
-        let count = |counter: &AtomicI64| counter.load(Ordering::Relaxed).max(0) as u64;
-        // A node that is made or freed meanwhile counts twice rather than not at all, unless both happen to it.
-        let (before, nodes, after) =
-            (count(&self.count.prepaid), count(&self.count.nodes), count(&self.count.prepaid));
-        let prepaid = before.min(after);
-        let blocks = |nodes: u64| nodes * u64::from(self.pool.page_blocks());
-        self.counts_prepaid().then(|| (blocks(nodes), blocks(nodes.saturating_sub(prepaid))))
     }
 
     /// Whether the dead blocks of metadata zones justify a GC. The limit is twice the live blocks while many zones are
@@ -644,7 +485,7 @@ impl Core {
     /// Moves the live blocks out of the metadata zone that has the fewest of them. The next checkpoint frees the zone.
     /// Returns false if nothing would be gained.
     pub(crate) fn collect_one_zone(&self, saving: &mut Saving, need: Need) -> Result<bool> {
-        self.writable()?;
+        self.status.writable()?;
         let victims = self.victims(saving, need);
         let Some(&MetadataZone { zone, life, live, .. }) =
             victims.iter().min_by_key(|victim| (victim.live, victim.zone))
@@ -666,7 +507,7 @@ impl Core {
                 self.pool.announce(self.blocks_for_gc(saving, 0, dirty));
                 return Ok(false);
             }
-            moved => self.shut_down_on_error("GC of metadata failed", moved)?,
+            moved => self.status.shut_down_on_error("GC of metadata failed", moved)?,
         }
         saving.has_emptied_zone = true;
         self.pool.announce(self.blocks_for_gc(saving, 0, dirty));
@@ -701,7 +542,7 @@ impl Core {
 
     fn move_live_pages(&self, saving: &mut Saving, zone: ZoneId) -> Result<()> {
         let mut unreadable = 0;
-        let mut deltas = Packed::new(self.page_size());
+        let mut deltas = Packed::new(self.nodes.page_size());
         self.read_zone(zone, |pages| {
             unreadable += pages.iter().filter(|page| page.bytes.is_none()).count();
             self.move_pages(saving, pages, &mut deltas)?;
@@ -719,7 +560,7 @@ impl Core {
         let page_blocks = self.pool.page_blocks();
         let life = self.pool.entry(zone).life;
         let end = self.written_end(zone)?;
-        let step = (GC_READ_BYTES / self.page_size()).max(1) as Blocks * page_blocks;
+        let step = (GC_READ_BYTES / self.nodes.page_size()).max(1) as Blocks * page_blocks;
         let mut block = 1;
         while block + page_blocks <= end {
             let blocks = step.min((end - block) / page_blocks * page_blocks);
@@ -734,7 +575,7 @@ impl Core {
     fn read_pages(&self, at: Address, blocks: Blocks) -> Result<Vec<ReadPage>> {
         let mut bytes = vec![0; blocks as usize * self.device.geometry().block_size as usize];
         let at_once = read_if_readable(&*self.device, at, &mut bytes)?;
-        let pages = bytes.chunks_mut(self.page_size()).enumerate().map(|(index, page)| {
+        let pages = bytes.chunks_mut(self.nodes.page_size()).enumerate().map(|(index, page)| {
             let at = at.offset(index as Blocks * self.pool.page_blocks());
             let decode = |page: &[u8]| format::decode_page(page, self.info.fs_id);
             let (mut is_read, mut asked) = (at_once, 0);
@@ -767,7 +608,8 @@ impl Core {
             .iter()
             .filter_map(|page| page.header.as_ref())
             .filter(|header| header.kind == PageKind::Node as u8);
-        let mut held = self.pin_chunks(&nodes.map(|header| NodeId(header.id.get())).collect::<Vec<_>>());
+        let mut held =
+            self.nodes.pin_chunks(&nodes.map(|header| NodeId(header.id.get())).collect::<Vec<_>>());
         for ReadPage { at, bytes, header } in pages {
             let (Some(page), Some(header)) = (bytes, header) else {
                 self.save_from_memory(saving, at);
@@ -778,7 +620,7 @@ impl Core {
                 self.pack_deltas(at, &page, deltas)?;
             } else if header.kind != PageKind::Node as u8 {
                 self.move_at_next_checkpoint(saving, at, &header);
-            } else if let from = self.find_with_chunks(&mut held, id)?
+            } else if let from = self.nodes.find_with_chunks(&mut held, id)?
                 && (from.whole_page() == at || rt::is_planted("break-clean-stale") && !from.is_nowhere())
             {
                 whole.push(page);
@@ -797,7 +639,7 @@ impl Core {
     /// Packs the delta records of a page that the tables still point to.
     fn pack_deltas(&self, at: Address, page: &[u8], into: &mut Packed<(NodeId, Address)>) -> Result<()> {
         let all = delta::all(page).unwrap_or_default();
-        let mut held = self.pin_chunks(&all.iter().map(|delta| delta.node()).collect::<Vec<_>>());
+        let mut held = self.nodes.pin_chunks(&all.iter().map(|delta| delta.node()).collect::<Vec<_>>());
         for delta in all {
             if self.delta_at(&mut held, delta.node(), at)?.is_some() {
                 into.add(delta.bytes, Lsn(delta.header.lsn.get()), (delta.node(), at));
@@ -808,7 +650,7 @@ impl Core {
 
     /// Where a node lies, if its delta record is at `at`.
     fn delta_at(&self, held: &mut PinnedChunks, id: NodeId, at: Address) -> Result<Option<Place>> {
-        let place = self.find_with_chunks(held, id)?;
+        let place = self.nodes.find_with_chunks(held, id)?;
         Ok((place.is_delta() && place.at == at).then_some(place))
     }
 
@@ -823,7 +665,7 @@ impl Core {
             .deltas_moved
             .fetch_add(moves.iter().map(Vec::len).sum::<usize>() as u64, Ordering::Relaxed);
         for (moves, to) in moves.into_iter().zip(places) {
-            let mut held = self.pin_chunks(&moves.iter().map(|(id, _)| *id).collect::<Vec<_>>());
+            let mut held = self.nodes.pin_chunks(&moves.iter().map(|(id, _)| *id).collect::<Vec<_>>());
             for (id, at) in moves {
                 if let Some(from) = self.delta_at(&mut held, id, at)? {
                     self.note_moved(id, from, Place { at: to, ..from });
@@ -837,7 +679,7 @@ impl Core {
     fn note_moved(&self, id: NodeId, from: Place, to: Place) {
         // The copy is counted first: once the table names the new address, a thread that frees the node subtracts it.
         self.pool.add_copy(to.copy());
-        match self.mat.replace(id, from, to) {
+        match self.nodes.mat.replace(id, from, to) {
             Replaced::Not => self.pool.remove_copy(to.copy()),
             Replaced::InOverlay => self.pool.remove_copy(from.copy()),
             Replaced::InChunk => {}
@@ -847,7 +689,7 @@ impl Core {
     /// The next checkpoint rewrites chunks and directory pages.
     fn move_at_next_checkpoint(&self, saving: &mut Saving, at: Address, header: &PageHeader) {
         let number = header.id.get();
-        if header.kind == PageKind::MatChunk as u8 && self.mat.chunk(number).address == at {
+        if header.kind == PageKind::MatChunk as u8 && self.nodes.mat.chunk(number).address == at {
             saving.move_mat_chunks.insert(number);
         } else {
             self.save_from_memory(saving, at);
@@ -866,10 +708,10 @@ impl Core {
     /// Makes unused ids available to new nodes.
     pub(crate) fn harvest_ids(&self) -> Result<bool> {
         let _saving = self.saving.lock();
-        let Some(number) = self.mat.chunk_to_harvest() else { return Ok(false) };
-        let place = self.mat.chunk(number).address;
-        if let Some(bytes) = self.chunk(number, place)? {
-            self.mat.harvest(number, &bytes);
+        let Some(number) = self.nodes.mat.chunk_to_harvest() else { return Ok(false) };
+        let place = self.nodes.mat.chunk(number).address;
+        if let Some(bytes) = self.nodes.chunk(number, place)? {
+            self.nodes.mat.harvest(number, &bytes);
         }
         Ok(true)
     }

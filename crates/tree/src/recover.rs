@@ -16,30 +16,21 @@ mod missing;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pool::{LOG_ZONES, LOG_ZONES_WITHIN, Lsn, OwnedPool, Shape, Usage, ZoneEntry};
-use rt::order::{LockOrder, Ordered};
-use rt::sync::atomic::Ordering;
-use rt::sync::{Mutex, RwLock};
+use pool::{LOG_ZONES, LOG_ZONES_WITHIN, Lsn, Usage, ZoneEntry};
 use zerocopy::FromBytes;
 use zone::format::{Reader, ZoneIdentity};
-use zone::{Address, Device, DeviceError, Leases, Life, Pages, Role, Traffic, ZoneId, ZoneInfo, ZoneState};
+use zone::{Address, Device, DeviceError, Life, Role, ZoneId, ZoneInfo, ZoneState};
 
-use crate::cache::{Cache, UnusedPages};
-use crate::checkpoint_lock::CheckpointLock;
-use crate::core::{ChunkCache, Core, Counters, Saving, Tree, VolumeInfo};
-use crate::delta::IN_PAGE_AT_LEAST;
-use crate::epoch::Limits;
+use crate::core::{Core, assemble};
 use crate::format::{
     BatchKind, CheckpointHeader, DirectoryEntry, FEATURES_READ_ONLY, PAGE_HEADER, PageKind, ZitEntry,
     ZonePatch, entries_per_page, is_ordinal, loaded, take,
 };
-use crate::log::{Log, OldZone, Start};
-use crate::mat::{ChunkPlace, Mat};
-use crate::metadata_share::MetadataShare;
-use crate::readahead::Readahead;
+use crate::log::{OldZone, Start};
+use crate::mat::ChunkPlace;
 use crate::record;
 use crate::scan::{Found, LogZone, Seals, next_life, read_header};
-use crate::types::{Epoch, Op, Reserve, Result, StoreError};
+use crate::types::{Epoch, Op, Reserve, Result, StoreError, VolumeInfo};
 use ends::ZoneEnd;
 use headers::{LogHeader, log_zones, no_volume};
 use missing::{Unread, Why};
@@ -349,7 +340,14 @@ fn load(
     };
     let geometry = device.geometry().clone();
     let entries = vec![ZoneEntry::default(); geometry.zones as usize];
-    let core = assemble(device, info, config, entries, report, header.next_node.get())?;
+    let core = assemble(
+        device,
+        info,
+        (config.cache_bytes, config.read_only),
+        entries,
+        report,
+        header.next_node.get(),
+    )?;
     core.load_tables(&contents.checkpoint).map_err(|error| match error {
         StoreError::Device(error @ DeviceError::Unwritten { .. }) => {
             StoreError::Corrupt(format!("the checkpoint's tables are missing ({error}): {OR_UNFINISHED}"))
@@ -381,64 +379,6 @@ fn check_header(header: &CheckpointHeader, device: &dyn Device) -> Result<()> {
     }
 }
 
-/// A store with these tables in memory.
-pub(crate) fn assemble(
-    device: Arc<dyn Device>,
-    info: VolumeInfo,
-    config: &Config,
-    entries: Vec<ZoneEntry>,
-    report: &[ZoneInfo],
-    next_node: u64,
-) -> Result<Arc<Core>> {
-    let page_size = info.page_size as usize;
-    let (limits, pages) = Limits::new(device.geometry(), page_size, config.cache_bytes);
-    let kept = limits.metadata_reserve_of(device.geometry(), page_size);
-    let shape = Shape {
-        rows_per_chunk: entries_per_page(page_size, size_of::<ZitEntry>()) as u64,
-        page_blocks: info.page_size / device.geometry().block_size,
-        deltas_per_page: IN_PAGE_AT_LEAST,
-        sequential: device.geometry().sequential(),
-    };
-    let pool = Arc::new(OwnedPool::new(entries, report, shape, kept));
-    let leases = Leases::new(Arc::clone(&device), info.fs_id, Arc::new(Traffic::default()));
-    let saving = Saving {
-        lease: None,
-        number: 0,
-        zit_chunks: Vec::new(),
-        mat_directories: Vec::new(),
-        zit_directories: Vec::new(),
-        move_mat_chunks: std::collections::BTreeSet::new(),
-        move_directories: false,
-        last_gc: std::collections::HashMap::new(),
-        has_emptied_zone: false,
-        metadata_share: MetadataShare::default(),
-    };
-    let memory = Pages::new(page_size);
-    Ok(Arc::new(Core {
-        log: Log::new(info.fs_id, Arc::clone(&leases), Arc::clone(&pool)),
-        mat: Mat::new(page_size, info.features & zone::format::FEATURE_DELTAS != 0, next_node),
-        cache: Cache::new(pages.nodes),
-        readahead: Readahead::default(),
-        _pages_to_save: memory.reserve(crate::memory::CHECKPOINT_PAGES)?,
-        pages: memory,
-        unused_pages: UnusedPages::default(),
-        chunks: ChunkCache::new(pages.chunks),
-        groups: (0..info.groups).map(|_| Ordered::rwlock(LockOrder::Group, Tree::default())).collect(),
-        saving: CheckpointLock::new(saving),
-        client: RwLock::new(None),
-        growth: RwLock::new(None),
-        read_only: config.read_only,
-        shutdown_reason: Mutex::new(None),
-        is_shut_down: rt::sync::atomic::AtomicBool::new(false),
-        count: Counters::default(),
-        info,
-        device,
-        leases,
-        pool,
-        limits,
-    }))
-}
-
 impl Core {
     /// Loads directories and the ZIT of a checkpoint.
     fn load_tables(&self, checkpoint: &Checkpoint) -> Result<()> {
@@ -465,9 +405,8 @@ impl Core {
         self.count_pages(&mat_chunks, &zit_chunks, checkpoint)?;
         let nodes: u64 = mat_chunks.iter().map(|chunk| u64::from(chunk.used)).sum();
         let nodes = nodes.min(header.next_node.get());
-        self.count.nodes.store(nodes as i64, Ordering::Relaxed);
-        self.count.prepaid.store(header.prepaid.get().min(nodes) as i64, Ordering::Relaxed);
-        self.mat.load(mat_chunks, self.info.first_node());
+        self.trees.load_counts(nodes, header.prepaid.get().min(nodes));
+        self.nodes.mat.load(mat_chunks, self.info.first_node());
         let mut saving = self.saving.lock();
         saving.number = header.number.get();
         saving.zit_chunks = zit_chunks;
@@ -477,7 +416,7 @@ impl Core {
     }
 
     fn load_zit_chunk(&self, number: usize, page: &[u8]) -> Result<()> {
-        let per_chunk = entries_per_page(self.page_size(), size_of::<ZitEntry>());
+        let per_chunk = entries_per_page(self.nodes.page_size(), size_of::<ZitEntry>());
         let stored = page[PAGE_HEADER..].chunks_exact(size_of::<ZitEntry>()).take(per_chunk);
         for (zone, bytes) in (number * per_chunk..self.pool.count() as usize).zip(stored) {
             let entry = ZitEntry::read_from_bytes(bytes).ok().as_ref().and_then(loaded);
@@ -496,7 +435,7 @@ impl Core {
             )));
         }
         let may_hold = entry.role.holds_data() || entry.role == Role::Metadata;
-        let may_hold_deltas = entry.role == Role::Metadata && self.mat.has_deltas();
+        let may_hold_deltas = entry.role == Role::Metadata && self.nodes.mat.has_deltas();
         if entry.live > Address::BLOCKS_MAX
             || (entry.live > 0 && !may_hold)
             || entry.deltas > DELTAS_MAX
@@ -513,13 +452,13 @@ impl Core {
 
     fn load_directory(&self, kind: PageKind, directories: &[Address]) -> Result<Vec<ChunkPlace>> {
         let mut chunks = Vec::new();
-        let per_page = entries_per_page(self.page_size(), size_of::<DirectoryEntry>());
+        let per_page = entries_per_page(self.nodes.page_size(), size_of::<DirectoryEntry>());
         for (number, &at) in directories.iter().enumerate() {
             let bytes = match at.is_none() {
-                true => self.zeroed_page()?,
+                true => self.nodes.zeroed_page()?,
                 false => {
                     self.check_zone(at)?;
-                    self.read_page(self.page()?, at, kind, number as u64)?
+                    self.nodes.read_page(self.nodes.page()?, at, kind, number as u64)?
                 }
             };
             let stored = bytes[PAGE_HEADER..].chunks_exact(size_of::<DirectoryEntry>()).take(per_page);
@@ -571,14 +510,15 @@ impl Core {
         for (index, (lsn, ops)) in records.iter().enumerate() {
             if index == ahead {
                 held.clear();
-                ahead += self.read_for_replay(&records[index..], &mut held);
+                ahead += self.trees.read_for_replay(&records[index..], &mut held);
             }
             let lsn = *lsn;
             let gap = !contents.seals.follows(recovery.last.0, lsn.0) && !rt::is_planted("break-gap");
             if gap || (lsn.0 > known && !self.data_exists(ops, replay)?) {
                 break;
             }
-            if !self.pool.accepts(ops.iter().filter_map(Op::zone_change)) || !self.sizes_are_right(ops) {
+            if !self.pool.accepts(ops.iter().filter_map(Op::zone_change)) || !self.trees.sizes_are_right(ops)
+            {
                 return Err(StoreError::Corrupt(format!("record {} contradicts the zone table", lsn.0)));
             }
             match self.replay(ops, lsn, epoch) {
@@ -812,7 +752,7 @@ impl Core {
             }
             // Its next life follows the one in its header.
             let life = next_life(&*self.device, self.info.fs_id, &self.pool, zone)?;
-            if self.reset_zone(zone)? {
+            if self.zones.reset_zone(zone)? {
                 self.pool.set_life(zone, life);
             }
         }

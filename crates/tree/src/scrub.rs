@@ -49,9 +49,9 @@ impl Store {
             scrub.begun = true;
             return Ok(scrubbed);
         }
-        let per_chunk = core.mat.per_chunk();
+        let per_chunk = core.nodes.mat.per_chunk();
         while scrubbed.bytes < bytes_max {
-            if scrub.chunk >= core.mat.chunks_len() {
+            if scrub.chunk >= core.nodes.mat.chunks_len() {
                 scrubbed.done = true;
                 break;
             }
@@ -77,7 +77,7 @@ impl Store {
     /// About the number of bytes of nodes that [`Store::scrub_step`] will read.
     pub fn scrub_bytes(&self) -> u64 {
         let page = u64::from(self.info().page_size);
-        self.core.mat.chunks().iter().map(|chunk| (u64::from(chunk.used) + 1) * page).sum()
+        self.core.nodes.mat.chunks().iter().map(|chunk| (u64::from(chunk.used) + 1) * page).sum()
     }
 }
 
@@ -107,11 +107,11 @@ impl Core {
     /// A chunk of the MAT. None if no checkpoint has written a node of it, or if it is damaged.
     fn scrub_chunk(&self, number: u64, scrubbed: &mut Scrubbed) -> Result<Option<PageBuffer>> {
         loop {
-            let at = self.mat.chunk(number).address;
+            let at = self.nodes.mat.chunk(number).address;
             if at.is_none() {
                 return Ok(None);
             }
-            let is_named = || self.mat.chunk(number).address == at;
+            let is_named = || self.nodes.mat.chunk(number).address == at;
             let page = self.scrub_page(at, PageKind::MatChunk, number, is_named, scrubbed)?;
             if page.is_some() || is_named() {
                 return Ok(page);
@@ -120,18 +120,18 @@ impl Core {
     }
 
     fn scrub_node(&self, id: NodeId, chunk: &[u8], scrubbed: &mut Scrubbed) -> Result<()> {
-        let mut known = Some(self.mat.place_in(chunk, (id.0 % self.mat.per_chunk()) as usize));
+        let mut known = Some(self.nodes.mat.place_in(chunk, (id.0 % self.nodes.mat.per_chunk()) as usize));
         loop {
-            let place = match (self.mat.find(id), known.take()) {
+            let place = match (self.nodes.mat.find(id), known.take()) {
                 (Found::At(place), _) | (Found::InChunk(_), Some(place)) => place,
-                (Found::InChunk(_), None) => self.find(id)?.0,
+                (Found::InChunk(_), None) => self.nodes.find(id)?.0,
             };
             if place.is_nowhere() {
                 return Ok(());
             }
             let pages = if place.is_delta() { 2 } else { 1 };
-            scrubbed.bytes += pages * self.page_size() as u64;
-            let Some(wrong) = wrong(self.read_node(id, place))? else { return Ok(()) };
+            scrubbed.bytes += pages * self.nodes.page_size() as u64;
+            let Some(wrong) = wrong(self.nodes.read_node(id, place))? else { return Ok(()) };
             if self.lies_at(id, place)? {
                 scrubbed.findings.push(Finding { kind: FindingKind::Node, what: wrong, lost: None });
                 return Ok(());
@@ -141,7 +141,7 @@ impl Core {
 
     /// Whether the node still lies at this place.
     fn lies_at(&self, id: NodeId, place: Place) -> Result<bool> {
-        Ok(self.find(id)?.0 == place)
+        Ok(self.nodes.find(id)?.0 == place)
     }
 
     /// Reads a page. A damaged page that is still named is a finding.
@@ -153,8 +153,8 @@ impl Core {
         is_named: impl Fn() -> bool,
         scrubbed: &mut Scrubbed,
     ) -> Result<Option<PageBuffer>> {
-        scrubbed.bytes += self.page_size() as u64;
-        match self.read_within(at, kind, number) {
+        scrubbed.bytes += self.nodes.page_size() as u64;
+        match self.nodes.read_within(at, kind, number) {
             Ok((bytes, _)) => Ok(Some(bytes)),
             Err(error) => {
                 if let Some(what) = wrong(Err::<(), _>(error))?

@@ -8,12 +8,12 @@ use rt::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use zone::{Address, Device, Geometry, Lease, Role, Traffic, ZoneId};
 
 use crate::check::{CheckProgress, Finding, Visit};
-use crate::core::{Client, Core, Growth, VolumeInfo};
-use crate::lookup::ZoneRef;
+use crate::core::{Client, Core, Growth};
 use crate::mkfs::FormatOptions;
 use crate::reclaim::Need;
 use crate::recover::{Config, Recovery, Replay};
-use crate::types::{Bytes, Entry, Group, Result, Step, Table, Tx};
+use crate::types::{Bytes, Entry, Group, Result, Step, Table, Tx, VolumeInfo};
+use crate::zones::ZoneRef;
 
 /// Idle steps before a long epoch is ended: these take some seconds.
 const IDLE_STEPS: u32 = 20;
@@ -66,7 +66,7 @@ impl Store {
     /// Zones that data never gets on a device with this geometry, beside those with metadata in them. These are the
     /// zones of the log, and the most free zones that are ever reserved for metadata and for GC.
     pub fn zones_kept(geometry: &Geometry, page_size: u32) -> (u32, u32) {
-        let (bounds, _) = crate::epoch::Limits::new(geometry, page_size as usize, crate::mkfs::CACHE_BYTES);
+        let (bounds, _) = crate::limits::Limits::new(geometry, page_size as usize, crate::mkfs::CACHE_BYTES);
         let kept = bounds.metadata_reserve_of(geometry, page_size as usize);
         (pool::LOG_ZONES, kept.zones(0) + GC_MINIMUM)
     }
@@ -74,7 +74,7 @@ impl Store {
     /// Pages of the zone table on a device with this geometry. They are always live, and [`Store::metadata_blocks`]
     /// does not count them.
     pub fn zone_table_pages(geometry: &Geometry, page_size: u32) -> u64 {
-        crate::epoch::zone_table_pages(geometry.zones, page_size as usize) as u64
+        crate::limits::zone_table_pages(geometry.zones, page_size as usize) as u64
     }
 
     /// Makes an empty volume, and discards any earlier contents of the device.
@@ -106,7 +106,7 @@ impl Store {
     /// Sets the function that wakes the background reader, which then calls [`Store::read_ahead`] soon. The store
     /// calls `wake` under locks. `wake` takes only its own locks and never calls the store.
     pub fn set_reader(&self, wake: Arc<dyn Fn() + Send + Sync>) {
-        self.core.readahead.set_reader(wake);
+        self.core.nodes.readahead.set_reader(wake);
     }
 
     /// The properties that `mkfs` decided.
@@ -121,7 +121,7 @@ impl Store {
 
     /// The longest value.
     pub fn value_max(&self) -> usize {
-        crate::page::value_max(self.core.page_size())
+        crate::page::value_max(self.core.nodes.page_size())
     }
 
     /// The longest transaction, as [`Tx::encoded_bytes`] counts.
@@ -144,7 +144,7 @@ impl Store {
         key: &[u8],
         see: impl FnOnce(&[u8]) -> T,
     ) -> Result<Option<T>> {
-        self.core.look(group, table, key, see)
+        self.core.trees.look(group, table, key, see)
     }
 
     /// Passes the entries with `from <= key < to` to `each` without a copy, in order. An empty `to` is the end of the
@@ -157,7 +157,7 @@ impl Store {
         to: &[u8],
         each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
-        self.core.visit(group, table, from, to, each)
+        self.core.trees.visit(group, table, from, to, each)
     }
 
     /// Up to `limit` entries, as [`Store::visit`] passes them.
@@ -182,7 +182,7 @@ impl Store {
 
     /// The entry with the greatest key that is not greater than `key`.
     pub fn floor(&self, group: Group, table: Table, key: &[u8]) -> Result<Option<Entry>> {
-        self.core.floor(group, table, key)
+        self.core.trees.floor(group, table, key)
     }
 
     /// One of the user's counters ([`Tx::counter`]).
@@ -229,19 +229,19 @@ impl Store {
     /// Reads the leaves that walks through a tree will need next. Returns false if there is nothing to read.
     /// [`Store::set_reader`] sets the function that asks for a call.
     pub fn read_ahead(&self) -> bool {
-        self.core.read_ahead()
+        self.core.nodes.read_ahead()
     }
 
     /// Reads the missing nodes on the paths to the first of these keys, all at the same time, so that later look-ups
     /// do not wait for them. Returns the number of keys, which depends on the cache. Best in order, group by group. A
     /// hint: a later look-up reads what cannot be read here.
     pub fn read_ahead_of(&self, table: Table, keys: impl Iterator<Item = (Group, Bytes)>) -> usize {
-        self.core.read_paths_ahead(table, keys)
+        self.core.trees.read_paths_ahead(table, keys)
     }
 
     /// Does one piece of background work.
     pub fn step(&self) -> Result<Step> {
-        if self.core.writable().is_err() {
+        if self.core.status.writable().is_err() {
             return Ok(Step::Idle);
         }
         if self.core.background()? {
@@ -286,8 +286,8 @@ impl Store {
     /// Resets zones without live blocks. Returns how many became free. With `force`, the log first records what is
     /// durable if the resets wait for that.
     pub fn reclaim(&self, force: bool) -> Result<u32> {
-        self.core.writable()?;
-        self.core.reclaim(force)
+        self.core.status.writable()?;
+        self.core.reclaim(u32::MAX, force)
     }
 
     /// The number of finished resets. Read it, then look for a free zone, then call [`Store::reclaim_one`].
@@ -299,13 +299,13 @@ impl Store {
     /// waits until another thread has reset one, unless one was reset meanwhile. Returns false if there is no such
     /// zone.
     pub fn reclaim_one(&self, over: u64) -> Result<bool> {
-        self.core.writable()?;
+        self.core.status.writable()?;
         self.core.reclaim_one(over)
     }
 
     /// Runs GC of one metadata zone while the dead blocks of metadata zones together fill a zone.
     pub fn collect_garbage_if_worth_it(&self) -> Result<bool> {
-        self.core.writable()?;
+        self.core.status.writable()?;
         if !self.core.dead_blocks_fill_a_zone() {
             return Ok(false);
         }
@@ -319,26 +319,26 @@ impl Store {
 
     /// Takes a last checkpoint, so that the next mount has nothing to replay.
     pub fn close(&self) -> Result<()> {
-        if self.core.read_only {
+        if self.core.status.is_read_only() {
             return Ok(());
         }
-        self.core.writable()?;
+        self.core.status.writable()?;
         if self.core.is_clean() { Ok(()) } else { self.core.checkpoint() }
     }
 
     /// Shuts the volume down: no changes until the next mount.
     pub fn shut_down(&self, why: &str) {
-        self.core.shut_down(why);
+        self.core.status.shut_down(why);
     }
 
     /// Whether no reserved page is in use. This is always so while no thread changes anything.
     pub fn covers_reservations(&self) -> bool {
-        self.core.pages.covers_reservations()
+        self.core.nodes.pages.covers_reservations()
     }
 
     /// Why the volume is shut down.
     pub fn shutdown_reason(&self) -> Option<Arc<str>> {
-        self.core.shutdown_reason.lock().clone()
+        self.core.status.shutdown_reason()
     }
 
     // ---- zones of data -----------------------------------------------------------------------
@@ -351,13 +351,13 @@ impl Store {
 
     /// Continues a partly written data zone after a mount.
     pub fn resume_zone(&self, zone: ZoneId) -> Result<Lease> {
-        self.core.resume_data_zone(zone)
+        self.core.zones.resume_data_zone(zone)
     }
 
     /// A reader enters a zone: it is not reset until the reference is dropped. `None`: the zone is in another life by
     /// now. To be called under the lock that protected the look-up of the address.
     pub fn enter_zone(&self, at: Address) -> Option<ZoneRef> {
-        ZoneRef::enter(&self.core, at)
+        ZoneRef::enter(&self.core.pool, at)
     }
 
     /// How many zones of user writes may be open at once.
@@ -381,18 +381,18 @@ impl Store {
 
     /// Blocks of live metadata.
     pub fn metadata_blocks(&self) -> u64 {
-        self.core.metadata_blocks()
+        self.core.trees.metadata_blocks()
     }
 
     /// The same at the given moment of the zone table.
     pub fn metadata_blocks_at(&self, moment: &Moment<'_>) -> u64 {
-        self.core.metadata_blocks_at(moment)
+        self.core.trees.metadata_blocks_at(moment)
     }
 
     /// Blocks of the nodes of all trees, and of those of them that lead to other tables than [`crate::PREPAID`]. None
     /// on a volume that was made before these were counted.
     pub fn blocks_of_nodes(&self) -> Option<(u64, u64)> {
-        self.core.blocks_of_nodes()
+        self.core.trees.blocks_of_nodes()
     }
 
     /// Blocks that metadata can write now, beside the remaining writes of a running checkpoint.
@@ -422,7 +422,7 @@ impl Store {
 
     /// An error that says why nothing can be written. `Ok` if the volume is writable.
     pub fn writable(&self) -> Result<()> {
-        self.core.writable()
+        self.core.status.writable()
     }
 
     /// The device.
@@ -445,13 +445,13 @@ impl Store {
             log_batches: self.core.log.batches(),
             sync_followers,
             syncs_per_flush_max,
-            pages_cached: (self.core.cache.pages() + self.core.chunks.pages()) as u64,
-            pages_cached_max: self.core.cache.limit() as u64,
+            pages_cached: (self.core.nodes.cache.pages() + self.core.nodes.chunks.pages()) as u64,
+            pages_cached_max: self.core.nodes.cache.limit() as u64,
             nodes_written: count.nodes_written.load(Ordering::Relaxed),
             deltas_written: count.deltas_written.load(Ordering::Relaxed),
             deltas_moved: count.deltas_moved.load(Ordering::Relaxed),
             nodes_moved: count.nodes_moved.load(Ordering::Relaxed),
-            nodes_read: count.node_reads.load(Ordering::Relaxed),
+            nodes_read: self.core.nodes.reads(),
         }
     }
 
@@ -473,9 +473,9 @@ impl Store {
 
 impl Core {
     pub(crate) fn sync(&self, lsn: Lsn) -> Result<()> {
-        self.writable()?;
+        self.status.writable()?;
         self.count.unflushed_data.store(0, Ordering::Relaxed);
-        self.shut_down_on_error("the log cannot be written", self.log.sync(lsn))
+        self.status.shut_down_on_error("the log cannot be written", self.log.sync(lsn))
     }
 
     fn background(&self) -> Result<bool> {
@@ -491,7 +491,7 @@ impl Core {
         }
         let has_full_batches = self.log.has_full_batches();
         if has_full_batches {
-            self.shut_down_on_error("the log cannot be written", self.log.push())?;
+            self.status.shut_down_on_error("the log cannot be written", self.log.push())?;
         }
         if is_pressed {
             self.write_out(&mut self.saving.lock())?;
@@ -499,7 +499,7 @@ impl Core {
         if is_pressed || has_full_batches {
             return Ok(true);
         }
-        if self.reclaim_some(1, false)? > 0 || self.harvest_ids()? {
+        if self.zones.reclaim(1)?.0 > 0 || self.harvest_ids()? {
             return Ok(true);
         }
         Ok(self.gc_is_worth_it() && self.collect_one_zone(&mut self.saving.lock(), Need::May)?)
@@ -509,7 +509,7 @@ impl Core {
         if self.log.known_durable() >= last {
             return Ok(Step::Idle);
         }
-        self.shut_down_on_error("the log cannot be written", self.log.make_known(last))?;
+        self.status.shut_down_on_error("the log cannot be written", self.log.make_known(last))?;
         Ok(Step::Worked)
     }
 }

@@ -3,11 +3,18 @@
 use std::sync::Arc;
 
 use pool::{Change, Reserved};
-use zone::{DeviceError, Life, Role, ZoneId};
+use zone::{DeviceError, FsId, Life, Role, ZoneId};
 
 /// A shard of the key space with a tree and a lock of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Group(pub u16);
+
+impl Group {
+    /// The root of the group's tree, which is always the same node.
+    pub(crate) fn root(self) -> NodeId {
+        NodeId(u64::from(self.0) + 1)
+    }
+}
 
 /// A table: an ordered map of its own within each group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,6 +45,34 @@ impl Reserve {
 impl std::fmt::Display for Reserve {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}.{:02} %", self.0 / 100, self.0 % 100)
+    }
+}
+
+/// Properties that `mkfs` decided and that never change.
+#[derive(Clone, Debug)]
+pub struct VolumeInfo {
+    /// The volume's identity.
+    pub fs_id: FsId,
+    /// Its label.
+    pub label: String,
+    /// Shards of the key space.
+    pub groups: u16,
+    /// Bytes of a node.
+    pub page_size: u32,
+    /// When it was made, in nanoseconds since 1970.
+    pub created_ns: i64,
+    /// Its incompatible features ([`zone::format::FEATURES`]).
+    pub features: u64,
+    /// The space that the store's user reserves and data cannot take.
+    pub reserve: Reserve,
+    /// Keys the hashes of names.
+    pub secret: [u8; 16],
+}
+
+impl VolumeInfo {
+    /// The first id of a node that is not a root.
+    pub(crate) fn first_node(&self) -> u64 {
+        u64::from(self.groups) + 1
     }
 }
 

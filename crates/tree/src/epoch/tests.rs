@@ -5,15 +5,17 @@ use zone::{Cause, Device, Geometry};
 
 use super::*;
 use crate::Store;
+use crate::limits::Limits;
 use crate::tests::{Contents, config, contents, formatted, open, open_with, options, random_tx};
 
 /// The number and the weight of all dirty nodes, added up node by node.
 fn weighed(core: &Core) -> (usize, Weight) {
     let (mut nodes, mut weight) = (0, Weight::default());
-    for node in core.groups.iter().flat_map(|group| group.read().dirty.values().cloned().collect::<Vec<_>>())
+    for node in
+        core.trees.groups.iter().flat_map(|group| group.read().dirty.values().cloned().collect::<Vec<_>>())
     {
         let state = node.look();
-        let now = Weight::of_changes(&state.changes, core.mat.has_deltas(), core.page_size());
+        let now = Weight::of_changes(&state.changes, core.nodes.mat.has_deltas(), core.nodes.page_size());
         assert_eq!(state.counted, now, "node {} is counted with its weight", node.id.0);
         (nodes, weight) = (nodes + 1, weight + now);
     }
@@ -79,7 +81,7 @@ fn replayed_nodes_weigh_no_more_than_changed_ones() {
             store.core.write_out(&mut store.core.saving.lock()).unwrap();
         }
         store.sync(store.last_lsn()).unwrap();
-        let changed = store.core.mat.running_weight() + store.core.count.dirty.weight();
+        let changed = store.core.nodes.mat.running_weight() + store.core.count.dirty.weight();
         let (replayed, recovery) = open(&Arc::new(device.image(&CrashPlan::LoseAll))).unwrap();
         let weight = replayed.core.count.dirty.weight();
         assert!(

@@ -19,12 +19,12 @@ impl Core {
     /// whether there was any such zone. The caller holds the checkpoint lock. Each zone is read once in each of its
     /// lives.
     pub(crate) fn count_deltas_exactly(&self) -> Result<bool> {
-        let in_page = delta::in_page_at_most(self.page_size());
+        let in_page = delta::in_page_at_most(self.nodes.page_size());
         let zones = self.pool.with_uncounted_deltas(in_page, |capacity, live| {
             capacity - live >= self.dead_at_least(capacity, Need::Must)
         });
         for &zone in &zones {
-            let (mut packed, mut full) = (Packed::new(self.page_size()), 0);
+            let (mut packed, mut full) = (Packed::new(self.nodes.page_size()), 0);
             self.read_zone(zone, |pages| {
                 for ReadPage { at, bytes, header } in &pages {
                     match (bytes, header) {

@@ -6,7 +6,6 @@
 
 use crate::core::Core;
 use crate::format::PageKind;
-use crate::lookup::check_page;
 use crate::mat::ChunkPlace;
 use crate::types::Result;
 use zone::Address;
@@ -32,7 +31,7 @@ impl Core {
         let follows = |&(one, _): &Chunk, &(other, _): &Chunk| {
             one.zone() == other.zone() && u64::from(one.block()) + page_blocks == u64::from(other.block())
         };
-        let most = (READ_BYTES / self.page_size()).max(1);
+        let most = (READ_BYTES / self.nodes.page_size()).max(1);
         let runs = chunks.chunk_by(follows).flat_map(|run| run.chunks(most));
         runs.into_iter().try_for_each(|run| self.each_of_run(kind, run, &mut each))
     }
@@ -44,13 +43,13 @@ impl Core {
         each: &mut impl FnMut(usize, &[u8]) -> Result<()>,
     ) -> Result<()> {
         let (first, _) = run[0];
-        let mut bytes = vec![0; run.len() * self.page_size()];
+        let mut bytes = vec![0; run.len() * self.nodes.page_size()];
         let is_read = self.device.read(first.zone(), first.block(), &mut bytes).is_ok();
-        for (&(at, number), page) in run.iter().zip(bytes.chunks(self.page_size())) {
-            let is_right = is_read && check_page(page, self, at, kind, number as u64).is_ok();
+        for (&(at, number), page) in run.iter().zip(bytes.chunks(self.nodes.page_size())) {
+            let is_right = is_read && self.nodes.check_page(page, at, kind, number as u64).is_ok();
             match is_right {
                 true => each(number, page)?,
-                false => each(number, &self.read_page(self.page()?, at, kind, number as u64)?)?,
+                false => each(number, &self.nodes.read_page(self.nodes.page()?, at, kind, number as u64)?)?,
             }
         }
         Ok(())

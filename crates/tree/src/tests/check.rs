@@ -49,7 +49,7 @@ fn variants(source: &str, name: &str) -> BTreeSet<String> {
 
 /// Changes the root of group 0 in memory only.
 fn change_root(store: &Store, change: impl FnOnce(&mut Page)) {
-    let root = store.core.load(NodeId(1)).unwrap().unwrap();
+    let root = store.core.nodes.load(NodeId(1)).unwrap().unwrap();
     let mut state = root.state.write();
     assert!(state.page.level() == 1 && state.page.count() > 3);
     change(Arc::make_mut(&mut state.page));
@@ -63,12 +63,12 @@ fn set_child(page: &mut Page, index: usize, child: u64) {
 }
 
 fn place(store: &Store, id: u64) -> Address {
-    store.core.find(NodeId(id)).unwrap().0.whole_page()
+    store.core.nodes.find(NodeId(id)).unwrap().0.whole_page()
 }
 
 /// The first leaf of group 0.
 fn a_leaf(store: &Store) -> u64 {
-    store.core.load(NodeId(1)).unwrap().unwrap().page().child(1).0
+    store.core.nodes.load(NodeId(1)).unwrap().unwrap().page().child(1).0
 }
 
 fn scrub(store: &Store) -> Scrubbed {
@@ -104,7 +104,7 @@ fn a_sound_store_has_no_findings_and_is_read_as_a_whole() {
     let (_device, store) = with_leaves();
     assert_eq!(kinds(&store), []);
     let scrubbed = scrub(&store);
-    let nodes = store.core.mat.next_node() - 1;
+    let nodes = store.core.nodes.mat.next_node() - 1;
     assert_eq!(scrubbed.findings, []);
     assert!(scrubbed.bytes >= nodes * 4096 && store.scrub_bytes() >= nodes * 4096, "{scrubbed:?}");
 }
@@ -129,7 +129,7 @@ fn a_node_that_is_damaged_or_cannot_be_read() {
         let (device, store) = with_leaves();
         let leaf = a_leaf(&store);
         let (at, keys) = {
-            let page = store.core.load(NodeId(leaf)).unwrap().unwrap().page();
+            let page = store.core.nodes.load(NodeId(leaf)).unwrap().unwrap().page();
             (place(&store, leaf), (page.key(0).to_vec(), page.count()))
         };
         drop(store);
@@ -185,7 +185,7 @@ fn a_walk_to_a_misplaced_node_reports_damage() {
 fn an_id_without_a_place_takes_neither_memory_nor_time() {
     for (next, child) in [(None, 1 << 62), (Some((1 << 40) - 1), (1 << 40) - 2)] {
         let (_device, store) = with_leaves();
-        next.into_iter().for_each(|next| store.core.mat.set_next_node(next));
+        next.into_iter().for_each(|next| store.core.nodes.mat.set_next_node(next));
         change_root(&store, |page| set_child(page, 1, child));
         let findings = store.check(&mut |_, _, _, _| ()).unwrap();
         let [lost, unreachable] = &findings[..] else { panic!("{findings:?}") };
@@ -200,20 +200,20 @@ fn an_id_without_a_place_takes_neither_memory_nor_time() {
 #[test]
 fn a_checkpoint_that_claims_too_many_ids_does_not_extend_the_mat() {
     let (device, store) = with_leaves();
-    let (before, sound) = (store.core.mat.next_node(), store.core.mat.chunks_len());
-    store.core.mat.set_next_node((1 << 40) - 1);
+    let (before, sound) = (store.core.nodes.mat.next_node(), store.core.nodes.mat.chunks_len());
+    store.core.nodes.mat.set_next_node((1 << 40) - 1);
     store.checkpoint().unwrap();
     drop(store);
     let store = open(&device).unwrap().0;
-    let next = store.core.mat.next_node();
-    assert!((before..=sound * store.core.mat.per_chunk()).contains(&next), "{next}");
+    let next = store.core.nodes.mat.next_node();
+    assert!((before..=sound * store.core.nodes.mat.per_chunk()).contains(&next), "{next}");
     for number in 200..2000u32 {
         let mut tx = Tx::new();
         tx.put(Group(0), Table(1), number.to_be_bytes().to_vec(), vec![7; 200]);
         store.commit(tx).unwrap();
     }
     store.checkpoint().unwrap();
-    assert!(store.core.mat.chunks_len() <= sound + 2);
+    assert!(store.core.nodes.mat.chunks_len() <= sound + 2);
     assert_eq!(kinds(&store), []);
 }
 
@@ -241,8 +241,8 @@ fn a_node_named_twice_and_one_not_named() {
 #[test]
 fn a_place_of_a_node_that_is_part_of_no_tree() {
     let (_device, store) = with_leaves();
-    let id = store.core.mat.allocate();
-    store.core.mat.place(id, Place::whole(place(&store, 1)), false);
+    let id = store.core.nodes.mat.allocate();
+    store.core.nodes.mat.place(id, Place::whole(place(&store, 1)), false);
     assert_eq!(kinds(&store), [FindingKind::Unreachable]);
 }
 
@@ -257,7 +257,11 @@ fn a_wrong_count_of_live_pages() {
 fn a_wrong_count_of_prepaid_nodes() {
     let (_device, store) = with_leaves();
     assert_eq!(kinds(&store), []);
-    store.core.count.prepaid.fetch_add(1, rt::sync::atomic::Ordering::Relaxed);
+    let root = store.core.nodes.load(Group(0).root()).unwrap().unwrap();
+    let mut page = Page::clone(&root.page());
+    page.set_prepaid(false);
+    store.core.trees.mark(&mut page);
+    assert!(page.is_prepaid());
     assert_eq!(kinds(&store), [FindingKind::LiveCount]);
 }
 
@@ -302,7 +306,7 @@ fn nodes_of_the_prepaid_table_are_counted_apart() {
 #[test]
 fn a_damaged_chunk_of_the_tables() {
     let (device, store) = with_leaves();
-    let mat = store.core.mat.chunk(0).address;
+    let mat = store.core.nodes.mat.chunk(0).address;
     let zit = store.core.saving.lock().zit_chunks[0].address;
     drop(store);
     let store = open(&device).unwrap().0;

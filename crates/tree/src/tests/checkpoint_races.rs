@@ -90,8 +90,8 @@ impl Story {
 
 /// How many leaves a checkpoint is writing.
 fn being_written(store: &Store) -> usize {
-    let ids = (0..store.core.mat.next_node()).map(NodeId);
-    ids.filter_map(|id| store.core.cache.get(id)).filter(|node| node.look().being_written).count()
+    let ids = (0..store.core.nodes.mat.next_node()).map(NodeId);
+    ids.filter_map(|id| store.core.nodes.cache.get(id)).filter(|node| node.look().being_written).count()
 }
 
 #[test]
@@ -159,7 +159,9 @@ impl Client for Early {
             0 => self.story.lock().commit_one(&store),
             many => (0..many).for_each(|_| self.story.lock().commit(&store)),
         }
-        for node in (0..store.core.mat.next_node()).filter_map(|id| store.core.cache.get(NodeId(id))) {
+        for node in
+            (0..store.core.nodes.mat.next_node()).filter_map(|id| store.core.nodes.cache.get(NodeId(id)))
+        {
             match node.look().cut_version {
                 Some(CutVersion::Changes(_)) => self.kept[0].fetch_add(1, Ordering::Relaxed),
                 Some(CutVersion::Page(_)) => self.kept[1].fetch_add(1, Ordering::Relaxed),

@@ -139,7 +139,7 @@ fn a_node_changed_while_it_is_written_early_stays_dirty() {
         let bodies: Vec<Body<'_, ()>> =
             vec![("write".into(), Box::new(write_out)), ("change".into(), Box::new(change))];
         schedule::run(seed, bodies);
-        changed += u32::from(store.core.mat.running_len() > 0 && store.core.count.dirty.nodes() > 0);
+        changed += u32::from(store.core.nodes.mat.running_len() > 0 && store.core.count.dirty.nodes() > 0);
         store.checkpoint().unwrap();
         drop(store);
         let (store, recovery) = open(&device).unwrap();

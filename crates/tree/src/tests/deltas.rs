@@ -96,8 +96,8 @@ fn leaves_with_many_changes_are_written_whole_again() {
 fn cleaning_takes_no_more_than_is_counted(store: &Store) {
     let core = &store.core;
     let mut pages: BTreeSet<Address> = BTreeSet::new();
-    for id in (0..core.mat.next_node()).map(NodeId) {
-        let place = core.find(id).unwrap().0;
+    for id in (0..core.nodes.mat.next_node()).map(NodeId) {
+        let place = core.nodes.find(id).unwrap().0;
         pages.extend((!place.is_nowhere()).then(|| place.whole_page()));
     }
     for zone in core.pool.closed_metadata() {

@@ -31,9 +31,9 @@ fn with_dead_nodes() -> (Arc<Emulated>, Store, Contents) {
 
 /// Where each node lies.
 fn places(store: &Store) -> BTreeMap<Address, NodeId> {
-    let ids = (0..store.core.mat.next_node()).map(NodeId);
+    let ids = (0..store.core.nodes.mat.next_node()).map(NodeId);
     let placed = ids.flat_map(|id| {
-        let place = store.core.find(id).unwrap().0;
+        let place = store.core.nodes.find(id).unwrap().0;
         [(place.at, id), (place.base, id)]
     });
     placed.filter(|(at, _)| !at.is_none()).collect()
@@ -61,7 +61,7 @@ fn unreadable_dead_pages_do_not_keep_a_zone_from_gc() {
     let (device, store, model) = with_dead_nodes();
     let (zone, pages) = next_to_clean(&store);
     let live = places(&store);
-    let chunks = store.core.mat.chunks();
+    let chunks = store.core.nodes.mat.chunks();
     let is_live = |at: &Address| live.contains_key(at) || chunks.iter().any(|chunk| chunk.address == *at);
     let dead: Vec<_> = pages.into_iter().filter(|at| !is_live(at)).collect();
     assert!(dead.len() > 2, "some pages are dead there");
@@ -77,7 +77,7 @@ fn a_live_page_that_cannot_be_read_pins_its_zone_and_nothing_else() {
     let (device, store, mut model) = with_dead_nodes();
     let (zone, pages) = next_to_clean(&store);
     let live = places(&store);
-    let level = |at: &Address| store.core.load(live[at]).unwrap().unwrap().page().level();
+    let level = |at: &Address| store.core.nodes.load(live[at]).unwrap().unwrap().page().level();
     let at = pages.into_iter().find(|at| live.contains_key(at) && level(at) == 0).unwrap();
     let before = live.keys().filter(|at| at.zone() == zone).count();
     device.make_unreadable(zone, at.block());
@@ -94,7 +94,7 @@ fn a_live_page_that_cannot_be_read_pins_its_zone_and_nothing_else() {
     (2000..2200).for_each(|number| put(&store, &mut model, number, 3));
     assert_eq!(store.shutdown_reason(), None, "no look-up needed the node");
     store.close().unwrap();
-    assert!(store.core.load(live[&at]).is_err(), "a look-up of the node gets the error");
+    assert!(store.core.nodes.load(live[&at]).is_err(), "a look-up of the node gets the error");
     assert!(store.shutdown_reason().is_some());
 }
 

@@ -78,11 +78,11 @@ fn nodes_are_reserved_when_a_transaction_takes_effect() {
     let noted = Arc::new(Noted(Arc::downgrade(&store), Default::default()));
     let mut splits = 0;
     for number in 0..20_u32 {
-        let before = store.core.mat.next_node();
+        let before = store.core.nodes.mat.next_node();
         let mut tx = a_large_row(number);
         tx.reserved.push(noted.clone());
         store.commit(tx).unwrap();
-        let (made, reserved) = (store.core.mat.next_node() > before, *noted.1.lock().last().unwrap());
+        let (made, reserved) = (store.core.nodes.mat.next_node() > before, *noted.1.lock().last().unwrap());
         assert_eq!(made, reserved > 0, "row {number}: a node is reserved where one is made");
         assert_eq!(store.nodes_reserved(), 0, "and no longer after it was made");
         splits += u32::from(made);
@@ -115,11 +115,11 @@ fn while_no_garbage_is_lacking_trees_grow_into_the_reserve() {
     while pool.free() >= store.zones_needed_to_grow() {
         store.core.pool.take(Role::Metadata).unwrap();
     }
-    let before = store.core.mat.next_node();
+    let before = store.core.nodes.mat.next_node();
     for number in 0..20_u32 {
         store.commit(a_large_row(number)).unwrap();
     }
-    assert!(store.core.mat.next_node() > before + 3, "leaves were split");
+    assert!(store.core.nodes.mat.next_node() > before + 3, "leaves were split");
     assert!(pool.free_or_outstanding() < store.zones_needed_to_grow(), "and a zone was missing all the time");
 }
 

@@ -87,8 +87,8 @@ fn a_lack_of_memory_is_reported_and_does_no_harm() {
 fn nothing_is_left(store: &Store) -> Vec<zone::PageBuffer> {
     rt::memory::refuse(1, u64::MAX);
     let core = &store.core;
-    while core.unused_pages.clear() || core.cache.shrink() || core.chunks.shrink() {}
-    std::iter::from_fn(|| core.pages.try_take().ok()).collect()
+    while core.nodes.unused_pages.clear() || core.nodes.cache.shrink() || core.nodes.chunks.shrink() {}
+    std::iter::from_fn(|| core.nodes.pages.try_take().ok()).collect()
 }
 
 /// Several leaves are read together for a walk in the order of the tree. The leaves behind took the available memory,
@@ -137,8 +137,8 @@ fn a_replay_releases_prefetched_nodes() {
         rt::memory::make_plenty();
         match opened {
             Ok((store, _)) => {
-                let dirty = |group: &Ordered<RwLock<crate::core::Tree>>| group.read().dirty.len() as u64;
-                Some(store.core.groups.iter().map(dirty).sum::<u64>())
+                let dirty = |group: &Ordered<RwLock<crate::trees::Tree>>| group.read().dirty.len() as u64;
+                Some(store.core.trees.groups.iter().map(dirty).sum::<u64>())
             }
             Err(StoreError::NoMemory(_)) => None,
             Err(error) => panic!("{error}"),
@@ -169,7 +169,7 @@ fn each_checkpoint_has_its_reserved_pages() {
     }
     store.checkpoint().unwrap();
     let all = contents(&store);
-    let chunks = store.core.mat.chunks_len();
+    let chunks = store.core.nodes.mat.chunks_len();
     assert!((40..=64).contains(&chunks), "{chunks} chunks, which are written together");
     let mut pages = nothing_is_left(&store);
     for _ in 0..4 {
@@ -177,12 +177,16 @@ fn each_checkpoint_has_its_reserved_pages() {
         store.core.checkpoint().unwrap();
     }
     // A reader looks up places of nodes, and the chunks that it holds leave no memory for another one.
-    let per_chunk = store.core.mat.per_chunk();
+    let per_chunk = store.core.nodes.mat.per_chunk();
     let ids: Vec<_> = (1..chunks).map(|number| crate::types::NodeId(number * per_chunk)).collect();
     drop(pages.drain(..8));
-    let mut held = store.core.pin_chunks(&ids);
-    assert!(matches!(store.core.find(*ids.last().unwrap()), Err(StoreError::NoMemory(_))), "{}", held.len());
-    store.core.find_with_chunks(&mut held, *ids.last().unwrap()).unwrap();
+    let mut held = store.core.nodes.pin_chunks(&ids);
+    assert!(
+        matches!(store.core.nodes.find(*ids.last().unwrap()), Err(StoreError::NoMemory(_))),
+        "{}",
+        held.len()
+    );
+    store.core.nodes.find_with_chunks(&mut held, *ids.last().unwrap()).unwrap();
     assert!(held.is_empty());
     rt::memory::make_plenty();
     assert_eq!(contents(&store), all);
@@ -197,14 +201,17 @@ fn a_chunk_in_use_stays_in_the_cache() {
     let (store, _) = open(&device).unwrap();
     work(&store, &mut Contents::new(), 5, 100);
     store.checkpoint().unwrap();
-    let root = store.core.root(Group(0));
-    let held = store.core.pin_chunks(&[root]);
+    let root = Group(0).root();
+    let held = store.core.nodes.pin_chunks(&[root]);
     assert_eq!(held.len(), 1);
     let pages = nothing_is_left(&store);
-    assert!(store.core.find(root).is_ok(), "the chunk is in memory");
+    assert!(store.core.nodes.find(root).is_ok(), "the chunk is in memory");
     drop((held, pages));
     let pages = nothing_is_left(&store);
-    assert!(matches!(store.core.find(root), Err(StoreError::NoMemory(_))), "the chunk is no longer in use");
+    assert!(
+        matches!(store.core.nodes.find(root), Err(StoreError::NoMemory(_))),
+        "the chunk is no longer in use"
+    );
     drop(pages);
     rt::memory::make_plenty();
 }

@@ -227,7 +227,7 @@ fn unused_ids_are_used_again_after_a_mount() {
     let (store, _) = open(&device).unwrap();
     fill(&store);
     store.checkpoint().unwrap();
-    let next = store.core.mat.next_node();
+    let next = store.core.nodes.mat.next_node();
     for number in 0..1000_u32 {
         let mut tx = Tx::reclaiming();
         tx.delete(Group(0), Table(1), number.to_be_bytes());
@@ -239,7 +239,7 @@ fn unused_ids_are_used_again_after_a_mount() {
     while store.step().unwrap() == crate::Step::Worked {}
     fill(&store);
     assert!(next > 50, "{next} ids belong to many nodes");
-    assert_eq!(store.core.mat.next_node(), next, "all of them have ids that were used before");
+    assert_eq!(store.core.nodes.mat.next_node(), next, "all of them have ids that were used before");
 }
 
 /// On a full store, each deletion ran as much GC as possible, with a checkpoint for each zone. On 64 zones of 1 MiB, 8
@@ -456,7 +456,7 @@ fn a_long_epoch_leaves_the_reserve_to_later_epochs() {
     let left = greedy.left.load(std::sync::atomic::Ordering::Relaxed);
     assert!(store.stats().checkpoints == checkpoints + 1 && left < free, "data took all zones that it may");
     let room = store.pool().free() * 255 + core.pool.open_headroom();
-    let kept = core.limits.metadata_reserve_of(device.geometry(), core.page_size()).blocks;
+    let kept = core.limits.metadata_reserve_of(device.geometry(), core.nodes.page_size()).blocks;
     println!("{left} of {free} zones remained, and then {}, {room} of {kept} blocks", store.pool().free());
     assert!(u64::from(room) >= kept, "{room} blocks remain of {kept} reserved ones");
 }

@@ -90,11 +90,11 @@ fn the_prefetch_of_a_replay_is_bounded() {
         |group, number| Op::Put { group: Group(group), table: Table(1), key: key(number), value: vec![3] };
     let records: Vec<_> = (0..ENTRIES).map(|number| (Lsn(u64::from(number)), vec![put(0, number)])).collect();
     let mut held = Vec::new();
-    let count = mounted.store.core.read_for_replay(&records, &mut held);
+    let count = mounted.store.core.trees.read_for_replay(&records, &mut held);
     assert_eq!(count, 4096, "of 16 MiB of leaves at worst");
     let odd = [(Lsn(1), vec![put(700, 1)]), (Lsn(2), vec![Op::Counter { counter: 0, change: 1 }])];
-    assert_eq!(mounted.store.core.read_for_replay(&odd, &mut held), 2);
-    assert_eq!(mounted.store.core.read_for_replay(&[], &mut held), 0);
+    assert_eq!(mounted.store.core.trees.read_for_replay(&odd, &mut held), 2);
+    assert_eq!(mounted.store.core.trees.read_for_replay(&[], &mut held), 0);
 }
 
 /// A caller that announces its look-ups waits once for many leaves.
@@ -137,10 +137,10 @@ fn chunks_that_are_held_stay_in_memory() {
     let (store, _) = Store::open(timed.clone(), &config, &mut Plain).unwrap();
     store.set_client(Arc::new(Plain));
     store.checkpoint().unwrap();
-    let (core, chunks) = (&store.core, store.core.mat.chunks_len());
-    let mut ids: Vec<_> = (1..core.mat.next_node()).step_by(20).map(crate::types::NodeId).collect();
+    let (core, chunks) = (&store.core, store.core.nodes.mat.chunks_len());
+    let mut ids: Vec<_> = (1..core.nodes.mat.next_node()).step_by(20).map(crate::types::NodeId).collect();
     fastrand::Rng::with_seed(1).shuffle(&mut ids);
-    ids.truncate(core.pages_at_once());
+    ids.truncate(core.nodes.pages_at_once());
     assert!(chunks > 10 && ids.len() > 100, "{chunks} chunks, {} nodes", ids.len());
     let reads = |work: &dyn Fn()| {
         let before = (timed.times().of(CommandClass::Read).commands, timed.clock().monotonic_ns());
@@ -150,17 +150,17 @@ fn chunks_that_are_held_stay_in_memory() {
     };
     let find_all = || {
         for &id in &ids {
-            core.find(id).unwrap();
+            core.nodes.find(id).unwrap();
         }
     };
     let alone = reads(&find_all);
     let together = reads(&|| {
-        let held = core.pin_chunks(&ids);
-        assert_eq!((held.len(), core.chunks.pages()), (chunks as usize, chunks as usize));
+        let held = core.nodes.pin_chunks(&ids);
+        assert_eq!((held.len(), core.nodes.chunks.pages()), (chunks as usize, chunks as usize));
         assert_eq!(reads(&find_all).0, 0, "all announced nodes are in memory");
     });
     println!("{alone:?} reads and ns for {} nodes, {together:?} together", ids.len());
     assert!(together.0 <= chunks && together.0 * 3 < alone.0 && together.1 * 10 < alone.1);
-    core.chunks.put(u64::MAX, zone::Address::NONE, Arc::new(core.pages.zeroed()));
-    assert_eq!(core.chunks.pages(), 8, "the limit holds again");
+    core.nodes.chunks.put(u64::MAX, zone::Address::NONE, Arc::new(core.nodes.pages.zeroed()));
+    assert_eq!(core.nodes.chunks.pages(), 8, "the limit holds again");
 }

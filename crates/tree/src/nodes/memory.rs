@@ -1,7 +1,7 @@
 //! Memory for pages when the system has no more.
 //!
 //! A cache that cannot grow works as a smaller cache. If memory is needed for a page, unused pages are dropped. Only
-//! if none can be dropped does the caller get [`StoreError::NoMemory`], and then it has changed nothing. Work that
+//! if none can be dropped does the caller get [`crate::types::StoreError::NoMemory`], and then it has changed nothing. Work that
 //! cannot be aborted reserves its pages before it begins:
 //!
 //! * A transaction reserves the pages that its changes can take at most (`commit/pages.rs`) before it takes its LSN. If the
@@ -10,7 +10,7 @@
 //!   because memory is short, which would shut the volume down.
 //!
 //! The pages of a checkpoint stay in the cache of chunks only if as many pages are free as are reserved
-//! ([`Core::cache_chunk`]). Otherwise a reader might hold the pages of one checkpoint while the next one takes as many
+//! ([`Nodes::cache_chunk`]). Otherwise a reader might hold the pages of one checkpoint while the next one takes as many
 //! again.
 //!
 //! Readahead ([`Reading::Ahead`]) takes no page for which another one would have to be dropped. If it gets no page,
@@ -20,8 +20,8 @@ use std::sync::Arc;
 
 use zone::{Address, PageBuffer, PageReservation};
 
-use crate::core::Core;
-use crate::types::{Result, StoreError};
+use super::Nodes;
+use crate::types::Result;
 
 /// Pages that are appended together.
 pub(crate) const PAGES_AT_ONCE: usize = 64;
@@ -38,7 +38,7 @@ pub(crate) enum Reading {
     Ahead,
 }
 
-impl Core {
+impl Nodes {
     /// A page with undefined contents. If no page is free, an unused one is dropped for it.
     pub(crate) fn page(&self) -> Result<PageBuffer> {
         self.or_after_dropping(|| self.pages.try_take())
@@ -80,20 +80,6 @@ impl Core {
                     }
                 }
             }
-        }
-    }
-
-    /// Writes dirty nodes out, so that they can be dropped. The caller holds no lock of the trees.
-    pub(crate) fn free_memory(&self) -> Result<()> {
-        let mut saving = self.saving.lock();
-        let written = match self.epoch_is_long() {
-            true => self.checkpoint_with(&mut saving),
-            false => self.write_out(&mut saving),
-        };
-        match written {
-            // The caller lacks memory. A lack of space is not its error.
-            Err(StoreError::NoSpace) => Ok(()),
-            written => written,
         }
     }
 }
