@@ -7,10 +7,12 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use pool::OwnedPool;
 use zone::{Role, ZoneId};
 
-use crate::core::Core;
 use crate::key_range::KeyRange;
+use crate::nodes::Nodes;
+use crate::trees::Trees;
 use crate::types::{Bytes, Group, NodeId, Result, StoreError, Table};
 
 /// Called for every entry with its group, table, key and value.
@@ -63,7 +65,7 @@ impl fmt::Display for Finding {
 }
 
 struct Walk<'a, 'v> {
-    core: &'a Core,
+    trees: &'a Trees,
     group: Group,
     seen: Bits,
     findings: Vec<Finding>,
@@ -95,99 +97,98 @@ impl Bits {
     }
 }
 
-impl Core {
-    pub(crate) fn check(
-        &self,
-        each: &mut Visit<'_>,
-        progress: &mut CheckProgress<'_>,
-    ) -> Result<Vec<Finding>> {
-        let nodes = self.nodes.mat.chunks().iter().map(|chunk| u64::from(chunk.used)).sum();
-        let (group, seen, findings) = (Group(0), Bits::default(), Vec::new());
-        let mut walk = Walk { core: self, group, seen, findings, each, progress, done: 0, nodes, prepaid: 0 };
-        for group in 0..self.info.groups {
-            walk.group = Group(group);
-            walk.node(walk.group.root(), None, &[], None)?;
-        }
-        (walk.progress)(walk.done, walk.done);
-        let (seen, prepaid, mut findings) = (walk.seen, walk.prepaid, walk.findings);
-        // The marks of nodes that cannot be reached are unknown.
-        if findings.is_empty()
-            && let Some(counted) = self.trees.prepaid()
-            && prepaid != counted
-        {
-            findings.push(Finding {
-                kind: FindingKind::LiveCount,
-                what: format!("{prepaid} nodes are marked as prepaid, but the checkpoint counts {counted}"),
-                lost: None,
-            });
-        }
-        let placed = self.check_mat(&seen, &mut findings)?;
-        self.check_counts(&placed, &mut findings);
-        Ok(findings)
+/// Verifies every node, the MAT and the counts.
+pub(crate) fn check(
+    trees: &Trees,
+    each: &mut Visit<'_>,
+    progress: &mut CheckProgress<'_>,
+) -> Result<Vec<Finding>> {
+    let nodes = trees.nodes.mat.chunks().iter().map(|chunk| u64::from(chunk.used)).sum();
+    let (group, seen, findings) = (Group(0), Bits::default(), Vec::new());
+    let mut walk = Walk { trees, group, seen, findings, each, progress, done: 0, nodes, prepaid: 0 };
+    for group in 0..trees.nodes.volume.info.groups {
+        walk.group = Group(group);
+        walk.node(walk.group.root(), None, &[], None)?;
     }
-
-    /// Compares the nodes that the MAT names with those found. Returns the numbers of pages and of delta records that
-    /// its chunks place in each zone.
-    fn check_mat(&self, seen: &Bits, findings: &mut Vec<Finding>) -> Result<HashMap<ZoneId, (u32, u32)>> {
-        let mut placed: HashMap<ZoneId, (u32, u32)> = HashMap::new();
-        for number in 0..self.nodes.mat.chunks_len() {
-            let place = self.nodes.mat.chunk(number).address;
-            let bytes = match self.nodes.chunk(number, place) {
-                Ok(Some(bytes)) => bytes,
-                Ok(None) => continue,
-                Err(StoreError::Corrupt(what)) => {
-                    findings.push(Finding { kind: FindingKind::Table, what, lost: None });
-                    continue;
-                }
-                Err(StoreError::Device(error)) if !error.is_of_whole_device() => {
-                    let what = format!("MAT chunk {number} cannot be read: {error}");
-                    findings.push(Finding { kind: FindingKind::Table, what, lost: None });
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            for index in 0..self.nodes.mat.per_chunk() {
-                let stored = self.nodes.mat.place_in(&bytes, index as usize);
-                if !stored.is_nowhere() {
-                    placed.entry(stored.whole_page().zone()).or_default().0 += 1;
-                }
-                if stored.is_delta() {
-                    placed.entry(stored.at.zone()).or_default().1 += 1;
-                }
-                let id = NodeId(number * self.nodes.mat.per_chunk() + index);
-                if !self.nodes.find(id)?.0.is_nowhere() && !seen.contains(id.0) {
-                    findings.push(Finding {
-                        kind: FindingKind::Unreachable,
-                        what: format!("the MAT has an address of node {}, which is not part of a tree", id.0),
-                        lost: None,
-                    });
-                }
-            }
-        }
-        Ok(placed)
+    (walk.progress)(walk.done, walk.done);
+    let (seen, prepaid, mut findings) = (walk.seen, walk.prepaid, walk.findings);
+    // The marks of nodes that cannot be reached are unknown.
+    if findings.is_empty()
+        && let Some(counted) = trees.prepaid()
+        && prepaid != counted
+    {
+        findings.push(Finding {
+            kind: FindingKind::LiveCount,
+            what: format!("{prepaid} nodes are marked as prepaid, but the checkpoint counts {counted}"),
+            lost: None,
+        });
     }
+    let placed = check_mat(&trees.nodes, &seen, &mut findings)?;
+    check_counts(&trees.nodes.volume.pool, &placed, &mut findings);
+    Ok(findings)
+}
 
-    fn check_counts(&self, placed: &HashMap<ZoneId, (u32, u32)>, findings: &mut Vec<Finding>) {
-        for index in 0..self.pool.count() {
-            let zone = ZoneId(index);
-            let entry = self.pool.entry(zone);
-            if entry.role.holds_data() {
+/// Compares the nodes that the MAT names with those found. Returns the numbers of pages and of delta records that
+/// its chunks place in each zone.
+fn check_mat(nodes: &Nodes, seen: &Bits, findings: &mut Vec<Finding>) -> Result<HashMap<ZoneId, (u32, u32)>> {
+    let mut placed: HashMap<ZoneId, (u32, u32)> = HashMap::new();
+    for number in 0..nodes.mat.chunks_len() {
+        let place = nodes.mat.chunk(number).address;
+        let bytes = match nodes.chunk(number, place) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => continue,
+            Err(StoreError::Corrupt(what)) => {
+                findings.push(Finding { kind: FindingKind::Table, what, lost: None });
                 continue;
             }
-            let (pages, deltas) = placed.get(&zone).copied().unwrap_or_default();
-            let counted = pages * self.pool.page_blocks();
-            let holds = counted > 0 || deltas > 0;
-            if (entry.live, entry.deltas) != (counted, deltas) || (holds && entry.role != Role::Metadata) {
+            Err(StoreError::Device(error)) if !error.is_of_whole_device() => {
+                let what = format!("MAT chunk {number} cannot be read: {error}");
+                findings.push(Finding { kind: FindingKind::Table, what, lost: None });
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        for index in 0..nodes.mat.per_chunk() {
+            let stored = nodes.mat.place_in(&bytes, index as usize);
+            if !stored.is_nowhere() {
+                placed.entry(stored.whole_page().zone()).or_default().0 += 1;
+            }
+            if stored.is_delta() {
+                placed.entry(stored.at.zone()).or_default().1 += 1;
+            }
+            let id = NodeId(number * nodes.mat.per_chunk() + index);
+            if !nodes.find(id)?.0.is_nowhere() && !seen.contains(id.0) {
                 findings.push(Finding {
-                    kind: FindingKind::LiveCount,
-                    what: format!(
-                        "zone {index} ({:?}) has {counted} live metadata blocks and {deltas} delta records, but the \
-                         ZIT counts {} and {}",
-                        entry.role, entry.live, entry.deltas
-                    ),
+                    kind: FindingKind::Unreachable,
+                    what: format!("the MAT has an address of node {}, which is not part of a tree", id.0),
                     lost: None,
                 });
             }
+        }
+    }
+    Ok(placed)
+}
+
+fn check_counts(pool: &OwnedPool, placed: &HashMap<ZoneId, (u32, u32)>, findings: &mut Vec<Finding>) {
+    for index in 0..pool.count() {
+        let zone = ZoneId(index);
+        let entry = pool.entry(zone);
+        if entry.role.holds_data() {
+            continue;
+        }
+        let (pages, deltas) = placed.get(&zone).copied().unwrap_or_default();
+        let counted = pages * pool.page_blocks();
+        let holds = counted > 0 || deltas > 0;
+        if (entry.live, entry.deltas) != (counted, deltas) || (holds && entry.role != Role::Metadata) {
+            findings.push(Finding {
+                kind: FindingKind::LiveCount,
+                what: format!(
+                    "zone {index} ({:?}) has {counted} live metadata blocks and {deltas} delta records, but the \
+                     ZIT counts {} and {}",
+                    entry.role, entry.live, entry.deltas
+                ),
+                lost: None,
+            });
         }
     }
 }
@@ -205,7 +206,7 @@ impl Walk<'_, '_> {
 
     /// Checks a node whose keys should be in `low..high`, and all below it.
     fn node(&mut self, id: NodeId, level: Option<u8>, low: &[u8], high: Option<&[u8]>) -> Result<()> {
-        if id.0 >= self.core.nodes.mat.next_node() {
+        if id.0 >= self.trees.nodes.mat.next_node() {
             self.lost(
                 format!("the number of node {} of group {} was never allocated", id.0, self.group.0),
                 low,
@@ -220,7 +221,7 @@ impl Walk<'_, '_> {
             );
             return Ok(());
         }
-        let loaded = self.core.nodes.load(id);
+        let loaded = self.trees.nodes.load(id);
         // The set grows with the ids, and a damaged node may name any id. So a node without a place is not added.
         if !matches!(loaded, Ok(None)) {
             self.seen.insert(id.0);

@@ -9,9 +9,10 @@
 //! that is in memory. Both happen after all changes of the transaction, because afterwards the path to a key may
 //! contain nodes that are not pinned.
 
+mod data_zones;
 mod pages;
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use pool::Lsn;
 use rt::order::Guard;
@@ -20,14 +21,21 @@ use rt::sync::atomic::{AtomicU64, Ordering};
 use smallvec::SmallVec;
 
 use crate::cache::Node;
-use crate::core::Core;
+use crate::checkpoint::Checkpoints;
 use crate::delta::Changes;
+use crate::epoch::RunningEpoch;
+use crate::headroom::Headroom;
+use crate::log::Log;
 use crate::lookup::{Miss, Path, Pins, leaf_of};
+use crate::metadata_gc::MetadataGc;
+use crate::nodes::Nodes;
 use crate::page::Page;
 use crate::record;
-use crate::trees::Tree;
+use crate::trees::{Tree, Trees};
 use crate::types::{Bytes, Draw, Epoch, Group, NodeId, Op, Result, StoreError, Tx, tree_key};
+use crate::volume::Volume;
 use crate::weight::Weight;
+use crate::zones::Zones;
 use pages::needed;
 
 /// Data named by records that no flush has covered yet. A recovery would verify it.
@@ -48,7 +56,8 @@ struct PinnedWrite<'a> {
 
 /// Changes one tree. Its group's lock is held exclusively, and its transaction has its LSN.
 struct Change<'a> {
-    core: &'a Core,
+    trees: &'a Trees,
+    running: &'a RunningEpoch,
     tree: &'a mut Tree,
     group: Group,
     lsn: Lsn,
@@ -57,10 +66,62 @@ struct Change<'a> {
     writes_whole: bool,
 }
 
-impl Core {
+/// Applies transactions.
+pub(crate) struct Transactions {
+    volume: Arc<Volume>,
+    log: Arc<Log>,
+    zones: Arc<Zones>,
+    nodes: Arc<Nodes>,
+    trees: Arc<Trees>,
+    running: Arc<RunningEpoch>,
+    headroom: Arc<Headroom>,
+    checkpoints: Arc<Checkpoints>,
+    gc: Arc<MetadataGc>,
+    commits: AtomicU64,
+    /// Bytes of data that are named by records since the last flush.
+    unflushed_data: AtomicU64,
+}
+
+impl Transactions {
+    pub(crate) fn new(
+        trees: Arc<Trees>,
+        zones: Arc<Zones>,
+        log: Arc<Log>,
+        running: Arc<RunningEpoch>,
+        headroom: Arc<Headroom>,
+        checkpoints: Arc<Checkpoints>,
+        gc: Arc<MetadataGc>,
+    ) -> Self {
+        let (volume, nodes) = (trees.volume.clone(), trees.nodes.clone());
+        let [commits, unflushed_data] = [0; 2].map(AtomicU64::new);
+        Transactions {
+            volume,
+            log,
+            zones,
+            nodes,
+            trees,
+            running,
+            headroom,
+            checkpoints,
+            gc,
+            commits,
+            unflushed_data,
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn unflushed_data(&self) -> &AtomicU64 {
+        &self.unflushed_data
+    }
+
+    /// Transactions since the mount.
+    pub(crate) fn count(&self) -> u64 {
+        self.commits.load(Ordering::Relaxed)
+    }
+
     /// Applies a transaction; durable only after a sync of the LSN that this returns.
     pub(crate) fn commit(&self, mut tx: Tx) -> Result<Lsn> {
-        self.status.writable()?;
+        self.volume.writable()?;
         if tx.ops.is_empty() {
             return Ok(self.log.last());
         }
@@ -74,14 +135,14 @@ impl Core {
         };
         match committed {
             // The missing space may be in zones that background GC would have emptied.
-            Err(StoreError::NoSpace) if !self.reserve_is_whole() => self.commit_with(&mut tx, true),
+            Err(StoreError::NoSpace) if !self.headroom.reserve_is_whole() => self.commit_with(&mut tx, true),
             committed => committed,
         }
     }
 
     /// `at_once`: GC of metadata zones runs now if a zone of the reserve is missing.
     fn commit_with(&self, tx: &mut Tx, at_once: bool) -> Result<Lsn> {
-        self.pool.fill_lives(tx.ops.iter_mut().filter_map(Op::life_to_fill));
+        self.volume.pool.fill_lives(tx.ops.iter_mut().filter_map(Op::life_to_fill));
         let record = record::encode(&tx.ops);
         let admitted = self.admit(record.len(), tx.draw, at_once)?;
         let mut pins = Pins::default();
@@ -99,8 +160,8 @@ impl Core {
                             return Err(error);
                         }
                     };
-                    let lacks_zones = nodes > 0 && self.lacks_zones();
-                    let growing = if lacks_zones { None } else { self.reserve_nodes(nodes) };
+                    let lacks_zones = nodes > 0 && self.headroom.lacks_zones();
+                    let growing = if lacks_zones { None } else { self.trees.reserve_nodes(nodes) };
                     if let Some(growing) = growing {
                         break (locked, held, promise, growing);
                     }
@@ -119,34 +180,34 @@ impl Core {
                 }
             }
         };
-        if !self.pool.accepts(tx.ops.iter().filter_map(Op::zone_change)) {
+        if !self.volume.pool.accepts(tx.ops.iter().filter_map(Op::zone_change)) {
             self.log.return_reservation(admitted);
             let damage = StoreError::Corrupt(
                 "a change of live blocks or of a counter contradicts the zone table".into(),
             );
-            return self.status.shut_down_on_error("metadata is damaged", Err(damage));
+            return self.volume.shut_down_on_error("metadata is damaged", Err(damage));
         }
         let (lsn, epoch) = self.log.submit(record, admitted, |lsn| {
-            self.pool.apply(tx.ops.iter().filter_map(Op::zone_change), lsn, &tx.reserved);
+            self.volume.pool.apply(tx.ops.iter().filter_map(Op::zone_change), lsn, &tx.reserved);
         });
         // A transaction that frees space returns more than its changes take beside the leaves.
-        let is_short = self.count.is_short_of_zones.load(Ordering::Relaxed) && tx.draw != Draw::Reserve;
+        let is_short = self.headroom.is_short_of_zones() && tx.draw != Draw::Reserve;
         self.apply(&mut locked, &held, (lsn, epoch), is_short);
         drop(held);
         drop(locked);
         drop(promise);
         drop(growing);
-        self.count.commits.fetch_add(1, Ordering::Relaxed);
+        self.commits.fetch_add(1, Ordering::Relaxed);
         self.bound_unflushed_data(&tx.ops, lsn);
         Ok(lsn)
     }
 
     /// Writes dirty nodes out, so that they can be dropped. The caller holds no lock of the trees.
-    pub(crate) fn free_memory(&self) -> Result<()> {
-        let mut saving = self.saving.lock();
-        let written = match self.epoch_is_long() {
-            true => self.checkpoint_with(&mut saving),
-            false => self.write_out(&mut saving),
+    fn free_memory(&self) -> Result<()> {
+        let mut saving = self.checkpoints.saving.lock();
+        let written = match self.running.epoch_is_long() {
+            true => self.checkpoints.checkpoint_with(&mut saving),
+            false => self.checkpoints.write_out(&mut saving),
         };
         match written {
             // The caller lacks memory. A lack of space is not its error.
@@ -158,27 +219,7 @@ impl Core {
     /// Called when a transaction found no space for its nodes. Returns an error unless the transaction is to try
     /// again, which it does if metadata lacked zones and no longer does. The caller holds no lock of the trees.
     fn try_again(&self, lacked_zones: bool) -> Result<()> {
-        if lacked_zones && self.recount_before_refusing()? { Ok(()) } else { Err(StoreError::NoSpace) }
-    }
-
-    /// Reserves the space of nodes that a transaction is about to make. Returns none if there is no space. It never
-    /// waits, so that it can be called under locks of trees. Only there the number of new nodes is known.
-    pub(crate) fn reserve_nodes(&self, nodes: u64) -> Option<ReservedNodes<'_>> {
-        let asked = &self.count.asked;
-        (nodes == 0 || self.request_nodes(nodes)).then(|| ReservedNodes { asked, nodes })
-    }
-
-    fn request_nodes(&self, nodes: u64) -> bool {
-        let growth = self.growth.read().as_ref().and_then(Weak::upgrade);
-        let asked = &self.count.asked;
-        self.pool.at_one_moment(|moment| {
-            let with_these = asked.load(Ordering::Acquire) + nodes;
-            let may_grow = growth.as_ref().is_none_or(|growth| growth.may_grow(&moment, with_these));
-            if may_grow {
-                asked.fetch_add(nodes, Ordering::Relaxed);
-            }
-            may_grow
-        })
+        if lacked_zones && self.gc.recount_before_refusing()? { Ok(()) } else { Err(StoreError::NoSpace) }
     }
 
     fn check_sizes(&self, ops: &[Op]) {
@@ -220,7 +261,15 @@ impl Core {
         let mut change_of = |group: Group, change: &mut dyn FnMut(&mut Change<'_>)| {
             let tree = locked.iter_mut().find(|(locked, _)| *locked == group);
             let (_, tree) = tree.expect("all groups of the transaction are locked");
-            change(&mut Change { core: self, tree, group, lsn, epoch, writes_whole });
+            change(&mut Change {
+                trees: &self.trees,
+                running: &self.running,
+                tree,
+                group,
+                lsn,
+                epoch,
+                writes_whole,
+            });
         };
         for write in held {
             change_of(write.group, &mut |change| {
@@ -252,23 +301,28 @@ impl Core {
                 }
             };
             let _promise = self.nodes.promise(needed(&held))?;
-            self.pool.apply(ops.iter().filter_map(Op::zone_change), lsn, &[]);
+            self.volume.pool.apply(ops.iter().filter_map(Op::zone_change), lsn, &[]);
             self.apply(&mut locked, &held, (lsn, epoch), false);
             return Ok(());
         }
     }
 
+    pub(crate) fn sync(&self, lsn: Lsn) -> Result<()> {
+        self.volume.writable()?;
+        self.unflushed_data.store(0, Ordering::Relaxed);
+        self.volume.shut_down_on_error("the log cannot be written", self.log.sync(lsn))
+    }
+
     /// A transaction that has taken effect must not be reported as failed. If its data cannot be made durable, the
     /// next sync reports that.
     fn bound_unflushed_data(&self, ops: &[Op], lsn: Lsn) {
-        let block_size = u64::from(self.device.geometry().block_size);
+        let block_size = u64::from(self.volume.device.geometry().block_size);
         let born = |op: &Op| match op {
             Op::ZoneLive { change, .. } if *change > 0 => *change as u64 * block_size,
             _ => 0,
         };
         let bytes: u64 = ops.iter().map(born).sum();
-        if bytes == 0
-            || self.count.unflushed_data.fetch_add(bytes, Ordering::Relaxed) + bytes < UNFLUSHED_DATA_MAX
+        if bytes == 0 || self.unflushed_data.fetch_add(bytes, Ordering::Relaxed) + bytes < UNFLUSHED_DATA_MAX
         {
             return;
         }
@@ -315,8 +369,7 @@ fn group_of(op: &Op) -> Option<Group> {
 
 impl Change<'_> {
     fn path(&self, key: &[u8]) -> Path {
-        self.core
-            .trees
+        self.trees
             .path(self.group, key)
             .ok()
             .expect("every node on the path was pinned before the LSN was taken")
@@ -330,7 +383,7 @@ impl Change<'_> {
         value: Option<usize>,
         change: impl FnOnce(&mut Page) -> R,
     ) -> R {
-        let page_size = self.core.nodes.page_size();
+        let page_size = self.trees.volume.page_size();
         self.edit_noting(leaf, |changes| changes.note(key, value, page_size), change)
     }
 
@@ -353,36 +406,36 @@ impl Change<'_> {
             let is_being_written = std::mem::take(&mut state.being_written);
             if state.dirty.is_some() && !is_being_written && !rt::is_planted("break-frozen") {
                 assert!(state.cut_version.is_none(), "a node has one cut version");
-                let cut_version = state.to_write(self.core.nodes.mat.has_deltas());
-                self.core.nodes.cache.add_cut_version(&cut_version);
+                let cut_version = state.to_write(self.trees.nodes.mat.has_deltas());
+                self.trees.nodes.cache.add_cut_version(&cut_version);
                 state.cut_version = Some(cut_version);
             }
             state.dirty = Some(self.epoch);
             if self.tree.dirty.insert(node.id, Arc::clone(node)).is_none() {
                 state.counted = Weight::default();
-                self.core.count.dirty.add_node();
+                self.running.dirty().add_node();
             }
         }
         note(&mut state.changes);
         if self.writes_whole {
             state.changes.note_all();
         }
-        self.core.count_dirty(&mut state);
-        let page = self.core.nodes.unused_pages.own(&mut state.page);
+        self.running.count_dirty(&mut state);
+        let page = self.trees.nodes.unused_pages.own(&mut state.page);
         page.set_lsn(self.lsn);
         change(page)
     }
 
     fn new_node(&mut self, level: u8) -> Arc<Node> {
-        let id = self.core.nodes.mat.allocate();
-        let mut page = Page::new(&self.core.nodes.pages, id, self.group, level);
+        let id = self.trees.nodes.mat.allocate();
+        let mut page = Page::new(&self.trees.nodes.pages, id, self.group, level);
         page.set_lsn(self.lsn);
-        self.core.trees.add_node();
+        self.trees.add_node();
         let node = Node::new(id, page, self.epoch);
         self.tree.dirty.insert(id, Arc::clone(&node));
-        self.core.count.dirty.add_node();
-        self.core.count_dirty(&mut node.state.write());
-        self.core.nodes.cache.insert_new(Arc::clone(&node));
+        self.running.dirty().add_node();
+        self.running.count_dirty(&mut node.state.write());
+        self.trees.nodes.cache.insert_new(Arc::clone(&node));
         node
     }
 
@@ -391,16 +444,16 @@ impl Change<'_> {
     /// The id is freed last. Another group may take it at the same moment, and its new node must not be removed from
     /// the cache in place of this one.
     fn free(&mut self, node: &Arc<Node>) {
-        self.core.nodes.cache.remove(node.id);
+        self.trees.nodes.cache.remove(node.id);
         let was_dirty = self.tree.dirty.remove(&node.id).is_some();
         let mut state = node.state.write();
         if was_dirty {
-            self.core.count.dirty.remove_node(&mut state.counted);
+            self.running.dirty().remove_node(&mut state.counted);
         }
         state.freed = true;
-        self.core.trees.remove_node(&state.page);
-        if let Some(place) = self.core.nodes.mat.free(node.id) {
-            self.core.pool.remove_copy(place.copy());
+        self.trees.remove_node(&state.page);
+        if let Some(place) = self.trees.nodes.mat.free(node.id) {
+            self.trees.volume.pool.remove_copy(place.copy());
         }
     }
 
@@ -441,12 +494,12 @@ impl Change<'_> {
         }
         let right = self.new_node(page.level());
         let mut moved = Page::clone(&right.page());
-        let core = self.core;
+        let trees = self.trees;
         self.edit(node, |page| {
             page.move_entries(at, &mut moved);
-            core.trees.mark(page);
+            trees.mark(page);
         });
-        core.trees.mark(&mut moved);
+        trees.mark(&mut moved);
         if page.level() > 0 {
             let first = moved.value(0).to_vec();
             moved.remove(0);
@@ -460,11 +513,11 @@ impl Change<'_> {
     fn grow(&mut self, root: &Arc<Node>) {
         let old = root.page();
         let child = self.new_node(old.level());
-        let mut contents = Page::new(&self.core.nodes.pages, child.id, self.group, old.level());
+        let mut contents = Page::new(&self.trees.nodes.pages, child.id, self.group, old.level());
         Page::clone(&old).move_entries(0, &mut contents);
-        self.core.trees.mark(&mut contents);
+        self.trees.mark(&mut contents);
         self.edit(&child, |page| *page = contents);
-        let mut top = Page::new(&self.core.nodes.pages, root.id, self.group, old.level() + 1);
+        let mut top = Page::new(&self.trees.nodes.pages, root.id, self.group, old.level() + 1);
         top.insert(0, &[], &child.id.0.to_le_bytes());
         self.edit(root, |page| *page = top);
         let lsn = self.lsn;
@@ -485,7 +538,7 @@ impl Change<'_> {
 
     /// Shrinks the tree around a leaf after deletions, if the path to it is still in memory.
     fn tidy(&mut self, key: &[u8]) {
-        if let Ok(path) = self.core.trees.path(self.group, key) {
+        if let Ok(path) = self.trees.path(self.group, key) {
             self.shrink(&path);
         }
     }
@@ -527,8 +580,8 @@ impl Change<'_> {
         let pairs = [branch.checked_sub(1), Some(branch).filter(|branch| branch + 1 < above.count())];
         for left_branch in pairs.into_iter().flatten() {
             let nodes = (
-                self.core.nodes.cache.get(above.child(left_branch)),
-                self.core.nodes.cache.get(above.child(left_branch + 1)),
+                self.trees.nodes.cache.get(above.child(left_branch)),
+                self.trees.nodes.cache.get(above.child(left_branch + 1)),
             );
             let (Some(left), Some(right)) = nodes else { continue };
             let (left_page, right_page) = (left.page(), right.page());
@@ -536,10 +589,10 @@ impl Change<'_> {
             if left_page.used() + right_page.used() + separator.len() > left_page.capacity() / 4 * 3 {
                 continue;
             }
-            let core = self.core;
+            let trees = self.trees;
             self.edit(&left, |page| {
                 append_all(page, &right_page, separator);
-                core.trees.mark(page);
+                trees.mark(page);
             });
             self.remove_branch(parent, left_branch + 1);
             self.free(&right);
@@ -555,31 +608,16 @@ impl Change<'_> {
             if page.level() == 0 || page.count() > 1 {
                 return;
             }
-            let mut lower = Page::new(&self.core.nodes.pages, root.id, self.group, 0);
+            let mut lower = Page::new(&self.trees.nodes.pages, root.id, self.group, 0);
             if page.count() == 1 {
-                let Some(child) = self.core.nodes.cache.get(page.child(0)) else { return };
+                let Some(child) = self.trees.nodes.cache.get(page.child(0)) else { return };
                 let contents = child.page();
-                lower = Page::new(&self.core.nodes.pages, root.id, self.group, contents.level());
+                lower = Page::new(&self.trees.nodes.pages, root.id, self.group, contents.level());
                 Page::clone(&contents).move_entries(0, &mut lower);
                 self.free(&child);
             }
             lower.set_lsn(self.lsn);
             self.edit(root, |page| *page = lower);
-        }
-    }
-}
-
-/// Nodes whose space a transaction has reserved and that it has not made yet. They are part of every count.
-pub(crate) struct ReservedNodes<'a> {
-    asked: &'a AtomicU64,
-    nodes: u64,
-}
-
-impl Drop for ReservedNodes<'_> {
-    fn drop(&mut self) {
-        if self.nodes > 0 {
-            // A count that no longer includes these nodes here includes them among the existing nodes.
-            self.asked.fetch_sub(self.nodes, Ordering::Release);
         }
     }
 }
@@ -604,36 +642,36 @@ fn append_all(page: &mut Page, right: &Page, separator: &[u8]) {
 }
 
 /// Admission of transactions.
-impl Core {
+impl Transactions {
     /// Reserves space for a record and for the nodes that it will dirty. If there is none, takes a checkpoint, writes
     /// nodes out or runs GC. The caller holds no lock of the trees.
     fn admit(&self, bytes: usize, draw: Draw, at_once: bool) -> Result<crate::log::Admitted> {
         for _ in 0..ADMISSION_ROUNDS {
-            self.status.writable()?;
+            self.volume.writable()?;
             self.bound_dirty()?;
-            self.space_for_metadata(draw, at_once)?;
+            self.gc.space_for_metadata(draw, at_once)?;
             if let Some(admitted) = self.log.admit(bytes) {
                 return Ok(admitted);
             }
-            self.checkpoint()?;
+            self.checkpoints.checkpoint()?;
         }
         Err(StoreError::NoSpace)
     }
 
     /// Limits the number of dirty nodes. If another thread takes a checkpoint, waits for its cut only.
     fn bound_dirty(&self) -> Result<()> {
-        while self.dirty_limit_is_reached() {
-            let seen = self.saving.passed();
-            match self.saving.try_lock() {
-                Some(mut saving) if self.dirty_limit_is_reached() => {
-                    let is_long = self.epoch_is_long();
+        while self.running.dirty_limit_is_reached() {
+            let seen = self.checkpoints.saving.passed();
+            match self.checkpoints.saving.try_lock() {
+                Some(mut saving) if self.running.dirty_limit_is_reached() => {
+                    let is_long = self.running.epoch_is_long();
                     return if is_long {
-                        self.checkpoint_with(&mut saving)
+                        self.checkpoints.checkpoint_with(&mut saving)
                     } else {
-                        self.write_out(&mut saving)
+                        self.checkpoints.write_out(&mut saving)
                     };
                 }
-                None if self.dirty_limit_is_reached() => self.saving.wait(seen),
+                None if self.running.dirty_limit_is_reached() => self.checkpoints.saving.wait(seen),
                 _ => {}
             }
         }

@@ -17,26 +17,104 @@
 //!
 //! This module only counts and decides. `checkpoint` writes the nodes.
 
-use rt::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use rt::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::cache::NodeState;
-use crate::core::Core;
 use crate::format::{DirectoryEntry, entries_per_page};
-use crate::weight::Weight;
+use crate::limits::Limits;
+use crate::log::Log;
+use crate::nodes::Nodes;
+use crate::volume::Volume;
+use crate::weight::{Dirty, Weight};
 
 /// Nodes that may become dirty between the request for a checkpoint and its cut before a thread has to wait, at least.
 const NODES_UNTIL_CUT: usize = 256;
 
-impl Core {
+/// The running epoch: what it has changed, and how far it may go.
+pub(crate) struct RunningEpoch {
+    pub(crate) limits: Limits,
+    volume: Arc<Volume>,
+    log: Arc<Log>,
+    nodes: Arc<Nodes>,
+    /// Nodes that it has made dirty and that are not written.
+    dirty: Dirty,
+    /// Pages appended since the last cut.
+    pages_since_cut: AtomicUsize,
+    /// Pages that the running checkpoint has still to write, at most.
+    being_saved: AtomicUsize,
+    /// GC is emptying or has emptied a zone, which only a checkpoint frees.
+    gc_awaits_checkpoint: AtomicBool,
+}
+
+impl RunningEpoch {
+    pub(crate) fn new(limits: Limits, volume: Arc<Volume>, log: Arc<Log>, nodes: Arc<Nodes>) -> Self {
+        RunningEpoch {
+            limits,
+            volume,
+            log,
+            nodes,
+            dirty: Dirty::default(),
+            pages_since_cut: AtomicUsize::new(0),
+            being_saved: AtomicUsize::new(0),
+            gc_awaits_checkpoint: AtomicBool::new(false),
+        }
+    }
+
+    /// The nodes that are dirty.
+    pub(crate) fn dirty(&self) -> &Dirty {
+        &self.dirty
+    }
+
+    /// The cut, with all groups locked: the dirty nodes belong to the checkpoint, which also writes `tables` pages of
+    /// tables. Returns the pages that writing the nodes takes, at most.
+    pub(crate) fn cut(&self, tables: usize) -> usize {
+        // A thread that reads the counters in between counts these pages twice.
+        let pages = self.dirty_pages();
+        let before = self.being_saved.swap(pages + tables, Ordering::Relaxed);
+        assert!(before == 0, "the checkpoint before has written its {before} pages");
+        self.dirty.take_all();
+        self.pages_since_cut.store(0, Ordering::Relaxed);
+        pages
+    }
+
+    /// The checkpoint is durable.
+    pub(crate) fn saved(&self) {
+        self.being_saved.store(0, Ordering::Relaxed);
+        self.gc_awaits_checkpoint.store(false, Ordering::Relaxed);
+    }
+
+    /// Pages have been appended to a metadata zone.
+    pub(crate) fn appended(&self, pages: usize) {
+        let less = |left: usize| Some(left.saturating_sub(pages));
+        let _ = self.being_saved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    /// All pages of a write have been appended.
+    pub(crate) fn note_pages(&self, pages: usize) {
+        self.pages_since_cut.fetch_add(pages, Ordering::Relaxed);
+    }
+
+    /// Only a checkpoint frees the zone that GC is emptying, or no zone waits for one.
+    pub(crate) fn set_gc_awaits_checkpoint(&self, awaits: bool) {
+        self.gc_awaits_checkpoint.store(awaits, Ordering::Relaxed);
+    }
+
+    /// Pages that a running checkpoint has still to write, at most.
+    pub(crate) fn pages_being_saved(&self) -> usize {
+        self.being_saved.load(Ordering::Relaxed)
+    }
+
     /// Counts the pages for a dirty node after a change.
     pub(crate) fn count_dirty(&self, state: &mut NodeState) {
-        let now = Weight::of_changes(&state.changes, self.nodes.mat.has_deltas(), self.nodes.page_size());
-        self.count.dirty.weigh(&mut state.counted, now);
+        let now = Weight::of_changes(&state.changes, self.nodes.mat.has_deltas(), self.volume.page_size());
+        self.dirty.weigh(&mut state.counted, now);
     }
 
     /// Pages that writing the dirty nodes takes, at most.
     pub(crate) fn dirty_pages(&self) -> usize {
-        self.count.dirty.weight().pages(self.nodes.page_size())
+        self.dirty.weight().pages(self.volume.page_size())
     }
 
     /// Whether a checkpoint is due, because a recovery would have much to replay, or because the epoch takes its whole
@@ -51,7 +129,7 @@ impl Core {
         [
             (self.changed_nodes() as u64, self.limits.epoch_nodes as u64),
             (self.changed_pages() as u64, most as u64),
-            (self.count.pages_since_cut.load(Ordering::Relaxed) as u64, 2 * most as u64),
+            (self.pages_since_cut.load(Ordering::Relaxed) as u64, 2 * most as u64),
             (self.log.replay_cost().1, self.limits.replay_bytes),
         ]
     }
@@ -60,12 +138,12 @@ impl Core {
     /// begins. 1 while a checkpoint is taken, or is due because GC has emptied a zone. A requested checkpoint comes
     /// earlier.
     pub(crate) fn epoch_share(&self) -> f64 {
-        if self.pages_being_saved() > 0 || self.count.gc_awaits_checkpoint.load(Ordering::Relaxed) {
+        if self.pages_being_saved() > 0 || self.gc_awaits_checkpoint.load(Ordering::Relaxed) {
             return 1.0;
         }
         let pages = self.pages_now() as u64;
         let pressed = [
-            (self.count.dirty.nodes() as u64, self.nodes_until_pressed() as u64),
+            (self.dirty.nodes() as u64, self.nodes_until_pressed() as u64),
             (self.changed_pages() as u64, pages - pages / 8),
         ];
         let bounds = self.bounds_of_epoch().into_iter().chain(pressed);
@@ -81,17 +159,17 @@ impl Core {
 
     /// Nodes that may differ from the last checkpoint, written or not.
     pub(crate) fn changed_nodes(&self) -> usize {
-        self.nodes.mat.running_len() + self.count.dirty.nodes()
+        self.nodes.mat.running_len() + self.dirty.nodes()
     }
 
     /// Pages that writing them would take, with the chunks for which the reserve has no separate space.
     fn changed_pages(&self) -> usize {
         let (changed, chunks) = (self.changed_nodes(), self.nodes.mat.chunks_len() as usize);
         // A directory page names this number of chunks. One directory page is written in any case.
-        let directories = chunks / entries_per_page(self.nodes.page_size(), size_of::<DirectoryEntry>());
+        let directories = chunks / entries_per_page(self.volume.page_size(), size_of::<DirectoryEntry>());
         let tables = chunks.min(changed) + directories.min(changed);
         let beyond = tables.saturating_sub(self.limits.mat_pages);
-        (self.nodes.mat.running_weight() + self.count.dirty.weight()).pages(self.nodes.page_size()) + beyond
+        (self.nodes.mat.running_weight() + self.dirty.weight()).pages(self.volume.page_size()) + beyond
     }
 
     /// Whether a checkpoint is to write the dirty nodes, which ends the epoch. This is so if the epoch cannot take as
@@ -101,7 +179,7 @@ impl Core {
     /// the MAT after random changes.
     pub(crate) fn epoch_is_ending(&self) -> bool {
         !self.many_zones_are_free()
-            || self.changed_nodes() + self.count.dirty.nodes() >= self.limits.epoch_nodes
+            || self.changed_nodes() + self.dirty.nodes() >= self.limits.epoch_nodes
             || self.changed_pages() + self.dirty_pages().max(self.pages_now() / 8) >= self.pages_now()
     }
 
@@ -112,7 +190,7 @@ impl Core {
     }
 
     fn many_zones_are_free(&self) -> bool {
-        self.pool.free() >= self.device.geometry().zones / 4
+        self.volume.pool.free() >= self.volume.device.geometry().zones / 4
     }
 
     /// Whether enough nodes are dirty that a background checkpoint should begin, or dirty nodes should be written. The
@@ -120,7 +198,7 @@ impl Core {
     /// A later checkpoint writes fewer leaves for the same changes.
     pub(crate) fn is_pressed(&self) -> bool {
         let pages = self.pages_now();
-        self.count.dirty.nodes() >= self.nodes_until_pressed() || self.changed_pages() + pages / 8 >= pages
+        self.dirty.nodes() >= self.nodes_until_pressed() || self.changed_pages() + pages / 8 >= pages
     }
 
     fn nodes_until_pressed(&self) -> usize {
@@ -130,7 +208,7 @@ impl Core {
 
     /// Whether nodes must be written before more are changed.
     pub(crate) fn dirty_limit_is_reached(&self) -> bool {
-        self.count.dirty.nodes() >= self.limits.dirty || self.changed_pages() >= self.pages_now()
+        self.dirty.nodes() >= self.limits.dirty || self.changed_pages() >= self.pages_now()
     }
 
     /// Pages that an epoch may write at present.

@@ -6,8 +6,8 @@
 use pool::{COUNTERS, Lsn};
 use zone::{Address, Blocks, Role, ZoneId, ZoneState};
 
-use crate::core::Core;
 use crate::format::{BatchKind, PageKind, decode_page};
+use crate::nodes::Nodes;
 use crate::record;
 use crate::recover::decode_checkpoint;
 use crate::scan::{Found, LogZone};
@@ -153,52 +153,53 @@ impl Store {
     /// All whole batches of one log zone.
     pub fn view_log_zone(&self, zone: ZoneId) -> Result<Vec<BatchView>> {
         let core = &self.core;
-        let (info, life) = (core.device.report_zone(zone)?, core.pool.entry(zone).life);
+        let (info, life) = (core.volume.device.report_zone(zone)?, core.volume.pool.entry(zone).life);
         if matches!(info.state, ZoneState::Empty | ZoneState::Offline) {
             return Ok(Vec::new());
         }
-        let log = LogZone::new(&*core.device, core.info.fs_id, zone, life, info);
+        let log = LogZone::new(&*core.volume.device, core.volume.info.fs_id, zone, life, info);
         Ok(log.batches(1)?.into_iter().map(view_batch).collect())
     }
 
     /// Every whole page of a metadata zone.
     pub fn view_pages(&self, zone: ZoneId) -> Result<Vec<PageView>> {
         let core = &self.core;
-        let info = core.device.report_zone(zone)?;
+        let info = core.volume.device.report_zone(zone)?;
         let end = if info.state.has_pointer() { info.pointer } else { info.capacity };
-        let step = core.pool.page_blocks();
+        let step = core.volume.pool.page_blocks();
         let mut pages = Vec::new();
         let mut block = 1;
         while block + step <= end {
-            pages.extend(core.view_page(Address::new(zone, block, core.pool.entry(zone).life))?);
+            pages.extend(view_page(
+                &core.nodes,
+                Address::new(zone, block, core.volume.pool.entry(zone).life),
+            )?);
             block += step;
         }
         Ok(pages)
     }
 }
 
-impl Core {
-    fn view_page(&self, at: Address) -> Result<Option<PageView>> {
-        let mut bytes = vec![0; self.nodes.page_size()];
-        if self.device.read(at.zone(), at.block(), &mut bytes).is_err() {
-            return Ok(None);
-        }
-        let Some(header) = decode_page(&bytes, self.info.fs_id) else { return Ok(None) };
-        let (id, is_node) = (header.id.get(), header.kind == PageKind::Node as u8);
-        let is_current = match is_node && id < self.nodes.mat.next_node() {
-            true => Some(self.nodes.find(NodeId(id))?.0.whole_page() == at),
-            false => None,
-        };
-        Ok(Some(PageView {
-            block: at.block(),
-            kind: kind_name(header.kind),
-            id,
-            place: is_node.then(|| (Group(header.group.get()), header.level)),
-            lsn: Lsn(header.lsn.get()),
-            epoch: header.epoch.get(),
-            is_current,
-        }))
+fn view_page(nodes: &Nodes, at: Address) -> Result<Option<PageView>> {
+    let mut bytes = vec![0; nodes.volume.page_size()];
+    if nodes.volume.device.read(at.zone(), at.block(), &mut bytes).is_err() {
+        return Ok(None);
     }
+    let Some(header) = decode_page(&bytes, nodes.volume.info.fs_id) else { return Ok(None) };
+    let (id, is_node) = (header.id.get(), header.kind == PageKind::Node as u8);
+    let is_current = match is_node && id < nodes.mat.next_node() {
+        true => Some(nodes.find(NodeId(id))?.0.whole_page() == at),
+        false => None,
+    };
+    Ok(Some(PageView {
+        block: at.block(),
+        kind: kind_name(header.kind),
+        id,
+        place: is_node.then(|| (Group(header.group.get()), header.level)),
+        lsn: Lsn(header.lsn.get()),
+        epoch: header.epoch.get(),
+        is_current,
+    }))
 }
 
 fn kind_name(kind: u8) -> &'static str {

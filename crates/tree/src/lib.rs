@@ -14,10 +14,7 @@
 //! * I-TREE-3 Each node describes itself, so that the MAT can be rebuilt by scanning.
 //!
 //! The store owns no threads: [`Store::step`] does one piece of background work and returns whether there is more. It
-//! knows nothing of inodes or data. `docs/design.md` explains how the modules fit together. From the bottom they are
-//! `format` and `record` (bytes), `page` (the contents of a node), `mat`, `cache`, `log` and `scan` (writing and
-//! reading the journal), `lookup`, `prefetch`, `commit`, `epoch`, `checkpoint`, `reclaim`, `recover`, `check`,
-//! `inspect`.
+//! knows nothing of inodes or data. `docs/design.md`, section 3, names the modules and their order.
 #![forbid(unsafe_code)]
 
 mod cache;
@@ -30,6 +27,7 @@ pub mod decode;
 mod delta;
 mod epoch;
 mod format;
+mod headroom;
 pub mod hostile;
 mod inspect;
 mod key_range;
@@ -37,36 +35,40 @@ mod limits;
 mod log;
 mod lookup;
 mod mat;
+mod metadata_gc;
 mod metadata_share;
+mod metadata_zone;
 mod mkfs;
 mod nodes;
 mod page;
 mod prefetch;
 mod readahead;
-mod reclaim;
 mod record;
 mod recover;
+mod saving;
 mod scan;
 mod scrub;
-mod status;
 mod store;
+mod tables;
 mod trees;
 mod types;
+mod volume;
 mod weight;
 mod zones;
 
 pub use check::{CheckProgress, Finding, FindingKind, Visit};
-pub use core::{Client, Growth};
+pub use checkpoint::Client;
 pub use format::KEY_MAX;
+pub use headroom::GAIN_PAGES;
 pub use inspect::{BatchContents, BatchView, NodeEntry, NodeView, PageView};
 pub use key_range::{KeyRange, KeyRanges};
 pub use mkfs::FormatOptions;
 pub use pool::{COUNTERS, LOG_ZONES, Lsn, Moment, Pool, Reserved, Sums, Usage, Uses, ZoneEntry, ZoneNow};
-pub use reclaim::GAIN_PAGES;
 pub use recover::{Config, Recovery, Replay};
 pub use scan::read_header;
 pub use scrub::{NodeScrub, Scrubbed};
 pub use store::{Store, StoreStats};
+pub use trees::Growth;
 pub use types::{
     Bytes, Draw, Entry, Group, Op, PREPAID, Reserve, Result, Step, StoreError, Table, Tx, VolumeInfo,
 };

@@ -249,10 +249,6 @@ impl Log {
         }
     }
 
-    pub(crate) fn device(&self) -> &Arc<dyn Device> {
-        &self.device
-    }
-
     /// A record up to `lsn` has been replayed.
     pub(crate) fn replayed(&self, lsn: Lsn, bytes: u64) {
         let mut state = self.state.lock();

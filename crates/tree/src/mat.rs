@@ -213,10 +213,6 @@ impl Mat {
         before.map(|before| before.place)
     }
 
-    pub(crate) fn page_size(&self) -> usize {
-        self.page_size
-    }
-
     /// Whether a leaf may be stored as delta records.
     pub(crate) fn has_deltas(&self) -> bool {
         self.layout.has_deltas()

@@ -22,11 +22,12 @@ use zone::format::{ZoneIdentity, encode_header};
 use zone::{Address, Blocks, Device, FsId, Geometry, Life, Role, ZoneId, ZoneInfo, ZoneState};
 
 use crate::cache::Node;
-use crate::core::{Client, Core, assemble};
+use crate::checkpoint::Client;
+use crate::core::{Core, assemble};
+use crate::headroom::GAIN_PAGES;
 use crate::limits::Limits;
 use crate::log::Start;
 use crate::page::Page;
-use crate::reclaim::GAIN_PAGES;
 use crate::scan::{LogZone, read_header};
 use crate::types::{Bytes, Epoch, Group, Reserve, Result, StoreError, VolumeInfo};
 
@@ -149,13 +150,13 @@ pub(crate) fn format(device: &Arc<dyn Device>, options: &FormatOptions) -> Resul
     let core = assemble(Arc::clone(device), info, (CACHE_BYTES, false), entries, &report, next_node)?;
     for (index, info) in report.iter().enumerate() {
         let usage = if info.state == ZoneState::Empty { Usage::Free { empty: true } } else { Usage::Retired };
-        core.pool.recovered(ZoneId(index as u32), usage);
+        core.volume.pool.recovered(ZoneId(index as u32), usage);
     }
-    core.pool.save_all();
+    core.volume.pool.save_all();
     let roots = core.nodes.promise(usize::from(options.groups))?;
     plant_roots(&core);
     drop(roots);
-    *core.client.write() = Some(Arc::new(Nothing));
+    core.checkpoints.set_client(Arc::new(Nothing));
     first_checkpoint(&core)
 }
 
@@ -237,8 +238,8 @@ fn first_checkpoint(core: &Core) -> Result<()> {
     };
     core.log.attach(start);
     core.log.seal(Lsn(0))?;
-    core.checkpoint()?;
-    let log = core.pool.in_role(Role::Log);
-    assert!(log.iter().all(|zone| core.pool.entry(*zone).life > Life(0)), "the log has begun");
+    core.checkpoints.checkpoint()?;
+    let log = core.volume.pool.in_role(Role::Log);
+    assert!(log.iter().all(|zone| core.volume.pool.entry(*zone).life > Life(0)), "the log has begun");
     Ok(())
 }

@@ -5,10 +5,11 @@ mod memory;
 
 use std::sync::Arc;
 
-use pool::{Lsn, OwnedPool};
+use pool::Lsn;
 use rt::sync::atomic::{AtomicU64, Ordering};
 use smallvec::SmallVec;
-use zone::{Address, Command, Device, FsId, Life, Output, PageBuffer, PageReservation, Pages};
+use zone::format::FEATURE_DELTAS;
+use zone::{Address, Command, Life, Output, PageBuffer, PageReservation, Pages};
 
 use crate::cache::{Cache, Node, UnusedPages};
 use crate::delta::{self, Changes};
@@ -18,8 +19,8 @@ use crate::log::Log;
 use crate::mat::{Found, Mat, Place};
 use crate::page::Page;
 use crate::readahead::{NEXT_LEAVES, Readahead};
-use crate::status::Status;
-use crate::types::{NodeId, Result, StoreError, VolumeInfo};
+use crate::types::{NodeId, Result, StoreError};
+use crate::volume::Volume;
 use chunks::ChunkCache;
 pub(crate) use chunks::PinnedChunks;
 pub(crate) use memory::PAGES_AT_ONCE;
@@ -31,11 +32,8 @@ const AT_ONCE: usize = 256;
 
 /// The nodes on the device and in memory.
 pub(crate) struct Nodes {
-    fs_id: FsId,
-    device: Arc<dyn Device>,
-    pool: Arc<OwnedPool>,
+    pub(crate) volume: Arc<Volume>,
     log: Arc<Log>,
-    status: Arc<Status>,
     pub(crate) mat: Mat,
     pub(crate) cache: Cache,
     pub(crate) chunks: ChunkCache,
@@ -52,22 +50,14 @@ pub(crate) struct Nodes {
 impl Nodes {
     /// No nodes, and memory for this number of nodes and chunks.
     pub(crate) fn new(
-        info: &VolumeInfo,
+        volume: Arc<Volume>,
+        log: Arc<Log>,
         limits: CachePages,
         next_node: u64,
-        pool: &Arc<OwnedPool>,
-        log: &Arc<Log>,
-        status: &Arc<Status>,
     ) -> Result<Self> {
-        let page_size = info.page_size as usize;
-        let pages = Pages::new(page_size);
+        let pages = Pages::new(volume.page_size());
         Ok(Nodes {
-            fs_id: info.fs_id,
-            device: Arc::clone(log.device()),
-            pool: Arc::clone(pool),
-            log: Arc::clone(log),
-            status: Arc::clone(status),
-            mat: Mat::new(page_size, info.features & zone::format::FEATURE_DELTAS != 0, next_node),
+            mat: Mat::new(volume.page_size(), volume.has_feature(FEATURE_DELTAS), next_node),
             cache: Cache::new(limits.nodes),
             chunks: ChunkCache::new(limits.chunks),
             _pages_to_save: pages.reserve(memory::CHECKPOINT_PAGES)?,
@@ -75,12 +65,9 @@ impl Nodes {
             unused_pages: UnusedPages::default(),
             readahead: Readahead::default(),
             reads: AtomicU64::new(0),
+            volume,
+            log,
         })
-    }
-
-    /// Bytes of a node.
-    pub(crate) fn page_size(&self) -> usize {
-        self.mat.page_size()
     }
 
     /// Nodes that were read from the device.
@@ -115,7 +102,7 @@ impl Nodes {
                 // Alone, this node may replace unused pages.
                 Err(StoreError::NoMemory(_)) if reading == Reading::Ahead => continue,
                 Err(error) if self.is_current(id, place, chunk) => {
-                    return self.status.shut_down_on_error("a node cannot be read", Err(error));
+                    return self.volume.shut_down_on_error("a node cannot be read", Err(error));
                 }
                 Err(_) => continue,
             };
@@ -187,7 +174,7 @@ impl Nodes {
     }
 
     fn is_on_device(&self, place: Place) -> bool {
-        let zones = self.device.geometry().zones;
+        let zones = self.volume.device.geometry().zones;
         [place.at, place.base].iter().all(|at| at.is_none() || at.zone().0 < zones)
     }
 
@@ -251,7 +238,7 @@ impl Nodes {
         commands.sort_unstable_by_key(|(index, _)| wanted[*index].0);
         let (order, mut commands): (Vec<usize>, Vec<Command<'_>>) = commands.into_iter().unzip();
         let mut outputs: Vec<Option<Output>> = wanted.iter().map(|_| None).collect();
-        for (index, output) in order.into_iter().zip(self.device.run(&mut commands)) {
+        for (index, output) in order.into_iter().zip(self.volume.device.run(&mut commands)) {
             outputs[index] = Some(output);
         }
         let read = wanted.iter().zip(pages).zip(outputs).map(|((&(at, kind, id), page), output)| {
@@ -266,7 +253,7 @@ impl Nodes {
                 Ok(header) => Ok((bytes, header)),
                 Err(_) => self.read_once(&mut bytes, at, kind, id).map(|header| (bytes, header)),
             };
-            self.pool.leave(at.zone());
+            self.volume.pool.leave(at.zone());
             read
         });
         read.collect()
@@ -287,7 +274,7 @@ impl Nodes {
     }
 
     fn read_once(&self, into: &mut PageBuffer, at: Address, kind: PageKind, id: u64) -> Result<PageHeader> {
-        self.device.read(at.zone(), at.block(), into)?;
+        self.volume.device.read(at.zone(), at.block(), into)?;
         self.check_page(into, at, kind, id)
     }
 
@@ -300,8 +287,8 @@ impl Nodes {
         id: u64,
     ) -> Result<PageHeader> {
         let damaged = |what: &str| StoreError::Corrupt(format!("page {id} ({kind:?}) at {at}: {what}"));
-        let header =
-            format::decode_page(bytes, self.fs_id).ok_or_else(|| damaged("wrong checksum or volume"))?;
+        let header = format::decode_page(bytes, self.volume.info.fs_id)
+            .ok_or_else(|| damaged("wrong checksum or volume"))?;
         if header.kind != kind as u8 || header.id.get() != id {
             return Err(damaged("it contains another page"));
         }
@@ -316,14 +303,14 @@ impl Nodes {
 
     /// A page buffer for a read. The zone cannot be reset meanwhile. None if it is in another life.
     fn enter_with_page(&self, at: Address, reading: Reading) -> Result<Option<PageBuffer>> {
-        if !self.pool.enter(at) {
+        if !self.volume.pool.enter(at) {
             return Ok(None);
         }
         let page = match reading {
             Reading::Needed => self.page(),
             Reading::Ahead => self.pages.try_take().map_err(StoreError::from),
         };
-        page.map(Some).inspect_err(|_| self.pool.leave(at.zone()))
+        page.map(Some).inspect_err(|_| self.volume.pool.leave(at.zone()))
     }
 
     /// Where a node lies, and the address of the chunk that has this place.
@@ -373,11 +360,11 @@ impl Nodes {
 
     /// How many pages are read at once, at most.
     pub(crate) fn pages_at_once(&self) -> usize {
-        (AT_ONCE_BYTES / self.page_size()).min(AT_ONCE)
+        (AT_ONCE_BYTES / self.volume.page_size()).min(AT_ONCE)
     }
 
     pub(crate) fn damaged<T>(&self, what: String) -> Result<T> {
-        self.status.shut_down_on_error("metadata is damaged", Err(StoreError::Corrupt(what)))
+        self.volume.shut_down_on_error("metadata is damaged", Err(StoreError::Corrupt(what)))
     }
 }
 

@@ -41,7 +41,7 @@ impl Trees {
     /// Reads the missing nodes on the paths to the keys that the first of these records change. Returns the number of
     /// records. The nodes stay in memory while `held` has them.
     pub(crate) fn read_for_replay(&self, records: &[(Lsn, Vec<Op>)], held: &mut Vec<Arc<Node>>) -> usize {
-        let most = REPLAY_BYTES / self.nodes.page_size() / 2;
+        let most = REPLAY_BYTES / self.volume.page_size() / 2;
         let (mut keys, mut count) = (BTreeSet::new(), 0);
         for (_, ops) in records {
             if count > 0 && keys.len() >= most {

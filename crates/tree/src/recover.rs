@@ -138,7 +138,7 @@ pub(crate) fn recover(
     device: Arc<dyn Device>,
     config: &Config,
     replay: &mut dyn Replay,
-) -> Result<(Arc<Core>, Recovery)> {
+) -> Result<(Core, Recovery)> {
     if !config.read_only && !rt::is_planted("break-recovery-flush") {
         device.flush()?;
     }
@@ -149,7 +149,7 @@ pub(crate) fn recover(
     let core = load(device, config, &contents, &report)?;
     let mut recovery = core.replay_log(&contents, epoch, replay)?;
     recovery.lost = match incomplete(&contents, recovery.last) {
-        None => missing::missing(&*core.device, &contents, &unread, recovery.last)?,
+        None => missing::missing(&*core.volume.device, &contents, &unread, recovery.last)?,
         lost => lost,
     };
     if let Some(lost) = &recovery.lost {
@@ -319,7 +319,7 @@ fn load(
     config: &Config,
     contents: &LogContents,
     report: &[ZoneInfo],
-) -> Result<Arc<Core>> {
+) -> Result<Core> {
     let header = &contents.checkpoint.header;
     check_header(header, &*device)?;
     if header.features_read_only.get() & !FEATURES_READ_ONLY != 0 && !config.read_only {
@@ -395,30 +395,28 @@ impl Core {
         self.each_chunk(PageKind::ZitChunk, &zit_chunks, load)?;
         for (zone, entry) in &checkpoint.patches {
             self.load_entry(*zone, *entry)?;
-            self.pool.patch(*zone, *entry);
+            self.volume.pool.patch(*zone, *entry);
         }
         let counters = header.counters.map(zerocopy::little_endian::I64::get);
         if counters.iter().any(|count| !(0..1 << 62).contains(count)) {
             return Err(StoreError::Corrupt("a counter in the checkpoint is impossible".into()));
         }
-        self.pool.load_counters(counters);
+        self.volume.pool.load_counters(counters);
         self.count_pages(&mat_chunks, &zit_chunks, checkpoint)?;
         let nodes: u64 = mat_chunks.iter().map(|chunk| u64::from(chunk.used)).sum();
         let nodes = nodes.min(header.next_node.get());
         self.trees.load_counts(nodes, header.prepaid.get().min(nodes));
-        self.nodes.mat.load(mat_chunks, self.info.first_node());
-        let mut saving = self.saving.lock();
+        self.nodes.mat.load(mat_chunks, self.volume.info.first_node());
+        let mut saving = self.checkpoints.saving.lock();
         saving.number = header.number.get();
-        saving.zit_chunks = zit_chunks;
-        saving.mat_directories.clone_from(&checkpoint.mat_directories);
-        saving.zit_directories.clone_from(&checkpoint.zit_directories);
+        saving.tables.load(zit_chunks, &checkpoint.mat_directories, &checkpoint.zit_directories);
         Ok(())
     }
 
     fn load_zit_chunk(&self, number: usize, page: &[u8]) -> Result<()> {
-        let per_chunk = entries_per_page(self.nodes.page_size(), size_of::<ZitEntry>());
+        let per_chunk = entries_per_page(self.volume.page_size(), size_of::<ZitEntry>());
         let stored = page[PAGE_HEADER..].chunks_exact(size_of::<ZitEntry>()).take(per_chunk);
-        for (zone, bytes) in (number * per_chunk..self.pool.count() as usize).zip(stored) {
+        for (zone, bytes) in (number * per_chunk..self.volume.pool.count() as usize).zip(stored) {
             let entry = ZitEntry::read_from_bytes(bytes).ok().as_ref().and_then(loaded);
             let entry = entry
                 .ok_or_else(|| StoreError::Corrupt(format!("the ZIT's entry of zone {zone} has no role")))?;
@@ -428,7 +426,7 @@ impl Core {
     }
 
     fn load_entry(&self, zone: ZoneId, entry: ZoneEntry) -> Result<()> {
-        if zone.0 >= self.pool.count() {
+        if zone.0 >= self.volume.pool.count() {
             return Err(StoreError::Corrupt(format!(
                 "the checkpoint refers to zone {}, which does not exist",
                 zone.0
@@ -446,13 +444,13 @@ impl Core {
                 zone.0, entry.role, entry.live, entry.deltas
             )));
         }
-        self.pool.load(zone, entry);
+        self.volume.pool.load(zone, entry);
         Ok(())
     }
 
     fn load_directory(&self, kind: PageKind, directories: &[Address]) -> Result<Vec<ChunkPlace>> {
         let mut chunks = Vec::new();
-        let per_page = entries_per_page(self.nodes.page_size(), size_of::<DirectoryEntry>());
+        let per_page = entries_per_page(self.volume.page_size(), size_of::<DirectoryEntry>());
         for (number, &at) in directories.iter().enumerate() {
             let bytes = match at.is_none() {
                 true => self.nodes.zeroed_page()?,
@@ -478,7 +476,7 @@ impl Core {
     }
 
     fn check_zone(&self, at: Address) -> Result<()> {
-        if at.zone().0 < self.pool.count() {
+        if at.zone().0 < self.volume.pool.count() {
             return Ok(());
         }
         Err(StoreError::Corrupt(format!("{at} is in a zone that does not exist")))
@@ -490,7 +488,7 @@ impl Core {
         let directories = checkpoint.mat_directories.iter().chain(&checkpoint.zit_directories).copied();
         for at in chunks.chain(directories).filter(|at| !at.is_none()) {
             self.check_zone(at)?;
-            self.pool.add_page(at.zone());
+            self.volume.pool.add_page(at.zone());
         }
         Ok(())
     }
@@ -517,15 +515,16 @@ impl Core {
             if gap || (lsn.0 > known && !self.data_exists(ops, replay)?) {
                 break;
             }
-            if !self.pool.accepts(ops.iter().filter_map(Op::zone_change)) || !self.trees.sizes_are_right(ops)
+            if !self.volume.pool.accepts(ops.iter().filter_map(Op::zone_change))
+                || !self.trees.sizes_are_right(ops)
             {
                 return Err(StoreError::Corrupt(format!("record {} contradicts the zone table", lsn.0)));
             }
-            match self.replay(ops, lsn, epoch) {
+            match self.transactions.replay(ops, lsn, epoch) {
                 // Releases the prefetched nodes.
                 Err(StoreError::NoMemory(_)) if !held.is_empty() => {
                     held.clear();
-                    self.replay(ops, lsn, epoch)?;
+                    self.transactions.replay(ops, lsn, epoch)?;
                 }
                 replayed => replayed?,
             }
@@ -545,8 +544,8 @@ impl Core {
         }
         for op in ops {
             if let Op::ZoneOpened { zone, life, role } = op
-                && zone.0 < self.pool.count()
-                && self.pool.entry(*zone).life < *life
+                && zone.0 < self.volume.pool.count()
+                && self.volume.pool.entry(*zone).life < *life
                 && !self.has_header(*zone, *life, *role)
             {
                 return Ok(false);
@@ -558,11 +557,11 @@ impl Core {
     /// Whether a zone's header has this life and role. An offline zone has no readable header: the record counts, and
     /// reads of its data will fail.
     fn has_header(&self, zone: ZoneId, life: Life, role: Role) -> bool {
-        if self.pool.info(zone).state == ZoneState::Offline {
+        if self.volume.pool.info(zone).state == ZoneState::Offline {
             return true;
         }
-        let wanted = ZoneIdentity { fs_id: self.info.fs_id, zone, life, role };
-        match read_header(&*self.device, zone) {
+        let wanted = ZoneIdentity { fs_id: self.volume.info.fs_id, zone, life, role };
+        match read_header(&*self.volume.device, zone) {
             Ok(header) => header.is_ok_and(|(found, _)| found == wanted),
             Err(error) => matches!(error, DeviceError::Offline(_)),
         }
@@ -572,6 +571,7 @@ impl Core {
 
     /// Gives all zones a use, seals the log, and resets unused active zones.
     fn finish_recovery(&self, contents: &LogContents, epoch: Epoch, last: Lsn) -> Result<()> {
+        assert!(!self.volume.is_read_only(), "a mount without the right to write seals nothing");
         self.sort_zones(contents)?;
         let next = contents.seals.next_after(last.0).max(contents.lsn_max + 1);
         let (lease, mut previous) = self.log_leases(contents);
@@ -584,7 +584,7 @@ impl Core {
         let waits = has_last_resort && given_up.iter().all(|&zone| contents.is_marked(zone));
         if !waits {
             previous.retain(|left| !given_up.contains(&left.zone));
-            given_up.iter().for_each(|&zone| self.pool.give_back(zone, false));
+            given_up.iter().for_each(|&zone| self.volume.pool.give_back(zone, false));
         }
         let is_marked = contents.are_marked(&previous);
         let is_silent = !is_marked && previous.iter().any(|left| !left.is_marked);
@@ -611,9 +611,9 @@ impl Core {
         let full = !self.log_has_a_free_zone();
         // The checkpoint makes a feature visible to releases that do not know it, before it is used.
         let header = &contents.checkpoint.header;
-        let older = header.features_incompatible.get() != self.info.features
+        let older = header.features_incompatible.get() != self.volume.info.features
             || header.features_read_only.get() != FEATURES_READ_ONLY;
-        let long = self.epoch_is_longer_than_one();
+        let long = self.running.epoch_is_longer_than_one();
         // No mark shows that the log continues behind a silent zone. So nothing is acknowledged before that zone
         // is reset.
         if (full || long || is_silent) && !rt::is_planted("break-checkpoint-first") || older {
@@ -622,8 +622,8 @@ impl Core {
         self.reset_active_dead_zones()?;
         self.resume_metadata_zone()?;
         if long {
-            let tables = self.table_blocks(&self.saving.lock(), 0);
-            self.reserve_for_checkpoint(self.dirty_pages(), tables);
+            let tables = self.headroom.table_blocks(&self.checkpoints.saving.lock(), 0);
+            self.headroom.reserve_for_checkpoint(self.running.dirty_pages(), tables);
         }
         Ok(())
     }
@@ -634,7 +634,7 @@ impl Core {
     }
 
     fn is_any_free(&self, mut zones: std::ops::Range<u32>) -> bool {
-        zones.any(|zone| self.pool.is_free(ZoneId(zone)))
+        zones.any(|zone| self.volume.pool.is_free(ZoneId(zone)))
     }
 
     /// Gives each zone its use.
@@ -646,7 +646,7 @@ impl Core {
         // A mount that did not reach a checkpoint may have begun lives that the ZIT does not know. If such a life were
         // begun again, old batches of it could be taken for new ones.
         for (identity, info) in &contents.zones {
-            let entry = self.pool.entry(identity.zone);
+            let entry = self.volume.pool.entry(identity.zone);
             if entry.holds_anything() {
                 let (zone, live, changes) = (identity.zone.0, entry.live, entry.deltas);
                 let what = format!(
@@ -655,15 +655,15 @@ impl Core {
                 return Err(StoreError::Corrupt(what));
             }
             if entry.life < identity.life {
-                self.pool.open_for_store(identity.zone, identity.life, Role::Log, info.capacity);
+                self.volume.pool.open_for_store(identity.zone, identity.life, Role::Log, info.capacity);
             }
         }
-        for index in 0..self.pool.count() {
+        for index in 0..self.volume.pool.count() {
             let zone = ZoneId(index);
-            let (entry, info) = (self.pool.entry(zone), self.pool.info(zone));
+            let (entry, info) = (self.volume.pool.entry(zone), self.volume.pool.info(zone));
             let in_log = contents.zones.iter().any(|(identity, _)| identity.zone == zone);
-            let waits = entry.role.holds_data() && self.pool.changed_by(zone) > known;
-            let holds = entry.holds_anything() || self.pool.named_copies(zone) > 0 || waits;
+            let waits = entry.role.holds_data() && self.volume.pool.changed_by(zone) > known;
+            let holds = entry.holds_anything() || self.volume.pool.named_copies(zone) > 0 || waits;
             let usage = match info.state {
                 _ if in_log => Usage::Open,
                 ZoneState::Offline => Usage::Retired,
@@ -672,9 +672,9 @@ impl Core {
                 state => Usage::Free { empty: state == ZoneState::Empty },
             };
             if matches!(usage, Usage::Free { .. }) && entry.role != Role::Free {
-                self.pool.forget_role(zone);
+                self.volume.pool.forget_role(zone);
             }
-            self.pool.recovered(zone, usage);
+            self.volume.pool.recovered(zone, usage);
         }
         Ok(())
     }
@@ -685,7 +685,7 @@ impl Core {
         let mut going_on = None;
         let mut previous = Vec::new();
         for (identity, _) in &contents.zones {
-            let lease = self.leases.resume(identity.zone, identity.life, Role::Log).ok();
+            let lease = self.volume.leases.resume(identity.zone, identity.life, Role::Log).ok();
             match lease {
                 Some(lease) if identity.zone == contents.newest.zone && lease.free_blocks() > 0 => {
                     going_on = Some(lease)
@@ -710,23 +710,24 @@ impl Core {
     /// contents (a reset would have to wait for the seal). Prefers a dead zone, then a data zone, then a metadata
     /// zone. If one cannot be finished, tries the next.
     fn free_a_slot(&self) -> Result<()> {
-        let zones = (0..self.pool.count()).map(ZoneId);
-        let active: Vec<ZoneId> = zones.filter(|&zone| self.pool.info(zone).state.is_active()).collect();
-        if active.len() < self.device.geometry().max_active as usize {
+        let zones = (0..self.volume.pool.count()).map(ZoneId);
+        let active: Vec<ZoneId> =
+            zones.filter(|&zone| self.volume.pool.info(zone).state.is_active()).collect();
+        if active.len() < self.volume.device.geometry().max_active as usize {
             return Ok(());
         }
-        let rank = |zone: &ZoneId| match self.pool.usage(*zone) {
+        let rank = |zone: &ZoneId| match self.volume.pool.usage(*zone) {
             Usage::Free { .. } => Some(0),
-            Usage::Closed if self.pool.entry(*zone).role.holds_data() => Some(1),
+            Usage::Closed if self.volume.pool.entry(*zone).role.holds_data() => Some(1),
             Usage::Closed => Some(2),
             _ => None,
         };
         let mut candidates: Vec<_> = active.iter().filter_map(|zone| Some((rank(zone)?, *zone))).collect();
         candidates.sort_unstable();
         for (_, zone) in candidates {
-            let finished = self.device.finish(zone);
-            let info = self.device.report_zone(zone)?;
-            self.pool.set_info(zone, info);
+            let finished = self.volume.device.finish(zone);
+            let info = self.volume.device.report_zone(zone)?;
+            self.volume.pool.set_info(zone, info);
             match finished {
                 Err(error) if error.ends_zone() => {
                     tracing::warn!(zone = zone.0, %error, "a zone cannot be finished");
@@ -744,16 +745,16 @@ impl Core {
     /// Resets dead zones that count as active, because the device should have its slots back soon. Other dead zones
     /// are reset when they are needed.
     fn reset_active_dead_zones(&self) -> Result<()> {
-        for index in 0..self.pool.count() {
+        for index in 0..self.volume.pool.count() {
             let zone = ZoneId(index);
-            let junk = matches!(self.pool.usage(zone), Usage::Free { empty: false });
-            if !junk || !self.pool.info(zone).state.is_active() {
+            let junk = matches!(self.volume.pool.usage(zone), Usage::Free { empty: false });
+            if !junk || !self.volume.pool.info(zone).state.is_active() {
                 continue;
             }
             // Its next life follows the one in its header.
-            let life = next_life(&*self.device, self.info.fs_id, &self.pool, zone)?;
+            let life = next_life(&*self.volume.device, self.volume.info.fs_id, &self.volume.pool, zone)?;
             if self.zones.reset_zone(zone)? {
-                self.pool.set_life(zone, life);
+                self.volume.pool.set_life(zone, life);
             }
         }
         Ok(())
@@ -761,31 +762,22 @@ impl Core {
 
     /// Continues in the open metadata zone, if its pointer is at the end of a page.
     fn resume_metadata_zone(&self) -> Result<()> {
-        let page_blocks = self.pool.page_blocks();
-        let mut saving = self.saving.lock();
-        for zone in self.pool.in_role(Role::Metadata) {
-            let info = self.pool.info(zone);
-            if self.pool.usage(zone) != Usage::Closed || !info.state.is_active() {
+        let page_blocks = self.volume.pool.page_blocks();
+        let mut saving = self.checkpoints.saving.lock();
+        for zone in self.volume.pool.in_role(Role::Metadata) {
+            let info = self.volume.pool.info(zone);
+            if self.volume.pool.usage(zone) != Usage::Closed || !info.state.is_active() {
                 continue;
             }
             let aligned = info.pointer > 0 && (info.pointer - 1).is_multiple_of(page_blocks);
-            let life = self.pool.entry(zone).life;
-            if saving.lease.is_none() && aligned && self.has_header(zone, life, Role::Metadata) {
-                let lease = self.leases.resume(zone, life, Role::Metadata)?;
-                self.pool.set_open_headroom(lease.free_blocks());
-                saving.lease = Some(lease);
-                self.pool.resume(zone);
-                self.new_pages_begin(&saving);
-            } else if let Err(error) = self.device.finish(zone) {
+            let life = self.volume.pool.entry(zone).life;
+            if saving.zone.id().is_none() && aligned && self.has_header(zone, life, Role::Metadata) {
+                saving.zone.resume(self.volume.leases.resume(zone, life, Role::Metadata)?);
+            } else if let Err(error) = self.volume.device.finish(zone) {
                 tracing::warn!(zone = zone.0, %error, "a metadata zone cannot be finished");
             }
         }
         Ok(())
-    }
-
-    /// Whether nothing had to be replayed.
-    pub(crate) fn is_clean(&self) -> bool {
-        self.log.replay_cost().0 == 0 && self.count.dirty.nodes() == 0
     }
 }
 

@@ -42,7 +42,7 @@ impl Store {
     /// # Errors
     /// If the whole device has failed. A damaged page is a finding.
     pub fn scrub_step(&self, scrub: &mut NodeScrub, bytes_max: u64) -> Result<Scrubbed> {
-        let core = &*self.core;
+        let core = &self.core;
         let mut scrubbed = Scrubbed::default();
         if !scrub.begun {
             core.scrub_tables(&mut scrubbed)?;
@@ -93,14 +93,15 @@ impl Core {
 
     /// The present places of the tables. The lock is held only for the copy. A running checkpoint is waited for.
     fn tables(&self) -> Vec<(PageKind, u64, Address)> {
-        let saving = self.saving.lock();
+        let saving = self.checkpoints.saving.lock();
         let numbered = |kind: PageKind, places: &mut dyn Iterator<Item = Address>| -> Vec<_> {
             let numbered = places.enumerate().map(|(number, at)| (kind, number as u64, at));
             numbered.filter(|(.., at)| !at.is_none()).collect()
         };
-        let mut all = numbered(PageKind::MatDirectory, &mut saving.mat_directories.iter().copied());
-        all.extend(numbered(PageKind::ZitDirectory, &mut saving.zit_directories.iter().copied()));
-        all.extend(numbered(PageKind::ZitChunk, &mut saving.zit_chunks.iter().map(|chunk| chunk.address)));
+        let [mat, zit] = saving.tables.directories();
+        let mut all = numbered(PageKind::MatDirectory, &mut mat.iter().copied());
+        all.extend(numbered(PageKind::ZitDirectory, &mut zit.iter().copied()));
+        all.extend(numbered(PageKind::ZitChunk, &mut saving.tables.zit_chunks()));
         all
     }
 
@@ -130,7 +131,7 @@ impl Core {
                 return Ok(());
             }
             let pages = if place.is_delta() { 2 } else { 1 };
-            scrubbed.bytes += pages * self.nodes.page_size() as u64;
+            scrubbed.bytes += pages * self.volume.page_size() as u64;
             let Some(wrong) = wrong(self.nodes.read_node(id, place))? else { return Ok(()) };
             if self.lies_at(id, place)? {
                 scrubbed.findings.push(Finding { kind: FindingKind::Node, what: wrong, lost: None });
@@ -153,7 +154,7 @@ impl Core {
         is_named: impl Fn() -> bool,
         scrubbed: &mut Scrubbed,
     ) -> Result<Option<PageBuffer>> {
-        scrubbed.bytes += self.nodes.page_size() as u64;
+        scrubbed.bytes += self.volume.page_size() as u64;
         match self.nodes.read_within(at, kind, number) {
             Ok((bytes, _)) => Ok(Some(bytes)),
             Err(error) => {

@@ -8,10 +8,12 @@ use rt::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use zone::{Address, Device, Geometry, Lease, Role, Traffic, ZoneId};
 
 use crate::check::{CheckProgress, Finding, Visit};
-use crate::core::{Client, Core, Growth};
+use crate::checkpoint::Client;
+use crate::core::Core;
+use crate::headroom::Need;
 use crate::mkfs::FormatOptions;
-use crate::reclaim::Need;
 use crate::recover::{Config, Recovery, Replay};
+use crate::trees::Growth;
 use crate::types::{Bytes, Entry, Group, Result, Step, Table, Tx, VolumeInfo};
 use crate::zones::ZoneRef;
 
@@ -20,7 +22,7 @@ const IDLE_STEPS: u32 = 20;
 
 /// Transactional ordered tables on a zoned device.
 pub struct Store {
-    pub(crate) core: Arc<Core>,
+    pub(crate) core: Core,
     /// The last LSN when [`Store::step`] last had nothing to do.
     idle_at: AtomicU64,
     /// The number of steps since then that had nothing to do.
@@ -89,18 +91,18 @@ impl Store {
         replay: &mut dyn Replay,
     ) -> Result<(Store, Recovery)> {
         let (core, recovery) = crate::recover::recover(device, config, replay)?;
-        core.measure_garbage(&core.saving.lock());
+        core.headroom.measure_garbage(&core.checkpoints.saving.lock());
         Ok((Store { core, idle_at: AtomicU64::new(u64::MAX), idle_for: AtomicU32::new(0) }, recovery))
     }
 
     /// Sets the client whose bytes checkpoints carry.
     pub fn set_client(&self, client: Arc<dyn Client>) {
-        *self.core.client.write() = Some(client);
+        self.core.checkpoints.set_client(client);
     }
 
     /// Sets the [`Growth`] that decides whether there is space for trees to grow. Without one there always is.
     pub fn set_growth(&self, growth: Weak<dyn Growth>) {
-        *self.core.growth.write() = Some(growth);
+        self.core.trees.set_growth(growth);
     }
 
     /// Sets the function that wakes the background reader, which then calls [`Store::read_ahead`] soon. The store
@@ -111,17 +113,17 @@ impl Store {
 
     /// The properties that `mkfs` decided.
     pub fn info(&self) -> &VolumeInfo {
-        &self.core.info
+        &self.core.volume.info
     }
 
     /// The group that contains the entries of a number (an inode's, an object's).
     pub fn group_of(&self, number: u64) -> Group {
-        Group((number % u64::from(self.core.info.groups)) as u16)
+        Group((number % u64::from(self.core.volume.info.groups)) as u16)
     }
 
     /// The longest value.
     pub fn value_max(&self) -> usize {
-        crate::page::value_max(self.core.nodes.page_size())
+        crate::page::value_max(self.core.volume.page_size())
     }
 
     /// The longest transaction, as [`Tx::encoded_bytes`] counts.
@@ -187,7 +189,7 @@ impl Store {
 
     /// One of the user's counters ([`Tx::counter`]).
     pub fn counter(&self, counter: u8) -> u64 {
-        let count = self.core.pool.counter(counter);
+        let count = self.core.volume.pool.counter(counter);
         u64::try_from(count).expect("a counter is never negative")
     }
 
@@ -197,7 +199,7 @@ impl Store {
     ///
     /// May take a checkpoint or run GC, but never waits for a lock or a resource that the caller could hold.
     pub fn commit(&self, tx: Tx) -> Result<Lsn> {
-        self.core.commit(tx)
+        self.core.transactions.commit(tx)
     }
 
     /// The last transaction.
@@ -213,17 +215,19 @@ impl Store {
     /// Returns when everything up to `lsn`, with the data that it names, is durable. All waiting threads share one
     /// flush.
     pub fn sync(&self, lsn: Lsn) -> Result<()> {
-        self.core.sync(lsn)
+        self.core.transactions.sync(lsn)
     }
 
     /// Takes a checkpoint.
     pub fn checkpoint(&self) -> Result<()> {
-        self.core.checkpoint()
+        self.core.checkpoints.checkpoint()
     }
 
     /// Whether [`Store::step`] should be called soon. Otherwise committing threads will have to do its work.
     pub fn is_pressed(&self) -> bool {
-        self.core.is_pressed() || self.core.log.is_pressed() || self.core.background_gc_is_due()
+        self.core.running.is_pressed()
+            || self.core.log.is_pressed()
+            || self.core.headroom.background_gc_is_due()
     }
 
     /// Reads the leaves that walks through a tree will need next. Returns false if there is nothing to read.
@@ -241,21 +245,23 @@ impl Store {
 
     /// Does one piece of background work.
     pub fn step(&self) -> Result<Step> {
-        if self.core.status.writable().is_err() {
+        if self.core.volume.writable().is_err() {
             return Ok(Step::Idle);
         }
-        if self.core.background()? {
+        if self.background()? {
             return Ok(Step::Worked);
         }
         // Nothing has changed since the last step. The log now records that everything is durable. Then a recovery
         // need not verify data that was acknowledged long ago, and cannot lose it.
         let last = self.last_lsn();
         if self.idle_at.swap(last.0, Ordering::Relaxed) == last.0 && self.durable_lsn() == last {
-            if self.core.settle(last)? == Step::Worked {
+            if self.settle(last)? == Step::Worked {
                 return Ok(Step::Worked);
             }
-            if self.idle_for.fetch_add(1, Ordering::Relaxed) >= IDLE_STEPS && self.core.epoch_is_large() {
-                self.core.checkpoint()?;
+            if self.idle_for.fetch_add(1, Ordering::Relaxed) >= IDLE_STEPS
+                && self.core.running.epoch_is_large()
+            {
+                self.core.checkpoints.checkpoint()?;
                 return Ok(Step::Worked);
             }
             return Ok(Step::Idle);
@@ -264,71 +270,91 @@ impl Store {
         Ok(Step::Idle)
     }
 
+    fn background(&self) -> Result<bool> {
+        let Core { volume, log, running, headroom, checkpoints, gc, .. } = &self.core;
+        log.relieve();
+        let has_emptied_zone = checkpoints.saving.lock().has_emptied_zone;
+        let is_pressed = running.is_pressed();
+        if has_emptied_zone || running.epoch_is_long() || (is_pressed && running.epoch_is_ending()) {
+            checkpoints.checkpoint()?;
+            return Ok(true);
+        }
+        if gc.refill_reserve()? {
+            return Ok(true);
+        }
+        let has_full_batches = log.has_full_batches();
+        if has_full_batches {
+            volume.shut_down_on_error("the log cannot be written", log.push())?;
+        }
+        if is_pressed {
+            checkpoints.write_out(&mut checkpoints.saving.lock())?;
+        }
+        if is_pressed || has_full_batches {
+            return Ok(true);
+        }
+        if self.core.zones.reclaim(1)?.0 > 0 || gc.harvest_ids()? {
+            return Ok(true);
+        }
+        Ok(headroom.gc_is_worth_it() && gc.collect_one_zone(&mut checkpoints.saving.lock(), Need::May)?)
+    }
+
+    fn settle(&self, last: Lsn) -> Result<Step> {
+        let Core { volume, log, .. } = &self.core;
+        if log.known_durable() >= last {
+            return Ok(Step::Idle);
+        }
+        volume.shut_down_on_error("the log cannot be written", log.make_known(last))?;
+        Ok(Step::Worked)
+    }
+
     /// Runs GC of metadata zones, if that gains anything, and frees them. Returns false if it gains nothing. For a
     /// caller that needs a zone for data and gets none otherwise.
-    ///
-    /// It collects as many zones as together gain more than the checkpoint after them writes. If zones are small, a
-    /// single zone does not gain that much, and a loop over single zones would never end.
     pub fn collect_garbage(&self) -> Result<bool> {
-        let (core, mut saving) = (&self.core, self.core.saving.lock());
-        let (saving, free) = (&mut *saving, core.pool.free());
-        // Dead blocks of the running epoch become visible only with a checkpoint.
-        let gc_awaits_checkpoint = saving.has_emptied_zone
-            || core.gc_many(saving, 1)?
-            || core.end_epoch(saving)? && core.gc_many(saving, 1)?
-            || core.count_deltas_exactly()? && core.gc_many(saving, 1)?;
-        if gc_awaits_checkpoint {
-            core.checkpoint_with(saving)?;
-        }
-        Ok(gc_awaits_checkpoint || core.pool.free() > free)
+        self.core.gc.collect_garbage()
     }
 
     /// Resets zones without live blocks. Returns how many became free. With `force`, the log first records what is
     /// durable if the resets wait for that.
     pub fn reclaim(&self, force: bool) -> Result<u32> {
-        self.core.status.writable()?;
-        self.core.reclaim(u32::MAX, force)
+        self.core.volume.writable()?;
+        self.core.checkpoints.reclaim(u32::MAX, force)
     }
 
     /// The number of finished resets. Read it, then look for a free zone, then call [`Store::reclaim_one`].
     pub fn resets_over(&self) -> u64 {
-        self.core.pool.resets_over()
+        self.core.volume.pool.resets_over()
     }
 
     /// For a caller that needs a zone and has found none since it read `over`. Resets a zone without live blocks, or
     /// waits until another thread has reset one, unless one was reset meanwhile. Returns false if there is no such
     /// zone.
     pub fn reclaim_one(&self, over: u64) -> Result<bool> {
-        self.core.status.writable()?;
-        self.core.reclaim_one(over)
+        self.core.volume.writable()?;
+        self.core.checkpoints.reclaim_one(over)
     }
 
     /// Runs GC of one metadata zone while the dead blocks of metadata zones together fill a zone.
     pub fn collect_garbage_if_worth_it(&self) -> Result<bool> {
-        self.core.status.writable()?;
-        if !self.core.dead_blocks_fill_a_zone() {
-            return Ok(false);
-        }
-        let mut saving = self.core.saving.lock();
-        if !saving.has_emptied_zone && !self.core.collect_one_zone(&mut saving, Need::Should)? {
-            return Ok(false);
-        }
-        self.core.checkpoint_with(&mut saving)?;
-        Ok(true)
+        self.core.gc.collect_garbage_if_worth_it()
     }
 
     /// Takes a last checkpoint, so that the next mount has nothing to replay.
     pub fn close(&self) -> Result<()> {
-        if self.core.status.is_read_only() {
+        if self.core.volume.is_read_only() {
             return Ok(());
         }
-        self.core.status.writable()?;
-        if self.core.is_clean() { Ok(()) } else { self.core.checkpoint() }
+        self.core.volume.writable()?;
+        if self.is_clean() { Ok(()) } else { self.core.checkpoints.checkpoint() }
+    }
+
+    /// Whether nothing had to be replayed.
+    fn is_clean(&self) -> bool {
+        self.core.log.replay_cost().0 == 0 && self.core.running.dirty().nodes() == 0
     }
 
     /// Shuts the volume down: no changes until the next mount.
     pub fn shut_down(&self, why: &str) {
-        self.core.status.shut_down(why);
+        self.core.volume.shut_down(why);
     }
 
     /// Whether no reserved page is in use. This is always so while no thread changes anything.
@@ -338,7 +364,7 @@ impl Store {
 
     /// Why the volume is shut down.
     pub fn shutdown_reason(&self) -> Option<Arc<str>> {
-        self.core.status.shutdown_reason()
+        self.core.volume.shutdown_reason()
     }
 
     // ---- zones of data -----------------------------------------------------------------------
@@ -346,7 +372,7 @@ impl Store {
     /// Opens a free zone for data or GC: resets it if it is not empty, writes its header, and journals that. `None`:
     /// this role may take no free zone.
     pub fn open_zone(&self, role: Role) -> Result<Option<Lease>> {
-        self.core.open_data_zone(role)
+        self.core.transactions.open_data_zone(role)
     }
 
     /// Continues a partly written data zone after a mount.
@@ -357,12 +383,12 @@ impl Store {
     /// A reader enters a zone: it is not reset until the reference is dropped. `None`: the zone is in another life by
     /// now. To be called under the lock that protected the look-up of the address.
     pub fn enter_zone(&self, at: Address) -> Option<ZoneRef> {
-        ZoneRef::enter(&self.core.pool, at)
+        ZoneRef::enter(&self.core.volume.pool, at)
     }
 
     /// How many zones of user writes may be open at once.
     pub fn leases_for_data(&self) -> u32 {
-        self.core.leases.limit_for_data()
+        self.core.volume.leases.limit_for_data()
     }
 
     // ---- space of metadata -------------------------------------------------------------------
@@ -370,13 +396,13 @@ impl Store {
     /// Nodes that transactions have reserved and may not have made yet. Read it before the number of nodes. Then a
     /// node that is made in between counts twice rather than not at all.
     pub fn nodes_reserved(&self) -> u64 {
-        self.core.count.asked.load(Ordering::Acquire)
+        self.core.trees.nodes_reserved()
     }
 
     /// Free zones without which trees do not grow, even if [`Growth`] allows it. A zone that GC took from the metadata
     /// reserve counts as free ([`Pool::free_or_outstanding`]).
     pub fn zones_needed_to_grow(&self) -> u32 {
-        self.core.needed_to_grow()
+        self.core.headroom.needed_to_grow()
     }
 
     /// Blocks of live metadata.
@@ -397,60 +423,62 @@ impl Store {
 
     /// Blocks that metadata can write now, beside the remaining writes of a running checkpoint.
     pub fn metadata_headroom(&self) -> u64 {
-        self.core.headroom_now()
+        self.core.headroom.headroom_now()
     }
 
     /// Blocks that metadata can write, beside what is dirty now, before one more free zone is reserved for it.
     /// Negative: the dirty nodes take more by that amount.
     pub fn headroom_until_reserve_grows(&self) -> i64 {
-        let headroom = i64::try_from(self.core.pool.headroom_until_reserve_grows()).unwrap_or(i64::MAX);
-        headroom - self.core.blocks_of_next_checkpoint() as i64
+        let headroom =
+            i64::try_from(self.core.volume.pool.headroom_until_reserve_grows()).unwrap_or(i64::MAX);
+        headroom - self.core.headroom.blocks_of_next_checkpoint() as i64
     }
 
     /// The number of checkpoints before the running epoch, since the mount, and the share of the epoch that has
     /// passed. At 1 a checkpoint begins, unless one was requested before.
     pub fn epoch(&self) -> (u64, f64) {
-        (self.core.count.checkpoints.load(Ordering::Relaxed), self.core.epoch_share())
+        (self.core.checkpoints.counts()[0], self.core.running.epoch_share())
     }
 
     // ---- around ------------------------------------------------------------------------------
 
     /// The zones of the volume: their use, and how many zones each role may take.
     pub fn pool(&self) -> &Pool {
-        &self.core.pool
+        &self.core.volume.pool
     }
 
     /// An error that says why nothing can be written. `Ok` if the volume is writable.
     pub fn writable(&self) -> Result<()> {
-        self.core.status.writable()
+        self.core.volume.writable()
     }
 
     /// The device.
     pub fn device(&self) -> &Arc<dyn Device> {
-        &self.core.device
+        &self.core.volume.device
     }
 
     /// Bytes written, by cause.
     pub fn traffic(&self) -> &Arc<Traffic> {
-        self.core.leases.traffic()
+        self.core.volume.leases.traffic()
     }
 
     /// The counters.
     pub fn stats(&self) -> StoreStats {
-        let count = &self.core.count;
+        let [checkpoints, nodes_written, deltas_written] = self.core.checkpoints.counts();
+        let [nodes_moved, deltas_moved] = self.core.gc.moved();
         let (sync_followers, syncs_per_flush_max) = self.core.log.served();
         StoreStats {
-            checkpoints: count.checkpoints.load(Ordering::Relaxed),
-            commits: count.commits.load(Ordering::Relaxed),
+            checkpoints,
+            commits: self.core.transactions.count(),
             log_batches: self.core.log.batches(),
             sync_followers,
             syncs_per_flush_max,
             pages_cached: (self.core.nodes.cache.pages() + self.core.nodes.chunks.pages()) as u64,
             pages_cached_max: self.core.nodes.cache.limit() as u64,
-            nodes_written: count.nodes_written.load(Ordering::Relaxed),
-            deltas_written: count.deltas_written.load(Ordering::Relaxed),
-            deltas_moved: count.deltas_moved.load(Ordering::Relaxed),
-            nodes_moved: count.nodes_moved.load(Ordering::Relaxed),
+            nodes_written,
+            deltas_written,
+            deltas_moved,
+            nodes_moved,
             nodes_read: self.core.nodes.reads(),
         }
     }
@@ -467,49 +495,6 @@ impl Store {
         each: &mut Visit<'_>,
         progress: &mut CheckProgress<'_>,
     ) -> Result<Vec<Finding>> {
-        self.core.check(each, progress)
-    }
-}
-
-impl Core {
-    pub(crate) fn sync(&self, lsn: Lsn) -> Result<()> {
-        self.status.writable()?;
-        self.count.unflushed_data.store(0, Ordering::Relaxed);
-        self.status.shut_down_on_error("the log cannot be written", self.log.sync(lsn))
-    }
-
-    fn background(&self) -> Result<bool> {
-        self.log.relieve();
-        let has_emptied_zone = self.saving.lock().has_emptied_zone;
-        let is_pressed = self.is_pressed();
-        if has_emptied_zone || self.epoch_is_long() || (is_pressed && self.epoch_is_ending()) {
-            self.checkpoint()?;
-            return Ok(true);
-        }
-        if self.refill_reserve()? {
-            return Ok(true);
-        }
-        let has_full_batches = self.log.has_full_batches();
-        if has_full_batches {
-            self.status.shut_down_on_error("the log cannot be written", self.log.push())?;
-        }
-        if is_pressed {
-            self.write_out(&mut self.saving.lock())?;
-        }
-        if is_pressed || has_full_batches {
-            return Ok(true);
-        }
-        if self.zones.reclaim(1)?.0 > 0 || self.harvest_ids()? {
-            return Ok(true);
-        }
-        Ok(self.gc_is_worth_it() && self.collect_one_zone(&mut self.saving.lock(), Need::May)?)
-    }
-
-    fn settle(&self, last: Lsn) -> Result<Step> {
-        if self.log.known_durable() >= last {
-            return Ok(Step::Idle);
-        }
-        self.status.shut_down_on_error("the log cannot be written", self.log.make_known(last))?;
-        Ok(Step::Worked)
+        crate::check::check(&self.core.trees, each, progress)
     }
 }

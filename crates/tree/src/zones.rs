@@ -6,12 +6,12 @@
 use std::sync::Arc;
 
 use pool::{Lsn, OwnedPool, Usage, smallest_of_use};
-use zone::{Address, Device, DeviceError, FsId, Lease, Leases, Role, ZoneId};
+use zone::{Address, DeviceError, Lease, Role, ZoneId};
 
 use crate::log::Log;
 use crate::scan::next_life;
-use crate::status::Status;
 use crate::types::{Result, StoreError};
+use crate::volume::Volume;
 
 /// Wakes the threads that wait for a reset when it ends.
 struct EndOfReset<'z>(&'z OwnedPool);
@@ -24,30 +24,13 @@ impl Drop for EndOfReset<'_> {
 
 /// Begins and ends the lives of zones.
 pub(crate) struct Zones {
-    fs_id: FsId,
-    device: Arc<dyn Device>,
-    leases: Arc<Leases>,
-    pool: Arc<OwnedPool>,
+    volume: Arc<Volume>,
     log: Arc<Log>,
-    status: Arc<Status>,
 }
 
 impl Zones {
-    pub(crate) fn new(
-        fs_id: FsId,
-        leases: &Arc<Leases>,
-        pool: &Arc<OwnedPool>,
-        log: &Arc<Log>,
-        status: &Arc<Status>,
-    ) -> Self {
-        Zones {
-            fs_id,
-            device: Arc::clone(leases.device()),
-            leases: Arc::clone(leases),
-            pool: Arc::clone(pool),
-            log: Arc::clone(log),
-            status: Arc::clone(status),
-        }
+    pub(crate) fn new(volume: Arc<Volume>, log: Arc<Log>) -> Self {
+        Zones { volume, log }
     }
 
     /// Resets a free zone if it is not empty, and leases it with its header written.
@@ -57,34 +40,34 @@ impl Zones {
         empty: bool,
         role: Role,
     ) -> std::result::Result<Lease, DeviceError> {
-        let life = match next_life(&*self.device, self.fs_id, &self.pool, zone) {
+        let life = match next_life(&*self.volume.device, self.volume.info.fs_id, &self.volume.pool, zone) {
             Ok(life) => life,
             Err(StoreError::Device(error)) => return Err(error),
             Err(error) => return Err(DeviceError::Unusable(error.to_string())),
         };
         if !empty {
-            self.device.reset(zone)?;
+            self.volume.device.reset(zone)?;
         }
-        let lease = self.leases.begin(zone, life, role)?;
+        let lease = self.volume.leases.begin(zone, life, role)?;
         // A reset may reduce the capacity of the zone.
-        if lease.capacity() < smallest_of_use(self.pool.page_blocks()) {
+        if lease.capacity() < smallest_of_use(self.volume.pool.page_blocks()) {
             lease.finish()?;
-            return Err(DeviceError::ZoneFull { zone, blocks: self.pool.page_blocks() });
+            return Err(DeviceError::ZoneFull { zone, blocks: self.volume.pool.page_blocks() });
         }
         Ok(lease)
     }
 
     /// Continues a partly written data zone after a mount.
     pub(crate) fn resume_data_zone(&self, zone: ZoneId) -> Result<Lease> {
-        let entry = self.pool.entry(zone);
+        let entry = self.volume.pool.entry(zone);
         assert!(entry.role.holds_data(), "zone {} holds no data", zone.0);
-        let usage = self.pool.usage(zone);
+        let usage = self.volume.pool.usage(zone);
         if usage != Usage::Closed {
             // A forged table may name a zone of the log.
             return Err(StoreError::Corrupt(format!("zone {} has data and is {usage:?}", zone.0)));
         }
-        let lease = self.leases.resume(zone, entry.life, entry.role)?;
-        self.pool.resume(zone);
+        let lease = self.volume.leases.resume(zone, entry.life, entry.role)?;
+        self.volume.pool.resume(zone);
         Ok(lease)
     }
 
@@ -93,18 +76,18 @@ impl Zones {
     pub(crate) fn return_host_space(&self) -> Result<()> {
         if self.reclaim(u32::MAX)?.0 == 0 {
             let known = self.log.known_durable();
-            let (_, waiting) = self.pool.dead_data(usize::MAX, |changed| changed <= known);
+            let (_, waiting) = self.volume.pool.dead_data(usize::MAX, |changed| changed <= known);
             if let Some(newest) = waiting
                 && self.make_known(newest)?
             {
                 self.reclaim(u32::MAX)?;
             }
         }
-        self.status.shut_down_on_error(
+        self.volume.shut_down_on_error(
             "the device cannot be flushed",
-            self.device.flush().map_err(StoreError::from),
+            self.volume.device.flush().map_err(StoreError::from),
         )?;
-        while self.device.discard_one_zone() {}
+        while self.volume.device.discard_one_zone() {}
         Ok(())
     }
 
@@ -116,7 +99,7 @@ impl Zones {
         let mut freed = 0;
         loop {
             let wanted = (most - freed) as usize;
-            let (ready, waiting) = self.pool.dead_data(wanted, may);
+            let (ready, waiting) = self.volume.pool.dead_data(wanted, may);
             let found = ready.len();
             for (zone, emptied) in ready {
                 freed += u32::from(self.reset_dead(zone, emptied)?);
@@ -131,13 +114,13 @@ impl Zones {
     /// Makes the log record durably that everything up to `lsn` is durable. Returns false if the log has no space.
     pub(crate) fn make_known(&self, lsn: Lsn) -> Result<bool> {
         let known = self.log.make_known(lsn);
-        self.status.shut_down_on_error("the log cannot be written", known)
+        self.volume.shut_down_on_error("the log cannot be written", known)
     }
 
     /// Resets a zone if it is still dead by this record. Another thread may have reset it since then. In that case it
     /// is unknown whether the end of its later life is durable.
     fn reset_dead(&self, zone: ZoneId, emptied: Lsn) -> Result<bool> {
-        if !self.pool.begin_reset(zone, emptied) {
+        if !self.volume.pool.begin_reset(zone, emptied) {
             return Ok(false);
         }
         self.reset_claimed(zone)
@@ -145,21 +128,21 @@ impl Zones {
 
     fn reset_claimed(&self, zone: ZoneId) -> Result<bool> {
         // Ends the reset on every path, because other threads wait for its end.
-        let _over = EndOfReset(&self.pool);
+        let _over = EndOfReset(&self.volume.pool);
         self.reset_zone(zone)
     }
 
     /// Resets a zone that no reader or writer can enter any more. A zone that cannot be reset is never used again.
     pub(crate) fn reset_zone(&self, zone: ZoneId) -> Result<bool> {
-        match self.device.reset(zone).and_then(|()| self.device.report_zone(zone)) {
+        match self.volume.device.reset(zone).and_then(|()| self.volume.device.report_zone(zone)) {
             Ok(info) => {
-                self.pool.freed(zone, info);
+                self.volume.pool.freed(zone, info);
                 Ok(true)
             }
             Err(DeviceError::PowerLost) => Err(DeviceError::PowerLost.into()),
             Err(error) => {
                 tracing::warn!(zone = zone.0, %error, "a zone cannot be reset");
-                self.pool.retire(zone);
+                self.volume.pool.retire(zone);
                 Ok(false)
             }
         }
@@ -167,7 +150,7 @@ impl Zones {
 
     /// Resets metadata zones that the newest checkpoint does not name. The caller holds the checkpoint lock.
     pub(crate) fn free_dead_metadata(&self) -> Result<()> {
-        let claimed = self.pool.begin_resets_of_metadata();
+        let claimed = self.volume.pool.begin_resets_of_metadata();
         // Every claimed zone must be settled, even if another one fails.
         let settled: Vec<Result<bool>> = claimed.into_iter().map(|zone| self.reset_claimed(zone)).collect();
         settled.into_iter().try_for_each(|settled| settled.map(drop))

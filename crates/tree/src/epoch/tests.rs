@@ -5,6 +5,7 @@ use zone::{Cause, Device, Geometry};
 
 use super::*;
 use crate::Store;
+use crate::core::Core;
 use crate::limits::Limits;
 use crate::tests::{Contents, config, contents, formatted, open, open_with, options, random_tx};
 
@@ -15,7 +16,7 @@ fn weighed(core: &Core) -> (usize, Weight) {
         core.trees.groups.iter().flat_map(|group| group.read().dirty.values().cloned().collect::<Vec<_>>())
     {
         let state = node.look();
-        let now = Weight::of_changes(&state.changes, core.nodes.mat.has_deltas(), core.nodes.page_size());
+        let now = Weight::of_changes(&state.changes, core.nodes.mat.has_deltas(), core.volume.page_size());
         assert_eq!(state.counted, now, "node {} is counted with its weight", node.id.0);
         (nodes, weight) = (nodes + 1, weight + now);
     }
@@ -23,7 +24,7 @@ fn weighed(core: &Core) -> (usize, Weight) {
 }
 
 fn is_counted_right(store: &Store) {
-    let dirty = &store.core.count.dirty;
+    let dirty = &store.core.running.dirty;
     assert_eq!((dirty.nodes(), dirty.weight()), weighed(&store.core));
 }
 
@@ -42,20 +43,20 @@ fn a_checkpoint_writes_no_more_than_the_dirty_weight() {
         }
         is_counted_right(&store);
         if round % 4 == 3 {
-            store.core.write_out(&mut store.core.saving.lock()).unwrap();
+            store.core.checkpoints.write_out(&mut store.core.checkpoints.saving.lock()).unwrap();
             assert_eq!(weighed(&store.core), (0, Weight::default()));
             is_counted_right(&store);
             continue;
         }
-        let most = store.core.dirty_pages();
-        let tables = store.core.table_blocks(&store.core.saving.lock(), 0);
+        let most = store.core.running.dirty_pages();
+        let tables = store.core.headroom.table_blocks(&store.core.checkpoints.saving.lock(), 0);
         let before = store.traffic().bytes_written(Cause::Checkpoint);
         store.checkpoint().unwrap();
         // The record goes to the log.
         let written = (store.traffic().bytes_written(Cause::Checkpoint) - before) / 4096 - 1;
         assert!(written <= most as u64 + tables, "round {round}: {written} pages, of {most} and {tables}");
         nearest = nearest.max(written as f64 / (most as u64 + tables) as f64);
-        assert_eq!((store.core.count.dirty.nodes(), store.core.dirty_pages()), (0, 0));
+        assert_eq!((store.core.running.dirty().nodes(), store.core.running.dirty_pages()), (0, 0));
     }
     assert!(nearest > 0.8, "the bound is near: {nearest}");
     assert_eq!(contents(&store), model);
@@ -78,12 +79,12 @@ fn replayed_nodes_weigh_no_more_than_changed_ones() {
     for round in 0..6 {
         change(&store, &mut model, 150);
         if round % 2 == 0 {
-            store.core.write_out(&mut store.core.saving.lock()).unwrap();
+            store.core.checkpoints.write_out(&mut store.core.checkpoints.saving.lock()).unwrap();
         }
         store.sync(store.last_lsn()).unwrap();
-        let changed = store.core.nodes.mat.running_weight() + store.core.count.dirty.weight();
+        let changed = store.core.nodes.mat.running_weight() + store.core.running.dirty().weight();
         let (replayed, recovery) = open(&Arc::new(device.image(&CrashPlan::LoseAll))).unwrap();
-        let weight = replayed.core.count.dirty.weight();
+        let weight = replayed.core.running.dirty().weight();
         assert!(
             !recovery.clean && Weight::default() < weight && weight <= changed,
             "{weight:?}, {changed:?}"
@@ -197,22 +198,26 @@ fn an_epoch_is_bounded_although_no_node_stays_dirty() {
     };
     (0..45_000).for_each(|number| put(number, 100));
     let (core, mut rng) = (&store.core, fastrand::Rng::with_seed(6));
-    let limits = core.limits;
+    let limits = core.running.limits;
     // Small changes of most leaves, which share pages. And changes so large that each leaf takes a page of its own.
     for (bytes, bound_by_nodes) in [(100, true), (600, false)] {
         store.checkpoint().unwrap();
         let (mut nodes, mut pages, before) = (0, 0, store.stats().checkpoints);
         for _ in 0..3000 {
             put(rng.u32(0..45_000), bytes);
-            nodes = nodes.max(core.changed_nodes());
-            pages = pages.max(core.changed_pages());
+            nodes = nodes.max(core.running.changed_nodes());
+            pages = pages.max(core.running.changed_pages());
         }
         let context =
-            format!("{nodes} of {} nodes, {pages} of {} pages", limits.epoch_nodes, core.pages_now());
+            format!("{nodes} of {} nodes, {pages} of {} pages", limits.epoch_nodes, core.running.pages_now());
         println!("{bytes} bytes: {context}");
         assert!(store.stats().checkpoints > before, "{context}");
-        assert!(nodes <= limits.epoch_nodes + limits.dirty && pages <= core.pages_now() * 5 / 4, "{context}");
-        let is_met = if bound_by_nodes { nodes >= limits.epoch_nodes } else { pages >= core.pages_now() };
+        assert!(
+            nodes <= limits.epoch_nodes + limits.dirty && pages <= core.running.pages_now() * 5 / 4,
+            "{context}"
+        );
+        let is_met =
+            if bound_by_nodes { nodes >= limits.epoch_nodes } else { pages >= core.running.pages_now() };
         assert!(is_met, "the bound is met: {context}");
     }
 }
@@ -280,10 +285,11 @@ fn an_epoch_is_ending_without_space_for_as_many_dirty_nodes_again() {
         let core = &store.core;
         let is_ending = (0..600).any(|leaf| {
             change_leaf(&store, leaf, bytes);
-            core.epoch_is_ending()
+            core.running.epoch_is_ending()
         });
-        let (nodes, pages) = (2 * core.changed_nodes(), core.changed_pages() + core.dirty_pages());
-        let (most_nodes, most_pages) = (core.limits.epoch_nodes, core.limits.long_epoch);
+        let (nodes, pages) =
+            (2 * core.running.changed_nodes(), core.running.changed_pages() + core.running.dirty_pages());
+        let (most_nodes, most_pages) = (core.running.limits.epoch_nodes, core.running.limits.long_epoch);
         let context = format!("{nodes} of {most_nodes} nodes, {pages} of {most_pages} pages");
         println!("{bytes} bytes: {context}");
         let by_nodes = (most_nodes..most_nodes + 2).contains(&nodes) && pages < most_pages;
@@ -291,11 +297,11 @@ fn an_epoch_is_ending_without_space_for_as_many_dirty_nodes_again() {
         assert!(is_ending && if bytes == 100 { by_nodes } else { by_pages }, "{context}");
 
         store.checkpoint().unwrap();
-        assert!(!core.epoch_is_ending(), "another has begun");
-        while core.pool.free() >= core.device.geometry().zones / 4 {
-            core.pool.take(zone::Role::Metadata).unwrap();
+        assert!(!core.running.epoch_is_ending(), "another has begun");
+        while core.volume.pool.free() >= core.volume.device.geometry().zones / 4 {
+            core.volume.pool.take(zone::Role::Metadata).unwrap();
         }
-        assert!(core.epoch_is_ending(), "zones are few");
+        assert!(core.running.epoch_is_ending(), "zones are few");
     }
 }
 
@@ -305,13 +311,20 @@ fn an_epoch_has_passed_when_its_pages_request_a_checkpoint() {
     let (_, store) = with_leaves(128);
     let core = &store.core;
     let is_pressed = (0..600).any(|leaf| {
-        assert!(core.epoch_share() < 1.0, "{} of it with {leaf} leaves", core.epoch_share());
+        assert!(core.running.epoch_share() < 1.0, "{} of it with {leaf} leaves", core.running.epoch_share());
         change_leaf(&store, leaf, 600);
-        core.is_pressed()
+        core.running.is_pressed()
     });
-    let (pages, most) = (core.changed_pages(), core.pages_now());
-    assert!(is_pressed && core.changed_nodes() < core.nodes_until_pressed(), "{pages} of {most} pages");
-    assert!(core.epoch_share() >= 1.0, "{} of it, {pages} of {most} pages", core.epoch_share());
+    let (pages, most) = (core.running.changed_pages(), core.running.pages_now());
+    assert!(
+        is_pressed && core.running.changed_nodes() < core.running.nodes_until_pressed(),
+        "{pages} of {most} pages"
+    );
+    assert!(
+        core.running.epoch_share() >= 1.0,
+        "{} of it, {pages} of {most} pages",
+        core.running.epoch_share()
+    );
 }
 
 /// After another crash, a second epoch on top of one that was not saved would need more space than there is.
@@ -324,8 +337,11 @@ fn a_mount_that_finds_many_pages_changed_begins_with_a_checkpoint() {
         store.sync(store.last_lsn()).unwrap();
         let image = Arc::new(device.image(&CrashPlan::LoseAll));
         let (found, recovery) = open_with(&image, &with_cache()).unwrap();
-        let (nodes, pages, limits) =
-            (found.core.changed_nodes(), found.core.changed_pages(), found.core.limits);
+        let (nodes, pages, limits) = (
+            found.core.running.changed_nodes(),
+            found.core.running.changed_pages(),
+            found.core.running.limits,
+        );
         assert!(recovery.records > 0 && nodes < limits.epoch_nodes, "{nodes} nodes");
         assert_eq!(pages > limits.epoch_pages, are_many, "{pages} of {} pages", limits.epoch_pages);
         change_leaf(&found, 500, 100);

@@ -105,7 +105,7 @@ impl Nodes {
             return Ok(Some(bytes));
         }
         let page = page()?;
-        if !self.pool.enter(place) {
+        if !self.volume.pool.enter(place) {
             return if self.mat.chunk(number).address == place {
                 self.damaged(format!(
                     "the address of MAT chunk {number} is {place}, but the zone is in another life"
@@ -115,7 +115,7 @@ impl Nodes {
             };
         }
         let read = self.read_page(page, place, PageKind::MatChunk, number);
-        self.pool.leave(place.zone());
+        self.volume.pool.leave(place.zone());
         match read {
             Ok(bytes) => {
                 let bytes = Arc::new(bytes);
@@ -123,7 +123,7 @@ impl Nodes {
                 Ok(Some(bytes))
             }
             Err(_) if self.mat.chunk(number).address != place => Ok(None),
-            Err(error) => self.status.shut_down_on_error("a chunk of the MAT cannot be read", Err(error)),
+            Err(error) => self.volume.shut_down_on_error("a chunk of the MAT cannot be read", Err(error)),
         }
     }
 

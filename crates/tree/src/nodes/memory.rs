@@ -1,11 +1,11 @@
 //! Memory for pages when the system has no more.
 //!
 //! A cache that cannot grow works as a smaller cache. If memory is needed for a page, unused pages are dropped. Only
-//! if none can be dropped does the caller get [`crate::types::StoreError::NoMemory`], and then it has changed nothing. Work that
-//! cannot be aborted reserves its pages before it begins:
+//! if none can be dropped does the caller get `NoMemory`, and then it has changed nothing. Work that cannot be aborted
+//! reserves its pages before it begins:
 //!
-//! * A transaction reserves the pages that its changes can take at most (`commit/pages.rs`) before it takes its LSN. If the
-//!   pages in memory are dirty, they are written out first.
+//! * A transaction reserves the pages that its changes can take at most (`commit/pages.rs`) before it takes its LSN. If
+//!   the pages in memory are dirty, they are written out first.
 //! * A checkpoint has the pages for merging chunks reserved from the mount on. So no checkpoint fails after its cut
 //!   because memory is short, which would shut the volume down.
 //!

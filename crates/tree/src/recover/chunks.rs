@@ -27,11 +27,11 @@ impl Core {
         let places = places.iter().map(|place| place.address).zip(0..);
         let mut chunks: Vec<Chunk> = places.filter(|(at, _)| !at.is_none()).collect();
         chunks.sort_unstable_by_key(|(at, _)| (at.zone(), at.block()));
-        let page_blocks = u64::from(self.pool.page_blocks());
+        let page_blocks = self.volume.page_blocks();
         let follows = |&(one, _): &Chunk, &(other, _): &Chunk| {
             one.zone() == other.zone() && u64::from(one.block()) + page_blocks == u64::from(other.block())
         };
-        let most = (READ_BYTES / self.nodes.page_size()).max(1);
+        let most = (READ_BYTES / self.volume.page_size()).max(1);
         let runs = chunks.chunk_by(follows).flat_map(|run| run.chunks(most));
         runs.into_iter().try_for_each(|run| self.each_of_run(kind, run, &mut each))
     }
@@ -43,9 +43,9 @@ impl Core {
         each: &mut impl FnMut(usize, &[u8]) -> Result<()>,
     ) -> Result<()> {
         let (first, _) = run[0];
-        let mut bytes = vec![0; run.len() * self.nodes.page_size()];
-        let is_read = self.device.read(first.zone(), first.block(), &mut bytes).is_ok();
-        for (&(at, number), page) in run.iter().zip(bytes.chunks(self.nodes.page_size())) {
+        let mut bytes = vec![0; run.len() * self.volume.page_size()];
+        let is_read = self.volume.device.read(first.zone(), first.block(), &mut bytes).is_ok();
+        for (&(at, number), page) in run.iter().zip(bytes.chunks(self.volume.page_size())) {
             let is_right = is_read && self.nodes.check_page(page, at, kind, number as u64).is_ok();
             match is_right {
                 true => each(number, page)?,

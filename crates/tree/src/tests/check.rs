@@ -249,7 +249,7 @@ fn a_place_of_a_node_that_is_part_of_no_tree() {
 #[test]
 fn a_wrong_count_of_live_pages() {
     let (_device, store) = with_leaves();
-    assert!(store.core.pool.merge_copy(Place::whole(place(&store, 1)).copy(), 1));
+    assert!(store.core.volume.pool.merge_copy(Place::whole(place(&store, 1)).copy(), 1));
     assert_eq!(kinds(&store), [FindingKind::LiveCount]);
 }
 
@@ -307,7 +307,7 @@ fn nodes_of_the_prepaid_table_are_counted_apart() {
 fn a_damaged_chunk_of_the_tables() {
     let (device, store) = with_leaves();
     let mat = store.core.nodes.mat.chunk(0).address;
-    let zit = store.core.saving.lock().zit_chunks[0].address;
+    let zit = store.core.checkpoints.saving.lock().tables.zit_chunks().next().unwrap();
     drop(store);
     let store = open(&device).unwrap().0;
     device.corrupt(mat.zone(), mat.block(), 2000, 1);

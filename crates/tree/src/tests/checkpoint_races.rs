@@ -116,7 +116,7 @@ fn changes_while_a_checkpoint_writes_belong_to_the_next() {
         let mut is_over = false;
         *told.hook.lock() = Some(Box::new(move |zone| {
             let store = within.upgrade().unwrap();
-            if !is_over && store.core.pool.entry(zone).role == Role::Metadata {
+            if !is_over && store.core.volume.pool.entry(zone).role == Role::Metadata {
                 is_over = true;
                 let before = being_written(&store);
                 (0..6).for_each(|_| of.lock().commit(&store));

@@ -134,12 +134,14 @@ fn a_node_changed_while_it_is_written_early_stays_dirty() {
             store.commit(tx).unwrap();
         };
         (0..KEYS).for_each(|number| put(number, 1));
-        let write_out = || store.core.write_out(&mut store.core.saving.lock()).unwrap();
+        let write_out =
+            || store.core.checkpoints.write_out(&mut store.core.checkpoints.saving.lock()).unwrap();
         let change = || (0..KEYS).for_each(|number| put(number, 2));
         let bodies: Vec<Body<'_, ()>> =
             vec![("write".into(), Box::new(write_out)), ("change".into(), Box::new(change))];
         schedule::run(seed, bodies);
-        changed += u32::from(store.core.nodes.mat.running_len() > 0 && store.core.count.dirty.nodes() > 0);
+        changed +=
+            u32::from(store.core.nodes.mat.running_len() > 0 && store.core.running.dirty().nodes() > 0);
         store.checkpoint().unwrap();
         drop(store);
         let (store, recovery) = open(&device).unwrap();

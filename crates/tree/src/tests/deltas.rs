@@ -6,8 +6,8 @@ use rt::sync::atomic::Ordering;
 use zone::{Address, Cause, Life, ZoneId};
 
 use super::*;
+use crate::headroom::Need;
 use crate::mat::Place;
-use crate::reclaim::Need;
 use crate::types::NodeId;
 use crate::{FindingKind, StoreError};
 
@@ -100,8 +100,9 @@ fn cleaning_takes_no_more_than_is_counted(store: &Store) {
         let place = core.nodes.find(id).unwrap().0;
         pages.extend((!place.is_nowhere()).then(|| place.whole_page()));
     }
-    for zone in core.pool.closed_metadata() {
-        let live = pages.iter().filter(|at| at.zone() == zone.zone).count() as u32 * core.pool.page_blocks();
+    for zone in core.volume.pool.closed_metadata() {
+        let live =
+            pages.iter().filter(|at| at.zone() == zone.zone).count() as u32 * core.volume.pool.page_blocks();
         assert!(zone.live >= live, "{zone:?}, where {live} blocks are live");
     }
 }
@@ -120,8 +121,8 @@ fn gc_moves_base_pages_and_delta_records_separately() {
             }
             store.step().unwrap();
             if rng.u8(0..16) == 0 {
-                let _saving = store.core.saving.lock();
-                store.core.count_deltas_exactly().unwrap();
+                let _saving = store.core.checkpoints.saving.lock();
+                store.core.gc.count_deltas_exactly().unwrap();
             }
             cleaning_takes_no_more_than_is_counted(&store);
         }
@@ -142,7 +143,7 @@ fn gc_moves_base_pages_and_delta_records_separately() {
 #[test]
 fn small_delta_records_are_counted_before_a_name_is_refused() {
     let (_device, store, mut model) = with_small_changes();
-    let lacking = &store.core.count.zones_lacking;
+    let lacking = store.core.headroom.zones_lacking();
     lacking.store(100, Ordering::Relaxed);
     // Each insertion soon splits a leaf.
     for number in 6000..6100 {
@@ -166,23 +167,23 @@ fn small_delta_records_are_counted_before_a_name_is_refused() {
 fn small_delta_records_are_counted_exactly_before_a_refusal() {
     let (_device, store, model) = with_small_changes();
     let core = &store.core;
-    let mut saving = core.saving.lock();
-    let live = || core.pool.closed_metadata().iter().map(|zone| u64::from(zone.live)).sum::<u64>();
+    let mut saving = core.checkpoints.saving.lock();
+    let live = || core.volume.pool.closed_metadata().iter().map(|zone| u64::from(zone.live)).sum::<u64>();
     let before = live();
-    assert!(core.count_deltas_exactly().unwrap() && live() < before, "{} of {before} live", live());
-    assert!(!core.count_deltas_exactly().unwrap(), "all zones have been read");
+    assert!(core.gc.count_deltas_exactly().unwrap() && live() < before, "{} of {before} live", live());
+    assert!(!core.gc.count_deltas_exactly().unwrap(), "all zones have been read");
     let mut collected = 0;
     for _ in 0..8 {
-        let moved = || core.leases.traffic().bytes_written(Cause::MetadataGc) / 4096;
-        let victims = core.pool.closed_metadata();
+        let moved = || core.volume.leases.traffic().bytes_written(Cause::MetadataGc) / 4096;
+        let victims = core.volume.pool.closed_metadata();
         let counted = victims.iter().map(|zone| u64::from(zone.live)).max().unwrap_or_default();
         let before = moved();
-        if !core.collect_one_zone(&mut saving, Need::Must).unwrap() {
+        if !core.gc.collect_one_zone(&mut saving, Need::Must).unwrap() {
             break;
         }
         collected += 1;
         assert!(moved() - before <= counted, "{} blocks moved, {counted} counted", moved() - before);
-        core.checkpoint_with(&mut saving).unwrap();
+        core.checkpoints.checkpoint_with(&mut saving).unwrap();
     }
     assert!(collected > 0);
     drop(saving);
@@ -196,7 +197,7 @@ fn the_checker_counts_delta_records() {
     let (store, _) = filled(&device, 500);
     let zone = store.pool().in_role(zone::Role::Metadata)[0];
     let at = |block| Address::new(ZoneId(zone.0), block, Life(1));
-    assert!(store.core.pool.merge_copy(Place { at: at(5), base: at(9) }.copy(), 1));
+    assert!(store.core.volume.pool.merge_copy(Place { at: at(5), base: at(9) }.copy(), 1));
     let findings = store.check(&mut |_, _, _, _| ()).unwrap();
     assert_eq!(findings.iter().map(|finding| finding.kind).collect::<Vec<_>>(), [FindingKind::LiveCount]);
     assert!(findings[0].what.contains("and 1"), "{findings:?}");

@@ -72,7 +72,10 @@ fn mounted(
             _ => drop(store.step()?),
         }
     }
-    store.core.collect_one_zone(&mut store.core.saving.lock(), crate::reclaim::Need::Should)?;
+    store
+        .core
+        .gc
+        .collect_one_zone(&mut store.core.checkpoints.saving.lock(), crate::headroom::Need::Should)?;
     if closes {
         store.close()?;
         ran.acknowledged = store.last_lsn();

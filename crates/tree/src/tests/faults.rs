@@ -41,17 +41,20 @@ fn places(store: &Store) -> BTreeMap<Address, NodeId> {
 
 /// The next victim of GC, and the addresses of the pages written there.
 fn next_to_clean(store: &Store) -> (ZoneId, Vec<Address>) {
-    let zones = store.core.pool.closed_metadata();
+    let zones = store.core.volume.pool.closed_metadata();
     let MetadataZone { zone, life, .. } =
         zones.into_iter().min_by_key(|zone| (zone.live, zone.zone)).unwrap();
-    let (end, step) = (store.core.pool.info(zone).capacity, store.core.pool.page_blocks());
+    let (end, step) = (store.core.volume.pool.info(zone).capacity, store.core.volume.pool.page_blocks());
     let pages = (1..=end - step).step_by(step as usize).map(|block| Address::new(zone, block, life));
     (zone, pages.collect())
 }
 
 fn collect_one(store: &Store) -> bool {
-    let was_collected =
-        store.core.collect_one_zone(&mut store.core.saving.lock(), crate::reclaim::Need::Should).unwrap();
+    let was_collected = store
+        .core
+        .gc
+        .collect_one_zone(&mut store.core.checkpoints.saving.lock(), crate::headroom::Need::Should)
+        .unwrap();
     store.checkpoint().unwrap();
     was_collected
 }
@@ -68,7 +71,7 @@ fn unreadable_dead_pages_do_not_keep_a_zone_from_gc() {
     dead.iter().for_each(|at| device.make_unreadable(zone, at.block()));
     assert!(collect_one(&store));
     assert_eq!(store.shutdown_reason(), None);
-    assert!(store.core.pool.usage(zone) == pool::Usage::Free { empty: true }, "it was emptied");
+    assert!(store.core.volume.pool.usage(zone) == pool::Usage::Free { empty: true }, "it was emptied");
     assert_eq!(contents(&store), model);
 }
 
@@ -87,9 +90,9 @@ fn a_live_page_that_cannot_be_read_pins_its_zone_and_nothing_else() {
     assert!(collect_one(&store), "GC tries it in each mount");
     let left: Vec<_> = places(&store).into_iter().filter(|(at, _)| at.zone() == zone).collect();
     assert_eq!(left, [(at, live[&at])], "of {before} nodes those that can be read were moved");
-    assert_eq!(store.core.pool.entry(zone).live, store.core.pool.page_blocks());
+    assert_eq!(store.core.volume.pool.entry(zone).live, store.core.volume.pool.page_blocks());
     while collect_one(&store) {
-        assert_eq!(store.core.pool.usage(zone), pool::Usage::Closed);
+        assert_eq!(store.core.volume.pool.usage(zone), pool::Usage::Closed);
     }
     (2000..2200).for_each(|number| put(&store, &mut model, number, 3));
     assert_eq!(store.shutdown_reason(), None, "no look-up needed the node");
@@ -105,7 +108,7 @@ fn a_transient_read_failure_does_not_keep_a_zone_from_gc() {
     let (device, store, model) = with_dead_nodes();
     let bits = 8 * store.info().page_size;
     let (zone, pages) = next_to_clean(&store);
-    assert!(store.core.pool.entry(zone).live > 0, "the zone has live pages");
+    assert!(store.core.volume.pool.entry(zone).live > 0, "the zone has live pages");
     drop(store);
     device.record();
     for page in 0..pages.len() as u32 {
@@ -119,7 +122,7 @@ fn a_transient_read_failure_does_not_keep_a_zone_from_gc() {
             faults.iter().for_each(|fault| image.inject(fault.clone().on(zone)));
             assert!(collect_one(&store));
             assert_eq!(image.failed_zones().len(), faults.len(), "{faults:?}");
-            let is_free = store.core.pool.usage(zone) == pool::Usage::Free { empty: true };
+            let is_free = store.core.volume.pool.usage(zone) == pool::Usage::Free { empty: true };
             assert!(is_free, "{faults:?}");
             assert_eq!(contents(&store), model);
         }
@@ -135,8 +138,13 @@ fn gc_on_a_full_host_ends_and_goes_on_later() {
     for zone in (0..device.geometry().zones).map(ZoneId).filter(is_empty) {
         device.inject(Fault::nth(CommandKind::Append, 1, Effect::HostFull).on(zone).forever());
     }
-    let collect_next =
-        || store.core.collect_one_zone(&mut store.core.saving.lock(), crate::reclaim::Need::Should).unwrap();
+    let collect_next = || {
+        store
+            .core
+            .gc
+            .collect_one_zone(&mut store.core.checkpoints.saving.lock(), crate::headroom::Need::Should)
+            .unwrap()
+    };
     let mut times = 0;
     while collect_next() {
         times += 1;
@@ -207,9 +215,9 @@ fn a_mount_that_needs_a_slot_tries_more_than_one_zone() {
 
 /// Writes an entry to the ZIT that contradicts the device.
 fn plant(store: &Store, zone: ZoneId, change: impl Fn(&mut ZoneEntry)) {
-    let mut entry = store.core.pool.entry(zone);
+    let mut entry = store.core.volume.pool.entry(zone);
     change(&mut entry);
-    store.core.pool.patch(zone, entry);
+    store.core.volume.pool.patch(zone, entry);
 }
 
 #[test]
@@ -389,7 +397,7 @@ fn a_transaction_that_has_taken_effect_is_not_reported_as_failed() {
     put(&store, &mut model, 1, 1);
     store.sync(store.last_lsn()).unwrap();
     device.inject(Fault::nth(CommandKind::Flush, 1, Effect::Error).forever());
-    store.core.count.unflushed_data.store(crate::commit::UNFLUSHED_DATA_MAX, Ordering::Relaxed);
+    store.core.transactions.unflushed_data().store(crate::commit::UNFLUSHED_DATA_MAX, Ordering::Relaxed);
     let mut tx = Tx::new();
     let (key, value) = (2u32.to_be_bytes().to_vec(), vec![2; 900]);
     tx.put(Group(0), Table(1), key.clone(), value.clone());

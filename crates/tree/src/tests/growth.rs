@@ -93,12 +93,12 @@ fn nodes_are_reserved_when_a_transaction_takes_effect() {
 #[test]
 fn no_more_nodes_are_reserved_at_once_than_there_is_space_for() {
     let (store, _space) = with_space(5);
-    let growing = store.core.reserve_nodes(4).unwrap();
-    assert!(store.core.reserve_nodes(2).is_none() && store.core.reserve_nodes(0).is_some());
+    let growing = store.core.trees.reserve_nodes(4).unwrap();
+    assert!(store.core.trees.reserve_nodes(2).is_none() && store.core.trees.reserve_nodes(0).is_some());
     assert_eq!(store.nodes_reserved(), 4);
-    let last = store.core.reserve_nodes(1).unwrap();
+    let last = store.core.trees.reserve_nodes(1).unwrap();
     drop(growing);
-    assert!(store.core.reserve_nodes(4).is_some());
+    assert!(store.core.trees.reserve_nodes(4).is_some());
     drop(last);
     assert_eq!(store.nodes_reserved(), 0);
 }
@@ -111,9 +111,13 @@ fn while_no_garbage_is_lacking_trees_grow_into_the_reserve() {
     let (store, _) = open(&device).unwrap();
     store.checkpoint().unwrap();
     let pool = store.pool();
-    assert_eq!(store.zones_needed_to_grow(), store.core.pool.metadata_reserve(), "no garbage is lacking");
+    assert_eq!(
+        store.zones_needed_to_grow(),
+        store.core.volume.pool.metadata_reserve(),
+        "no garbage is lacking"
+    );
     while pool.free() >= store.zones_needed_to_grow() {
-        store.core.pool.take(Role::Metadata).unwrap();
+        store.core.volume.pool.take(Role::Metadata).unwrap();
     }
     let before = store.core.nodes.mat.next_node();
     for number in 0..20_u32 {

@@ -173,8 +173,8 @@ fn each_checkpoint_has_its_reserved_pages() {
     assert!((40..=64).contains(&chunks), "{chunks} chunks, which are written together");
     let mut pages = nothing_is_left(&store);
     for _ in 0..4 {
-        store.core.saving.lock().move_mat_chunks.extend(0..chunks);
-        store.core.checkpoint().unwrap();
+        store.core.checkpoints.saving.lock().tables.move_mat_chunks(0..chunks);
+        store.core.checkpoints.checkpoint().unwrap();
     }
     // A reader looks up places of nodes, and the chunks that it holds leave no memory for another one.
     let per_chunk = store.core.nodes.mat.per_chunk();

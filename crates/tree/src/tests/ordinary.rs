@@ -284,18 +284,21 @@ fn emptied_zones_are_freed_before_a_transaction_is_refused() {
     }
     store.checkpoint().unwrap();
     let core = &store.core;
-    let mut saving = core.saving.lock();
-    assert!(core.collect_one_zone(&mut saving, crate::reclaim::Need::Should).unwrap(), "there was a victim");
+    let mut saving = core.checkpoints.saving.lock();
+    assert!(
+        core.gc.collect_one_zone(&mut saving, crate::headroom::Need::Should).unwrap(),
+        "there was a victim"
+    );
     // The other zones hold pages that cannot be moved.
-    let others = core.pool.closed_metadata();
+    let others = core.volume.pool.closed_metadata();
     saving.last_gc.extend(others.into_iter().map(|other| (other.zone, other.life)));
     drop(saving);
-    while core.pool.free() >= core.pool.metadata_reserve() {
-        core.pool.take(zone::Role::Metadata).unwrap();
+    while core.volume.pool.free() >= core.volume.pool.metadata_reserve() {
+        core.volume.pool.take(zone::Role::Metadata).unwrap();
     }
-    let short = core.pool.free();
-    core.space_for_metadata(crate::types::Draw::Free, true).unwrap();
-    assert!(core.pool.free() > short, "the emptied zones are free");
+    let short = core.volume.pool.free();
+    core.gc.space_for_metadata(crate::types::Draw::Free, true).unwrap();
+    assert!(core.volume.pool.free() > short, "the emptied zones are free");
 }
 
 /// The zone table has a page for zones that were never used, which `mkfs` has written. GC of its zone must rewrite
@@ -305,18 +308,24 @@ fn a_part_of_the_zone_table_that_does_not_change_is_moved() {
     let device = formatted(Spec::new(4096, 300, 64), &options());
     let (store, _) = open(&device).unwrap();
     let core = &store.core;
-    let place = || core.saving.lock().zit_chunks[2].address;
+    let place = || core.checkpoints.saving.lock().tables.zit_chunks().nth(2).unwrap();
     let zone = place().zone();
     let is_closed = (0..100_u32).any(|round| {
         store.commit(put_one(u64::from(round % 7), 900)).unwrap();
         store.checkpoint().unwrap();
-        core.pool.closed_metadata().iter().any(|closed| closed.zone == zone)
+        core.volume.pool.closed_metadata().iter().any(|closed| closed.zone == zone)
     });
     assert!(is_closed && place().zone() == zone, "it is in a closed zone");
-    assert!(core.collect_one_zone(&mut core.saving.lock(), crate::reclaim::Need::Must).unwrap());
+    assert!(
+        core.gc.collect_one_zone(&mut core.checkpoints.saving.lock(), crate::headroom::Need::Must).unwrap()
+    );
     store.checkpoint().unwrap();
     assert_ne!(place().zone(), zone);
-    assert!(matches!(core.pool.usage(zone), pool::Usage::Free { .. }), "{:?}", core.pool.usage(zone));
+    assert!(
+        matches!(core.volume.pool.usage(zone), pool::Usage::Free { .. }),
+        "{:?}",
+        core.volume.pool.usage(zone)
+    );
 }
 
 /// A store whose epochs write up to a 64th of its pages while zones are free, and much less otherwise. It has more
@@ -368,15 +377,15 @@ fn while_zones_are_free_a_large_cache_makes_epochs_longer() {
 #[test]
 fn a_long_epoch_ends_when_zones_become_few() {
     let (store, mut change) = store_with_long_epochs(64 << 20);
-    let dirty = |store: &Store| store.core.dirty_pages();
-    let bound = store.core.limits.epoch_pages;
+    let dirty = |store: &Store| store.core.running.dirty_pages();
+    let bound = store.core.running.limits.epoch_pages;
     let is_long = (0..500).any(|_| {
         change(&store);
         dirty(&store) >= 2 * bound
     });
     assert!(is_long, "no epoch is long");
     let mut leases = Vec::new();
-    while let Some(lease) = store.core.open_data_zone(Role::Data).unwrap() {
+    while let Some(lease) = store.core.transactions.open_data_zone(Role::Data).unwrap() {
         leases.push(lease);
         let free = store.pool().free();
         assert!(free >= 256 / 4 - 1 || dirty(&store) < bound, "{free} zones free, {} dirty", dirty(&store));
@@ -398,7 +407,7 @@ impl Client for Greedy {
     fn checkpoint_bytes(&self, _cut: Lsn) -> Bytes {
         let is_cut = self.asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % 2 == 1;
         if let Some(store) = self.store.upgrade().filter(|_| is_cut) {
-            while store.core.pool.take(Role::Data).is_some() {}
+            while store.core.volume.pool.take(Role::Data).is_some() {}
             self.left.store(store.pool().free(), std::sync::atomic::Ordering::Relaxed);
         }
         Bytes::new()
@@ -412,7 +421,7 @@ fn the_cut_of_a_long_epoch_reserves_its_zones() {
     const ENTRIES: u32 = 100_000;
     let (_device, (store, _)) = store_on_its_device((256, 1024), ENTRIES, 64 << 20);
     let store = Arc::new(store);
-    let dirty = || store.core.dirty_pages();
+    let dirty = || store.core.running.dirty_pages();
     // Each entry is in another leaf, which is then written whole. There are few records, so that the log has space for
     // all of them.
     let mut numbers = (0..ENTRIES).step_by(25);
@@ -446,7 +455,7 @@ fn a_long_epoch_leaves_the_reserve_to_later_epochs() {
             tx.put(Group(0), Table(1), number.to_be_bytes(), vec![7; 500]);
         }
         store.commit(tx).unwrap();
-        core.dirty_pages() > core.limits.epoch_pages * 7 / 4
+        core.running.dirty_pages() > core.running.limits.epoch_pages * 7 / 4
     });
     assert!(is_long, "no epoch is long");
     let greedy = Arc::new(Greedy { store: Arc::downgrade(&store), asked: 0.into(), left: 0.into() });
@@ -455,8 +464,8 @@ fn a_long_epoch_leaves_the_reserve_to_later_epochs() {
     store.checkpoint().unwrap();
     let left = greedy.left.load(std::sync::atomic::Ordering::Relaxed);
     assert!(store.stats().checkpoints == checkpoints + 1 && left < free, "data took all zones that it may");
-    let room = store.pool().free() * 255 + core.pool.open_headroom();
-    let kept = core.limits.metadata_reserve_of(device.geometry(), core.nodes.page_size()).blocks;
+    let room = store.pool().free() * 255 + core.volume.pool.open_headroom();
+    let kept = core.running.limits.metadata_reserve_of(device.geometry(), core.volume.page_size()).blocks;
     println!("{left} of {free} zones remained, and then {}, {room} of {kept} blocks", store.pool().free());
     assert!(u64::from(room) >= kept, "{room} blocks remain of {kept} reserved ones");
 }
@@ -466,8 +475,8 @@ fn a_long_epoch_leaves_the_reserve_to_later_epochs() {
 fn a_long_epoch_that_loses_the_power_is_replayed_with_a_small_cache() {
     let (device, (store, mut change)) = store_on_its_device((256, 512), 50_000, 64 << 20);
     device.record();
-    let dirty = |store: &Store| store.core.dirty_pages();
-    let bound = store.core.limits.epoch_pages;
+    let dirty = |store: &Store| store.core.running.dirty_pages();
+    let bound = store.core.running.limits.epoch_pages;
     let is_long = (0..500).any(|_| {
         change(&store);
         dirty(&store) >= 2 * bound
@@ -605,19 +614,20 @@ fn with_a_small_cache_an_epoch_has_more_nodes_than_may_be_dirty() {
     change(&store, 4000);
     let after = store.stats();
     let written = after.nodes_written + after.deltas_written - before.nodes_written - before.deltas_written;
-    let (checkpoints, bound) = (after.checkpoints - before.checkpoints, store.core.limits.dirty as u64);
-    assert!(store.core.limits.epoch_nodes as u64 > 4 * bound, "the cache is small");
+    let (checkpoints, bound) =
+        (after.checkpoints - before.checkpoints, store.core.running.limits.dirty as u64);
+    assert!(store.core.running.limits.epoch_nodes as u64 > 4 * bound, "the cache is small");
     assert!(checkpoints > 2 && written > 4 * bound * checkpoints, "{checkpoints} for {written} nodes");
     let is_open = (0..4000).any(|_| {
         change(&store, 1);
-        store.core.epoch_is_large()
+        store.core.running.epoch_is_large()
     });
     assert!(is_open, "the epoch is open");
     store.sync(store.last_lsn()).unwrap();
     for _ in 0..100 {
         store.step().unwrap();
     }
-    assert!(!store.core.epoch_is_large(), "an idle store has no long replay");
+    assert!(!store.core.running.epoch_is_large(), "an idle store has no long replay");
     store.close().unwrap();
     drop(store);
     let (store, _) = open(&device).unwrap();
@@ -629,10 +639,10 @@ fn with_a_small_cache_an_epoch_has_more_nodes_than_may_be_dirty() {
 fn a_long_journal_ends_an_epoch_in_which_little_has_changed() {
     let device = formatted(Spec::new(4096, 32, 1024), &options());
     let (store, _) = open(&device).unwrap();
-    let limit = store.core.limits.replay_bytes;
+    let limit = store.core.running.limits.replay_bytes;
     let mut bytes = 0;
     while bytes < limit {
-        assert!(!store.core.epoch_is_long(), "after {bytes} of {limit} bytes");
+        assert!(!store.core.running.epoch_is_long(), "after {bytes} of {limit} bytes");
         let mut tx = Tx::new();
         tx.put(Group(0), Table(1), vec![1], vec![7; 1000]);
         let encoded = tx.encoded_bytes() as u64;
@@ -640,7 +650,7 @@ fn a_long_journal_ends_an_epoch_in_which_little_has_changed() {
         store.commit(tx).unwrap();
         bytes += encoded;
     }
-    assert!(store.core.epoch_is_long());
+    assert!(store.core.running.epoch_is_long());
 }
 
 /// The headroom for a checkpoint is counted in blocks, and a page has several.
@@ -650,9 +660,9 @@ fn nodes_take_as_many_blocks_as_their_pages() {
     let (store, _) = open(&device).unwrap();
     let blocks = u64::from(store.pool().page_blocks());
     assert_eq!(blocks, 4);
-    let least = store.core.limits.dirty.min(store.core.limits.epoch_pages);
-    assert_eq!(store.core.blocks_for_nodes(0), least as u64 * blocks);
-    assert_eq!(store.core.blocks_for_nodes(least + 7), (least as u64 + 7) * blocks);
+    let least = store.core.running.limits.dirty.min(store.core.running.limits.epoch_pages);
+    assert_eq!(store.core.headroom.blocks_for_nodes(0), least as u64 * blocks);
+    assert_eq!(store.core.headroom.blocks_for_nodes(least + 7), (least as u64 + 7) * blocks);
 }
 
 /// With a background reader, a walk through a tree waits for a read only at its beginning and at each new parent.
@@ -719,8 +729,8 @@ impl Client for Holding {
 #[test]
 fn a_writer_at_the_bound_waits_for_the_cut_only() {
     let (_device, (store, mut change)) = store_on_its_device((256, 512), 50_000, 2 << 20);
-    let bound = store.core.limits.dirty;
-    let dirty = |store: &Store| store.core.count.dirty.nodes();
+    let bound = store.core.running.limits.dirty;
+    let dirty = |store: &Store| store.core.running.dirty().nodes();
     store.checkpoint().unwrap();
     let (near, near_received) = mpsc::channel();
     let (done, done_received) = mpsc::channel();

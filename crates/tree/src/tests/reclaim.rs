@@ -162,7 +162,7 @@ fn a_replay_skips_changes_of_an_earlier_life() {
         change(round);
         let zone = fill_one(&store);
         store.sync(store.last_lsn()).unwrap();
-        let open = store.core.saving.lock().lease.as_ref().map(zone::Lease::zone)?;
+        let open = store.core.checkpoints.saving.lock().zone.id()?;
         let (other, claimed) = (Arc::clone(&store), Arc::new(Mutex::new(Vec::new())));
         let taken = Arc::clone(&claimed);
         *device.before_append.lock() = Some((
@@ -173,12 +173,12 @@ fn a_replay_skips_changes_of_an_earlier_life() {
                 other.reclaim(true).unwrap();
                 // It is the only free zone.
                 let others = (0..other.pool().count()).map(ZoneId).filter(|free| *free != zone);
-                *taken.lock() = others.filter(|&free| other.core.pool.take_zone(free)).collect();
+                *taken.lock() = others.filter(|&free| other.core.volume.pool.take_zone(free)).collect();
             }),
         ));
         store.checkpoint().unwrap();
         assert!(device.before_append.lock().is_none(), "a page was written");
-        claimed.lock().drain(..).for_each(|zone| store.core.pool.give_back(zone, true));
+        claimed.lock().drain(..).for_each(|zone| store.core.volume.pool.give_back(zone, true));
         (store.pool().entry(zone).role == Role::Metadata).then_some(zone)
     });
     let zone = zone.expect("a checkpoint needed a zone, and took the one that was free");
@@ -207,11 +207,11 @@ fn a_zone_that_is_dead_only_by_seals_is_not_reset() {
     for mount in 0..4 {
         let (store, recovery) = open(&found).unwrap();
         assert!(recovery.records > 0, "mount {mount}: no checkpoint has it");
-        let usage = store.core.pool.usage(zone);
+        let usage = store.core.volume.pool.usage(zone);
         assert_eq!((usage, store.pool().entry(zone).live), (pool::Usage::Closed, 0), "mount {mount}");
         assert_eq!(store.reclaim(false).unwrap(), 0, "mount {mount}");
     }
     let (store, _) = open(&found).unwrap();
     store.reclaim(true).unwrap();
-    assert_ne!(store.core.pool.usage(zone), pool::Usage::Closed, "it waits no longer");
+    assert_ne!(store.core.volume.pool.usage(zone), pool::Usage::Closed, "it waits no longer");
 }

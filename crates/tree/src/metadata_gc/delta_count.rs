@@ -5,26 +5,25 @@
 //! nothing is added to a closed zone, and the live rest of records that were packed in order takes no more pages.
 //! Zones that GC would not collect with any result are not read.
 
-use rt::sync::atomic::Ordering;
-
-use super::{Need, ReadPage};
-use crate::core::Core;
+use super::MetadataGc;
+use super::move_pages::ReadPage;
 use crate::delta::{self, Packed};
 use crate::format::PageKind;
+use crate::headroom::Need;
 use crate::types::Result;
 
-impl Core {
+impl MetadataGc {
     /// Reads zones whose delta records are counted with the maximal size. Overwrites of single blocks all over a file
     /// leave small records, of which a page holds many. A zone that is counted as full is never collected. Returns
     /// whether there was any such zone. The caller holds the checkpoint lock. Each zone is read once in each of its
     /// lives.
     pub(crate) fn count_deltas_exactly(&self) -> Result<bool> {
-        let in_page = delta::in_page_at_most(self.nodes.page_size());
-        let zones = self.pool.with_uncounted_deltas(in_page, |capacity, live| {
-            capacity - live >= self.dead_at_least(capacity, Need::Must)
+        let in_page = delta::in_page_at_most(self.volume.page_size());
+        let zones = self.volume.pool.with_uncounted_deltas(in_page, |capacity, live| {
+            capacity - live >= self.headroom.dead_at_least(capacity, Need::Must)
         });
         for &zone in &zones {
-            let (mut packed, mut full) = (Packed::new(self.nodes.page_size()), 0);
+            let (mut packed, mut full) = (Packed::new(self.volume.page_size()), 0);
             self.read_zone(zone, |pages| {
                 for ReadPage { at, bytes, header } in &pages {
                     match (bytes, header) {
@@ -39,28 +38,21 @@ impl Core {
                 full += packed.take_full().0.len() as u64;
                 Ok(())
             })?;
-            self.pool.note_delta_pages(zone, full + packed.len() as u64);
+            self.volume.pool.note_delta_pages(zone, full + packed.len() as u64);
         }
         Ok(!zones.is_empty())
-    }
-
-    /// Whether metadata may not grow, because its zones have too few dead blocks: GC would move many blocks for a small
-    /// gain.
-    pub(crate) fn lacks_zones(&self) -> bool {
-        let are_lacking = self.count.zones_lacking.load(Ordering::Relaxed) > 0;
-        are_lacking && self.pool.free_or_outstanding() < self.needed_to_grow()
     }
 
     /// Counts the delta records of metadata zones exactly, before a transaction is refused because metadata lacks
     /// zones. Returns whether the transaction may try again. The caller holds no lock of the trees.
     pub(crate) fn recount_before_refusing(&self) -> Result<bool> {
         // Another thread may have counted before, or a zone may have become free.
-        if self.lacks_zones() {
-            let saving = self.saving.lock();
+        if self.headroom.lacks_zones() {
+            let saving = self.checkpoints.saving.lock();
             if self.count_deltas_exactly()? {
-                self.measure_garbage(&saving);
+                self.headroom.measure_garbage(&saving);
             }
         }
-        Ok(!self.lacks_zones())
+        Ok(!self.headroom.lacks_zones())
     }
 }

@@ -1,22 +1,50 @@
-//! Whether the volume accepts changes.
+//! The volume: its properties, its zones, and whether it accepts changes.
 
 use std::sync::Arc;
 
+use pool::OwnedPool;
 use rt::sync::Mutex;
 use rt::sync::atomic::{AtomicBool, Ordering};
+use zone::{Device, Leases};
 
-use crate::types::{Result, StoreError};
+use crate::types::{Result, StoreError, VolumeInfo};
 
-/// Read-only from the beginning, or shut down since then.
-pub(crate) struct Status {
+/// What all parts of the store work on.
+pub(crate) struct Volume {
+    pub(crate) info: VolumeInfo,
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) leases: Arc<Leases>,
+    pub(crate) pool: Arc<OwnedPool>,
     read_only: bool,
     shutdown_reason: Mutex<Option<Arc<str>>>,
     is_shut_down: AtomicBool,
 }
 
-impl Status {
-    pub(crate) fn new(read_only: bool) -> Self {
-        Status { read_only, shutdown_reason: Mutex::new(None), is_shut_down: AtomicBool::new(false) }
+impl Volume {
+    pub(crate) fn new(info: VolumeInfo, leases: Arc<Leases>, pool: Arc<OwnedPool>, read_only: bool) -> Self {
+        let (shutdown_reason, is_shut_down) = (Mutex::new(None), AtomicBool::new(false));
+        let device = Arc::clone(leases.device());
+        Volume { info, device, leases, pool, read_only, shutdown_reason, is_shut_down }
+    }
+
+    /// Bytes of a node.
+    pub(crate) fn page_size(&self) -> usize {
+        self.info.page_size as usize
+    }
+
+    /// Whether the volume has this incompatible feature.
+    pub(crate) fn has_feature(&self, feature: u64) -> bool {
+        self.info.features & feature != 0
+    }
+
+    /// Blocks of a node.
+    pub(crate) fn page_blocks(&self) -> u64 {
+        self.pool.page_blocks().into()
+    }
+
+    /// Blocks of a zone.
+    pub(crate) fn zone_blocks(&self) -> u64 {
+        self.device.geometry().zone_blocks.into()
     }
 
     pub(crate) fn is_read_only(&self) -> bool {
