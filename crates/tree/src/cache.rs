@@ -279,7 +279,8 @@ impl Cache {
     /// Counts it no longer.
     pub(crate) fn drop_cut_version(&self, cut_version: &CutVersion) {
         if matches!(cut_version, CutVersion::Page(_)) {
-            self.pages.fetch_sub(1, Ordering::Relaxed);
+            let pages = self.pages.fetch_sub(1, Ordering::Relaxed);
+            assert!(pages > 0, "the page was counted when the cut version was made");
         }
     }
 

@@ -122,7 +122,12 @@ impl Checkpoints {
         // LSN 0 is before any cut, so the client returns all its bytes: at least as many as for the real cut.
         let record_bytes = user.checkpoint_bytes(Lsn(0)).len() + self.record_bytes(saving);
         let replay_from = self.log.prepare_checkpoint(record_bytes)?;
+        assert!(
+            !saving.has_emptied_zone || self.running.gc_awaits_checkpoint(),
+            "an emptied zone is waiting for this checkpoint"
+        );
         let mut cut = self.cut(tables);
+        assert!(cut.epoch < self.log.epoch(), "what changes from now on belongs to a later epoch");
         if cut.pages > held {
             self.headroom.reserve_for_checkpoint(cut.pages, tables);
         }
@@ -137,6 +142,7 @@ impl Checkpoints {
         let old = saving.tables.write_directories(&mut saving.zone, &mat_chunks, &zit_chunks, at)?;
         if !rt::is_planted("break-checkpoint-flush-before") {
             self.log.barrier()?;
+            assert!(self.log.durable() >= cut.lsn, "the record names only what is durable");
         }
         if rt::is_planted("break-metadata-reset-after-checkpoint") {
             self.zones.free_dead_metadata()?;
@@ -184,8 +190,10 @@ impl Checkpoints {
         let (lsn, epoch) = self.log.cut();
         let counters = self.volume.pool.cut();
         self.nodes.mat.cut();
-        let dirty =
+        let dirty: Vec<Arc<Node>> =
             locked.iter_mut().flat_map(|tree| std::mem::take(&mut tree.dirty).into_values()).collect();
+        let counted = self.running.dirty().nodes();
+        assert!(counted <= dirty.len(), "{counted} nodes are counted as dirty, and {} are", dirty.len());
         let pages = self.running.cut((tables / self.volume.page_blocks()) as usize);
         let prepaid = self.trees.prepaid_nodes();
         Cut { lsn, epoch, next_node: self.nodes.mat.next_node(), counters, prepaid, dirty, pages }

@@ -402,6 +402,7 @@ impl Change<'_> {
     ) -> R {
         let mut state = node.state.write();
         assert!(!state.freed, "node {} is part of the tree", node.id.0);
+        assert!(state.dirty <= Some(self.epoch), "node {} belongs to no later epoch", node.id.0);
         if state.dirty != Some(self.epoch) {
             let is_being_written = std::mem::take(&mut state.being_written);
             if state.dirty.is_some() && !is_being_written && !rt::is_planted("break-frozen") {

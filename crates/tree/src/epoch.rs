@@ -96,6 +96,10 @@ impl RunningEpoch {
         self.pages_since_cut.fetch_add(pages, Ordering::Relaxed);
     }
 
+    pub(crate) fn gc_awaits_checkpoint(&self) -> bool {
+        self.gc_awaits_checkpoint.load(Ordering::Relaxed)
+    }
+
     /// Only a checkpoint frees the zone that GC is emptying, or no zone waits for one.
     pub(crate) fn set_gc_awaits_checkpoint(&self, awaits: bool) {
         self.gc_awaits_checkpoint.store(awaits, Ordering::Relaxed);
@@ -138,7 +142,7 @@ impl RunningEpoch {
     /// begins. 1 while a checkpoint is taken, or is due because GC has emptied a zone. A requested checkpoint comes
     /// earlier.
     pub(crate) fn epoch_share(&self) -> f64 {
-        if self.pages_being_saved() > 0 || self.gc_awaits_checkpoint.load(Ordering::Relaxed) {
+        if self.pages_being_saved() > 0 || self.gc_awaits_checkpoint() {
             return 1.0;
         }
         let pages = self.pages_now() as u64;

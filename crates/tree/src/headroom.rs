@@ -88,6 +88,7 @@ impl Headroom {
 
     /// Measures everything anew after a checkpoint.
     pub(crate) fn renew(&self, saving: &mut Saving) {
+        assert!(self.running.pages_being_saved() == 0, "the checkpoint has written everything");
         self.measure_garbage(saving);
         self.note_headroom_to_wait(saving);
         self.update_metadata_share(saving);

@@ -262,6 +262,11 @@ impl Log {
         let mut io = self.io.lock();
         let mut state = self.state.lock();
         assert!(start.next.0 >= state.next, "LSNs are never used twice");
+        assert!(start.durable < start.next, "no LSN that is durable is given again");
+        assert!(
+            io.lease.is_none() && io.unflushed.is_empty(),
+            "nothing is appended before the log is attached"
+        );
         (state.next, state.epoch) = (start.next.0, start.epoch);
         state.checkpoint_reserve = checkpoint_reserve_blocks(start.checkpoint_bytes, self.block_size());
         state.room = start.lease.as_ref().map_or(0, |lease| u64::from(lease.free_blocks()));
@@ -315,7 +320,7 @@ impl Log {
 
     /// Returns a reservation that was not used.
     pub(crate) fn return_reservation(&self, admitted: Admitted) {
-        self.state.lock().reserved -= admitted.blocks;
+        self.state.lock().release(admitted.blocks);
     }
 
     /// The point of no return: the record gets its LSN, and `apply` runs at its place in the order.
@@ -341,8 +346,10 @@ impl Log {
         open.count += 1;
         open.last = lsn.0;
         let (before, now) = (open.reserved, open.blocks(self.block_size()));
+        assert!(now - before <= admitted.blocks, "a record takes no more blocks than were admitted for it");
         open.reserved = now;
-        state.reserved = state.reserved + now - before - admitted.blocks;
+        state.reserved += now - before;
+        state.release(admitted.blocks);
         state.replay_records += 1;
         state.replay_bytes += record.len() as u64;
         if state.full.len() >= FULL_BATCHES || state.is_short(self.device.geometry()) {
@@ -541,6 +548,7 @@ impl Log {
                 None => return Ok(Some(state.epoch)),
             }
         };
+        assert!(batch.count > 0 && batch.first <= batch.last, "a batch that was submitted has records");
         self.append_journal(io, batch)?;
         if io.unflushed_bytes > self.unflushed_max() {
             self.flush(io)?;
@@ -551,13 +559,18 @@ impl Log {
     fn append_journal(&self, io: &mut Io, batch: Batch) -> Result<()> {
         let header = self.header(io, batch.count, batch.first, batch.last);
         let (reserved, last) = (batch.reserved, batch.last);
+        assert!(
+            batch.blocks(self.block_size()) <= reserved,
+            "a batch takes the blocks that are reserved for it"
+        );
+        assert!(batch.first > io.appended, "record {} is appended once", batch.first);
         self.append(
             io,
             Appended { kind: BatchKind::Journal, epoch: batch.epoch, header, body: batch.records },
         )?;
         io.appended = io.appended.max(last);
         let mut state = self.state.lock();
-        state.reserved -= reserved;
+        state.release(reserved);
         state.room = io.room();
         Ok(())
     }
@@ -706,6 +719,7 @@ impl Log {
     /// Appends the checkpoint record, flushes, and frees the log zones that it replaces.
     pub(crate) fn append_checkpoint(&self, cut: Lsn, body: Vec<u8>) -> Result<()> {
         let (replaced, mark) = self.leading(|io| {
+            assert!(io.appended >= cut.0, "the records up to a cut are appended before its checkpoint");
             let bytes = body.len();
             let header = self.header(io, 0, cut.0, cut.0);
             let epoch = self.epoch();
@@ -733,6 +747,7 @@ impl Log {
                 let state = self.state.lock();
                 (state.epoch, state.next)
             };
+            assert!(last.0 < next && io.unflushed.is_empty(), "the seal is the first batch of a mount");
             let seal = Seal { last: U64::new(last.0), next: U64::new(next) };
             let header = self.header(io, 0, next, next - 1);
             let body = seal.as_bytes().to_vec();
@@ -776,6 +791,11 @@ impl State {
     /// If fewer blocks than this are free, a checkpoint is wanted.
     fn least_room(&self, geometry: &Geometry) -> u64 {
         self.checkpoint_reserve + self.reserved + u64::from(geometry.zone_blocks) / 4
+    }
+
+    fn release(&mut self, blocks: u64) {
+        assert!(blocks <= self.reserved, "{blocks} blocks of {} are reserved", self.reserved);
+        self.reserved -= blocks;
     }
 
     fn close_batch(&mut self) {

@@ -387,6 +387,7 @@ impl Mat {
         let mut state = self.state.lock();
         for (number, place) in written {
             let index = *number as usize;
+            assert!(!place.address.is_none(), "a checkpoint replaces chunks with written ones");
             if state.chunks.len() <= index {
                 state.chunks.resize(index + 1, ChunkPlace::default());
             }

@@ -222,6 +222,7 @@ impl MetadataGc {
         if !self.volume.pool.announce(self.headroom.blocks_for_gc(saving, u64::from(live), dirty)) {
             return Ok(false);
         }
+        assert!(saving.zone.id() != Some(zone), "zone {} is the target of GC and no victim", zone.0);
         saving.last_gc.insert(zone, life);
         self.running.set_gc_awaits_checkpoint(true);
         match self.move_live_pages(saving, zone).map_err(of_full_host) {

@@ -49,6 +49,7 @@ impl MetadataZone {
                 Err(error) => return Err(error),
             }
         }
+        assert_eq!(places.len(), pages.len(), "each page has an address");
         self.running.note_pages(pages.len());
         Ok(places)
     }
@@ -72,6 +73,7 @@ impl MetadataZone {
         let mut together = Vec::with_capacity(count as usize * self.volume.page_size());
         for page in &mut pages[..count as usize] {
             let page = page.as_mut();
+            assert_eq!(page.len(), self.volume.page_size(), "metadata is written in whole pages");
             let own = u64::from_le_bytes(page[40..48].try_into().expect("eight bytes are eight bytes"));
             let epoch = if cause == Cause::MetadataGc { own } else { epoch.0 };
             format::seal_page(page, self.volume.info.fs_id, lease.life(), epoch);

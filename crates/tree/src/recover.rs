@@ -509,6 +509,7 @@ impl Core {
             if index == ahead {
                 held.clear();
                 ahead += self.trees.read_for_replay(&records[index..], &mut held);
+                assert!(ahead > index, "nodes are prefetched for a record at least");
             }
             let lsn = *lsn;
             let gap = !contents.seals.follows(recovery.last.0, lsn.0) && !rt::is_planted("break-gap");

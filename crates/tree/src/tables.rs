@@ -226,6 +226,7 @@ impl Tables {
             let mut pages: Vec<_> = numbers.iter().map(page).collect();
             let places = zone.append(&mut pages, epoch, Cause::Checkpoint)?;
             directory.resize(chunks.len().div_ceil(per_page), Address::NONE);
+            assert_eq!(places.len(), numbers.len(), "each page of a directory has an address");
             for (number, address) in numbers.into_iter().zip(places) {
                 self.volume.pool.add_page(address.zone());
                 old.push(std::mem::replace(&mut directory[number], address));
@@ -249,6 +250,7 @@ fn list_chunks(page: &mut [u8], chunks: &[ChunkPlace]) {
 fn replace_chunks(chunks: &mut Vec<ChunkPlace>, written: &[(u64, ChunkPlace)]) -> Vec<Address> {
     let replaced = written.iter().map(|(number, place)| {
         let index = *number as usize;
+        assert!(!place.address.is_none(), "chunk {number} was written");
         if chunks.len() <= index {
             chunks.resize(index + 1, ChunkPlace::default());
         }

@@ -177,7 +177,8 @@ impl Drop for ReservedNodes<'_> {
     fn drop(&mut self) {
         if self.nodes > 0 {
             // A count that no longer includes these nodes here includes them among the existing nodes.
-            self.asked.fetch_sub(self.nodes, Ordering::Release);
+            let asked = self.asked.fetch_sub(self.nodes, Ordering::Release);
+            assert!(asked >= self.nodes, "a transaction returns the nodes that it has reserved");
         }
     }
 }

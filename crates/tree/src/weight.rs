@@ -79,15 +79,18 @@ impl Dirty {
 
     /// Removes a node with its weight.
     pub(crate) fn remove_node(&self, counted: &mut Weight) {
-        self.nodes.fetch_sub(1, Ordering::Relaxed);
-        self.weight.fetch_sub(std::mem::take(counted).0, Ordering::Relaxed);
+        let nodes = self.nodes.fetch_sub(1, Ordering::Relaxed);
+        assert!(nodes > 0, "the node was counted when it became dirty");
+        let counted = std::mem::take(counted);
+        let weight = self.weight.fetch_sub(counted.0, Ordering::Relaxed);
+        assert!(weight >= counted.0, "the node was counted with its weight");
     }
 
     /// Replaces the weight of a node.
     pub(crate) fn weigh(&self, counted: &mut Weight, now: Weight) {
         let before = std::mem::replace(counted, now);
-        // The sum is at least the weight of each node.
-        self.weight.fetch_add(now.0.wrapping_sub(before.0), Ordering::Relaxed);
+        let sum = self.weight.fetch_add(now.0.wrapping_sub(before.0), Ordering::Relaxed);
+        assert!(sum >= before.0, "the sum is at least the weight of each node");
     }
 
     /// The cut: no dirty node remains.

@@ -104,6 +104,7 @@ impl Zones {
             for (zone, emptied) in ready {
                 freed += u32::from(self.reset_dead(zone, emptied)?);
             }
+            assert!(found <= wanted && freed <= most, "no more zones are reset than were requested");
             // Zones that other threads took meanwhile, and zones that cannot be reset, are not found again.
             if freed == most || found < wanted {
                 return Ok((freed, waiting));

@@ -74,7 +74,7 @@ impl Checkpoints {
             // (I-TREE-3).
             let settled =
                 saved.is_none().then(|| self.trees.groups[usize::from(node.page().group().0)].read());
-            let Some((version, changes)) = self.version_to_write(node, saved.is_some()) else { continue };
+            let Some((version, changes)) = self.version_to_write(node, saved) else { continue };
             drop(settled);
             let base =
                 changes.is_some().then(|| self.base_of(&version, saved.is_some(), &mut held)).transpose()?;
@@ -108,20 +108,26 @@ impl Checkpoints {
     /// The version of a node to write, if there is one, and its changes if it is written as a delta record.
     ///
     /// A checkpoint owns what it writes from now on, so later changes of the node make no copy.
-    fn version_to_write(&self, node: Arc<Node>, saved: bool) -> Option<(Version, Option<Bytes>)> {
+    fn version_to_write(&self, node: Arc<Node>, saved: Option<Epoch>) -> Option<(Version, Option<Bytes>)> {
         let mut state = node.state.write();
-        if !saved && (state.freed || state.dirty.is_none()) {
+        if saved.is_none() && (state.freed || state.dirty.is_none()) {
             return None;
         }
-        let cut_version = state.cut_version.take_if(|_| saved);
+        let changed_later = saved.is_some_and(|saved| state.dirty.is_some_and(|dirty| dirty > saved));
+        let cut_version = state.cut_version.take_if(|_| saved.is_some());
+        assert!(
+            !changed_later || cut_version.is_some() || rt::is_planted("break-frozen"),
+            "node {} was copied before it was changed after the cut",
+            node.id.0
+        );
         if let Some(cut_version) = &cut_version {
             self.nodes.cache.drop_cut_version(cut_version);
         }
-        state.being_written = saved && cut_version.is_none();
+        state.being_written = saved.is_some() && cut_version.is_none();
         let (page, changes) = match cut_version.unwrap_or_else(|| state.to_write(self.nodes.mat.has_deltas()))
         {
             CutVersion::Page(page) => (Some(page), None),
-            CutVersion::Changes(changes) if saved => (None, Some(changes)),
+            CutVersion::Changes(changes) if saved.is_some() => (None, Some(changes)),
             CutVersion::Changes(changes) => (Some(Arc::clone(&state.page)), Some(changes)),
         };
         drop(state);
@@ -160,6 +166,7 @@ impl Checkpoints {
                 self.note_written(version, Place { at, base: *base }, saved);
             }
         }
+        assert!(places.next().is_none(), "each page that was appended holds a version");
         let written = whole.into_iter().chain(deltas.into_iter().flatten().map(|(version, _)| version));
         written.filter_map(|version| version.page).for_each(|page| self.nodes.unused_pages.give(page));
         self.nodes_written.fetch_add(count.0 as u64, Ordering::Relaxed);

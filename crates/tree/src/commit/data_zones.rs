@@ -49,6 +49,7 @@ impl Transactions {
     /// Journals that a zone has begun a life.
     fn journal_opening(&self, lease: Lease) -> Result<Lease> {
         let (zone, role) = (lease.zone(), lease.role());
+        assert!(role.holds_data(), "a transaction opens zones of data only");
         let mut tx = Tx::reclaiming();
         tx.ops.push(Op::ZoneOpened { zone, life: lease.life(), role });
         if let Err(error) = self.commit(tx) {

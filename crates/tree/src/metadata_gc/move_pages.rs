@@ -126,6 +126,7 @@ impl MetadataGc {
             }
         }
         let places = saving.zone.append(&mut whole, self.log.epoch(), Cause::MetadataGc)?;
+        assert_eq!(places.len(), moves.len(), "each page that was moved holds a node");
         self.nodes_moved.fetch_add(places.len() as u64, Ordering::Relaxed);
         for ((id, from), to) in moves.into_iter().zip(places) {
             let to = if from.is_delta() { Place { base: to, ..from } } else { Place::whole(to) };
