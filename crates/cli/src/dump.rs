@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use extent::{MapRow, Object};
 use fs::{Caller, Fs, InodeNo};
 use serde_json::{Map, Value, json};
-use tree::{BatchContents, BatchView, NodeEntry, Op};
+use tree::{BatchContents, BatchView, NodeEntry, Op, Patch};
 use zone::{Role, ZoneId};
 
 use crate::misuse::Misuse;
@@ -187,6 +187,10 @@ fn write(lsn: u64, op: &Op) -> Value {
         Op::Put { group, table, key, value } => json!({
             "lsn": lsn, "write": "put", "group": group.0, "table": table.0, "key": bytes(key), "value": bytes(value),
         }),
+        Op::Patch { group, table, key, patch } => json!({
+            "lsn": lsn, "write": "patch", "group": group.0, "table": table.0, "key": bytes(key),
+            "length": patch.length, "pieces": pieces(patch),
+        }),
         Op::Delete { group, table, key } => json!({
             "lsn": lsn, "write": "delete", "group": group.0, "table": table.0, "key": bytes(key),
         }),
@@ -203,6 +207,10 @@ fn write(lsn: u64, op: &Op) -> Value {
             "lsn": lsn, "write": "counter", "counter": counter, "change": change,
         }),
     }
+}
+
+fn pieces(patch: &Patch) -> Value {
+    patch.pieces.iter().map(|(at, piece)| json!({ "offset": at, "bytes": bytes(piece) })).collect()
 }
 
 fn inode(fs: &Fs, number: u64) -> Result<Value> {

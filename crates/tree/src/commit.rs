@@ -12,6 +12,7 @@
 mod data_zones;
 mod pages;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use pool::Lsn;
@@ -30,7 +31,8 @@ use crate::lookup::{Miss, Path, Pins, leaf_of};
 use crate::metadata_gc::MetadataGc;
 use crate::nodes::Nodes;
 use crate::page::Page;
-use crate::record;
+use crate::patch::PATCHES_MAX;
+use crate::record::{self, Patched};
 use crate::trees::{Tree, Trees};
 use crate::types::{Bytes, Draw, Epoch, Group, NodeId, Op, Result, StoreError, Tx, tree_key};
 use crate::volume::Volume;
@@ -143,8 +145,9 @@ impl Transactions {
     /// `at_once`: GC of metadata zones runs now if a zone of the reserve is missing.
     fn commit_with(&self, tx: &mut Tx, at_once: bool) -> Result<Lsn> {
         self.volume.pool.fill_lives(tx.ops.iter_mut().filter_map(Op::life_to_fill));
-        let record = record::encode(&tx.ops);
-        let admitted = self.admit(record.len(), tx.draw, at_once)?;
+        // What updates change is known only when their leaves are pinned.
+        let record = tx.updates.is_empty().then(|| record::encode(&tx.ops, &[]));
+        let admitted = self.admit(record::encoded_bytes(&tx.ops), tx.draw, at_once)?;
         let mut pins = Pins::default();
         let (mut locked, held, promise, growing) = loop {
             let locked = self.lock_groups(&tx.ops);
@@ -187,6 +190,7 @@ impl Transactions {
             );
             return self.volume.shut_down_on_error("metadata is damaged", Err(damage));
         }
+        let record = record.unwrap_or_else(|| record::encode(&tx.ops, &patches(tx, &held)));
         let (lsn, epoch) = self.log.submit(record, admitted, |lsn| {
             self.volume.pool.apply(tx.ops.iter().filter_map(Op::zone_change), lsn, &tx.reserved);
         });
@@ -287,6 +291,24 @@ impl Transactions {
         }
     }
 
+    /// Replaces each patch of a record by a put of the value that it makes. No other transaction runs.
+    pub(crate) fn without_patches<'a>(&self, ops: &'a [Op]) -> Result<Cow<'a, [Op]>> {
+        if !ops.iter().any(|op| matches!(op, Op::Patch { .. })) {
+            return Ok(Cow::Borrowed(ops));
+        }
+        let without = ops.iter().map(|op| match op {
+            Op::Patch { group, table, key, patch } => {
+                let value = self.trees.look(*group, *table, key, |old| patch.apply(old))?.flatten();
+                let value = value.ok_or_else(|| {
+                    StoreError::Corrupt("a record changes a value that is not in the tables".into())
+                })?;
+                Ok(Op::Put { group: *group, table: *table, key: key.clone(), value })
+            }
+            op => Ok(op.clone()),
+        });
+        without.collect::<Result<Vec<_>>>().map(Cow::Owned)
+    }
+
     /// Applies a record that recovery has accepted.
     pub(crate) fn replay(&self, ops: &[Op], lsn: Lsn, epoch: Epoch) -> Result<()> {
         let mut pins = Pins::default();
@@ -332,6 +354,24 @@ impl Transactions {
     }
 }
 
+/// The patches that the record has instead of updates. `held` contains the writes of the transaction, whose leaves
+/// are not changed yet.
+fn patches(tx: &Tx, held: &[PinnedWrite<'_>]) -> Vec<Patched> {
+    let of_update = |&index: &usize| {
+        let Op::Put { group, table, key, .. } = &tx.ops[index] else { return None };
+        let is_same = |write: &&PinnedWrite<'_>| {
+            write.group == *group && write.key[0] == table.0 && write.key[1..] == **key
+        };
+        let mut writes = held.iter().filter(is_same);
+        // A patch is made for the value before the transaction.
+        let (Some(write), None) = (writes.next(), writes.next()) else { return None };
+        let page = &leaf_of(&write.path).look().page;
+        let old = page.value(page.search(&write.key).ok()?);
+        Some((index, record::shorter_patch(&tx.ops[index], old)?))
+    };
+    tx.updates.iter().filter_map(of_update).take(PATCHES_MAX).collect()
+}
+
 /// About how many leaves these writes split.
 fn splits(held: &[PinnedWrite<'_>]) -> u64 {
     // For each leaf: the bytes by which it has grown, and its free bytes.
@@ -362,7 +402,7 @@ fn splits(held: &[PinnedWrite<'_>]) -> u64 {
 
 fn group_of(op: &Op) -> Option<Group> {
     match op {
-        Op::Put { group, .. } | Op::Delete { group, .. } => Some(*group),
+        Op::Put { group, .. } | Op::Patch { group, .. } | Op::Delete { group, .. } => Some(*group),
         Op::ZoneOpened { .. } | Op::ZoneLive { .. } | Op::ZoneUser { .. } | Op::Counter { .. } => None,
     }
 }

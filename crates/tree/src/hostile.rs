@@ -71,7 +71,7 @@ fn log_records(bytes: &[u8]) {
     let Some(records) = record::decode_all(bytes) else { return };
     let mut again = Vec::new();
     for (lsn, ops) in &records {
-        let mut record = record::encode(ops);
+        let mut record = record::encode(ops, &[]);
         record::set_lsn(&mut record, *lsn);
         again.extend_from_slice(&record);
     }

@@ -91,9 +91,9 @@ impl Trees {
 
 fn key_of(op: &Op) -> Option<Key> {
     match op {
-        Op::Put { group, table, key, .. } | Op::Delete { group, table, key } => {
-            Some((*group, tree_key(*table, key)))
-        }
+        Op::Put { group, table, key, .. }
+        | Op::Patch { group, table, key, .. }
+        | Op::Delete { group, table, key } => Some((*group, tree_key(*table, key))),
         Op::ZoneOpened { .. } | Op::ZoneLive { .. } | Op::ZoneUser { .. } | Op::Counter { .. } => None,
     }
 }

@@ -6,6 +6,7 @@ use zerocopy::little_endian::{U32, U64};
 use zone::{Life, Role, ZoneId};
 
 use crate::format::{RecordHeader, is_ordinal, take};
+use crate::patch::Patch;
 use crate::types::{Group, Op, Table, Tx};
 
 const PUT: u8 = 1;
@@ -14,10 +15,12 @@ const ZONE_OPENED: u8 = 3;
 const ZONE_LIVE: u8 = 4;
 const ZONE_USER: u8 = 5;
 const COUNTER: u8 = 6;
+const PATCH: u8 = 7;
 
 fn op_bytes(op: &Op) -> usize {
     match op {
         Op::Put { key, value, .. } => 8 + key.len() + value.len(),
+        Op::Patch { key, patch, .. } => patch_bytes(key, patch),
         Op::Delete { key, .. } => 6 + key.len(),
         Op::ZoneOpened { .. } => 10,
         Op::ZoneLive { .. } => 13,
@@ -26,20 +29,34 @@ fn op_bytes(op: &Op) -> usize {
     }
 }
 
+fn patch_bytes(key: &[u8], patch: &Patch) -> usize {
+    14 + key.len() + patch.encoded_bytes()
+}
+
+/// A patch that a record has instead of the put with this index.
+pub(crate) type Patched = (usize, Patch);
+
+/// The patch from an old value, if it is shorter than the put.
+pub(crate) fn shorter_patch(put: &Op, old: &[u8]) -> Option<Patch> {
+    let Op::Put { key, value, .. } = put else { return None };
+    let patch = Patch::between(old, value);
+    (patch_bytes(key, &patch) < op_bytes(put)).then_some(patch)
+}
+
 /// Bytes of the record of these writes.
 pub(crate) fn encoded_bytes(ops: &[Op]) -> usize {
     size_of::<RecordHeader>() + ops.iter().map(op_bytes).sum::<usize>()
 }
 
 impl Tx {
-    /// Bytes this takes in the journal; at most [`crate::Store::tx_bytes_max`].
+    /// Bytes this takes in the journal, or more if it has updates; at most [`crate::Store::tx_bytes_max`].
     pub fn encoded_bytes(&self) -> usize {
         encoded_bytes(&self.ops)
     }
 }
 
-/// Encodes a record whose LSN is filled in by [`set_lsn`].
-pub(crate) fn encode(ops: &[Op]) -> Vec<u8> {
+/// Encodes a record whose LSN is filled in by [`set_lsn`]. Patches are in the order of their puts.
+pub(crate) fn encode(ops: &[Op], patched: &[Patched]) -> Vec<u8> {
     let bytes = encoded_bytes(ops);
     let mut out = Vec::with_capacity(bytes);
     let header = RecordHeader {
@@ -48,9 +65,37 @@ pub(crate) fn encode(ops: &[Op]) -> Vec<u8> {
         lsn: U64::ZERO,
     };
     out.extend_from_slice(header.as_bytes());
-    ops.iter().for_each(|op| encode_op(op, &mut out));
-    assert_eq!(out.len(), bytes, "a record is as long as was said");
+    let mut patched = patched.iter().peekable();
+    for (index, op) in ops.iter().enumerate() {
+        match (op, patched.next_if(|(patched, _)| *patched == index)) {
+            (Op::Put { group, table, key, .. }, Some((_, patch))) => {
+                encode_patch(*group, *table, key, patch, &mut out);
+            }
+            (op, _) => encode_op(op, &mut out),
+        }
+    }
+    assert!(patched.next().is_none(), "each patch takes the place of a put");
+    assert!(out.len() <= bytes, "a record is not longer than was said");
+    let bytes = u32::try_from(out.len()).expect("it is not longer");
+    out[..4].copy_from_slice(&bytes.to_le_bytes());
     out
+}
+
+fn encode_patch(group: Group, table: Table, key: &[u8], patch: &Patch, out: &mut Vec<u8>) {
+    let count = |length: usize| u16::try_from(length).expect("keys and values are shorter than a page");
+    out.push(PATCH);
+    out.extend_from_slice(&group.0.to_le_bytes());
+    out.push(table.0);
+    out.extend_from_slice(&count(key.len()).to_le_bytes());
+    out.extend_from_slice(&patch.length.to_le_bytes());
+    out.extend_from_slice(&patch.checksum.to_le_bytes());
+    out.extend_from_slice(&count(patch.pieces.len()).to_le_bytes());
+    out.extend_from_slice(key);
+    for (at, bytes) in &patch.pieces {
+        out.extend_from_slice(&at.to_le_bytes());
+        out.extend_from_slice(&count(bytes.len()).to_le_bytes());
+        out.extend_from_slice(bytes);
+    }
 }
 
 fn encode_op(op: &Op, out: &mut Vec<u8>) {
@@ -67,6 +112,7 @@ fn encode_op(op: &Op, out: &mut Vec<u8>) {
             out.extend_from_slice(key);
             out.extend_from_slice(value);
         }
+        Op::Patch { group, table, key, patch } => encode_patch(*group, *table, key, patch, out),
         Op::Delete { group, table, key } => {
             out.push(DELETE);
             out.extend_from_slice(&group.0.to_le_bytes());
@@ -133,16 +179,16 @@ fn decode_ops(bytes: &[u8], count: u32) -> Option<Vec<Op>> {
 fn decode_op(reader: &mut Reader<'_>) -> Option<Op> {
     Some(match reader.array::<1>()?[0] {
         PUT => {
-            let group = Group(u16::from_le_bytes(reader.array()?));
+            let group = Group(reader.u16()?);
             let table = Table(reader.array::<1>()?[0]);
-            let key = usize::from(u16::from_le_bytes(reader.array()?));
-            let value = usize::from(u16::from_le_bytes(reader.array()?));
+            let key = usize::from(reader.u16()?);
+            let value = usize::from(reader.u16()?);
             Op::Put { group, table, key: reader.bytes(key)?.to_vec(), value: reader.bytes(value)?.to_vec() }
         }
         DELETE => {
-            let group = Group(u16::from_le_bytes(reader.array()?));
+            let group = Group(reader.u16()?);
             let table = Table(reader.array::<1>()?[0]);
-            let key = usize::from(u16::from_le_bytes(reader.array()?));
+            let key = usize::from(reader.u16()?);
             Op::Delete { group, table, key: reader.bytes(key)?.to_vec() }
         }
         ZONE_OPENED => Op::ZoneOpened {
@@ -161,8 +207,25 @@ fn decode_op(reader: &mut Reader<'_>) -> Option<Op> {
             let change = i64::from_le_bytes(reader.array()?);
             (usize::from(counter) < crate::COUNTERS).then_some(Op::Counter { counter, change })?
         }
+        PATCH => decode_patch(reader)?,
         _ => return None,
     })
+}
+
+fn decode_patch(reader: &mut Reader<'_>) -> Option<Op> {
+    let group = Group(reader.u16()?);
+    let table = Table(reader.array::<1>()?[0]);
+    let (key, length) = (reader.u16()?, reader.u16()?);
+    let checksum = u32::from_le_bytes(reader.array()?);
+    let count = reader.u16()?;
+    let key = reader.bytes(key.into())?.to_vec();
+    let mut pieces = Vec::new();
+    for _ in 0..count {
+        let (at, bytes) = (reader.u16()?, reader.u16()?);
+        pieces.push((at, reader.bytes(bytes.into())?.to_vec()));
+    }
+    let patch = Patch { length, checksum, pieces };
+    patch.is_sound().then_some(Op::Patch { group, table, key, patch })
 }
 
 /// Takes bytes from the front of a slice.
@@ -177,6 +240,10 @@ impl<'a> Reader<'a> {
 
     fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         self.bytes(N)?.try_into().ok()
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        Some(u16::from_le_bytes(self.array()?))
     }
 
     fn life(&mut self) -> Option<Life> {

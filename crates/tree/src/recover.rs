@@ -21,6 +21,7 @@ use zerocopy::FromBytes;
 use zone::format::{Reader, ZoneIdentity};
 use zone::{Address, Device, DeviceError, Life, Role, ZoneId, ZoneInfo, ZoneState};
 
+use crate::cache::Node;
 use crate::core::{Core, assemble};
 use crate::format::{
     BatchKind, CheckpointHeader, DirectoryEntry, FEATURES_READ_ONLY, PAGE_HEADER, PageKind, ZitEntry,
@@ -379,6 +380,17 @@ fn check_header(header: &CheckpointHeader, device: &dyn Device) -> Result<()> {
     }
 }
 
+/// A step of the replay. If there is no memory for it, releases the prefetched nodes and repeats it.
+fn with_memory<T>(prefetched: &mut Vec<Arc<Node>>, step: impl Fn() -> Result<T>) -> Result<T> {
+    match step() {
+        Err(StoreError::NoMemory(_)) if !prefetched.is_empty() => {
+            prefetched.clear();
+            step()
+        }
+        done => done,
+    }
+}
+
 impl Core {
     /// Loads directories and the ZIT of a checkpoint.
     fn load_tables(&self, checkpoint: &Checkpoint) -> Result<()> {
@@ -512,24 +524,21 @@ impl Core {
                 assert!(ahead > index, "nodes are prefetched for a record at least");
             }
             let lsn = *lsn;
-            let gap = !contents.seals.follows(recovery.last.0, lsn.0) && !rt::is_planted("break-gap");
-            if gap || (lsn.0 > known && !self.data_exists(ops, replay)?) {
+            if !contents.seals.follows(recovery.last.0, lsn.0) && !rt::is_planted("break-gap") {
                 break;
             }
-            if !self.volume.pool.accepts(ops.iter().filter_map(Op::zone_change))
-                || !self.trees.sizes_are_right(ops)
-            {
+            if !self.trees.sizes_are_right(ops) {
+                return Err(StoreError::Corrupt(format!("record {} has impossible writes", lsn.0)));
+            }
+            let writes = with_memory(&mut held, || self.transactions.without_patches(ops))?;
+            if lsn.0 > known && !self.data_exists(&writes, replay)? {
+                break;
+            }
+            if !self.volume.pool.accepts(writes.iter().filter_map(Op::zone_change)) {
                 return Err(StoreError::Corrupt(format!("record {} contradicts the zone table", lsn.0)));
             }
-            match self.transactions.replay(ops, lsn, epoch) {
-                // Releases the prefetched nodes.
-                Err(StoreError::NoMemory(_)) if !held.is_empty() => {
-                    held.clear();
-                    self.transactions.replay(ops, lsn, epoch)?;
-                }
-                replayed => replayed?,
-            }
-            replay.apply(ops);
+            with_memory(&mut held, || self.transactions.replay(&writes, lsn, epoch))?;
+            replay.apply(&writes);
             self.log.replayed(lsn, record::encoded_bytes(ops) as u64);
             recovery.records += 1;
             recovery.last = lsn;

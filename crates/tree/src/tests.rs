@@ -22,6 +22,7 @@ mod growth;
 mod memory;
 mod missing;
 mod ordinary;
+mod patches;
 mod prefetch;
 mod reclaim;
 mod refused;
@@ -102,8 +103,16 @@ pub(crate) fn random_tx(rng: &mut fastrand::Rng, model: &mut Contents, keys: u32
             tx.delete(Group(group), Table(table), key.clone());
             model.remove(&(group, table, key));
         } else {
-            let value = vec![rng.u8(..); rng.usize(0..value_max)];
-            tx.put(Group(group), Table(table), key.clone(), value.clone());
+            let mut value = vec![rng.u8(..); rng.usize(0..value_max)];
+            match model.get(&(group, table, key.clone())) {
+                // The journal gets a patch, unless the transaction has written the key before.
+                Some(old) if value.len() % 2 == 0 => {
+                    let same = old.len().min(value.len()) / 2;
+                    value[..same].copy_from_slice(&old[..same]);
+                    tx.update(Group(group), Table(table), key.clone(), value.clone());
+                }
+                _ => tx.put(Group(group), Table(table), key.clone(), value.clone()),
+            }
             model.insert((group, table, key), value);
         }
     }

@@ -15,6 +15,7 @@ use crate::cache::Node;
 use crate::delta;
 use crate::nodes::Nodes;
 use crate::page::Page;
+use crate::patch::PATCHES_MAX;
 use crate::types::{Bytes, Group, NodeId, Op};
 
 /// One tree: its nodes that changed since the last cut and are not written. They are written in the order of their
@@ -89,17 +90,22 @@ impl Trees {
         })
     }
 
-    /// Whether groups exist, and keys and values are not too long.
+    /// Whether groups exist, keys and values are not too long, and there are not too many patches.
     pub(crate) fn sizes_are_right(&self, ops: &[Op]) -> bool {
         let value_max = crate::page::value_max(self.volume.page_size());
         let keyed = |group: &Group, key: &Bytes| {
             usize::from(group.0) < self.groups.len() && key.len() < crate::KEY_MAX
         };
-        ops.iter().all(|op| match op {
+        let is_right = |op: &Op| match op {
             Op::Put { group, key, value, .. } => keyed(group, key) && value.len() <= value_max,
+            Op::Patch { group, key, patch, .. } => {
+                keyed(group, key) && usize::from(patch.length) <= value_max
+            }
             Op::Delete { group, key, .. } => keyed(group, key),
             Op::ZoneOpened { .. } | Op::ZoneLive { .. } | Op::ZoneUser { .. } | Op::Counter { .. } => true,
-        })
+        };
+        let patches = ops.iter().filter(|op| matches!(op, Op::Patch { .. })).count();
+        patches <= PATCHES_MAX && ops.iter().all(is_right)
     }
 
     /// Whether this volume counts nodes of the prepaid table separately.

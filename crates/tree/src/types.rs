@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use pool::{Change, Reserved};
+use smallvec::SmallVec;
 use zone::{DeviceError, FsId, Life, Role, ZoneId};
+
+use crate::patch::Patch;
 
 /// A shard of the key space with a tree and a lock of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -135,6 +138,17 @@ pub enum Op {
         /// The value, at most [`crate::Store::value_max`] bytes.
         value: Bytes,
     },
+    /// Changes the value of a key that was there. Only in the journal; recovery makes a put of it.
+    Patch {
+        /// The shard.
+        group: Group,
+        /// The table.
+        table: Table,
+        /// The key.
+        key: Bytes,
+        /// The change of the value that the key had before the transaction.
+        patch: Patch,
+    },
     /// Removes a key, whether it was there or not.
     Delete {
         /// The shard.
@@ -189,7 +203,7 @@ impl Op {
             Op::ZoneLive { zone, life, change } => Some(Change::Live { zone, life, change }),
             Op::ZoneUser { zone, life, bytes } => Some(Change::User { zone, life, bytes }),
             Op::Counter { counter, change } => Some(Change::Counter { counter, change }),
-            Op::Put { .. } | Op::Delete { .. } => None,
+            Op::Put { .. } | Op::Patch { .. } | Op::Delete { .. } => None,
         }
     }
 
@@ -222,6 +236,8 @@ pub enum Draw {
 #[derive(Clone, Debug, Default)]
 pub struct Tx {
     pub(crate) ops: Vec<Op>,
+    /// The puts, by their index in `ops`, of which the journal may have a patch.
+    pub(crate) updates: SmallVec<[usize; 2]>,
     pub(crate) draw: Draw,
     pub(crate) reserved: Vec<Arc<dyn Reserved>>,
 }
@@ -248,6 +264,12 @@ impl Tx {
     /// Sets a key.
     pub fn put(&mut self, group: Group, table: Table, key: impl Into<Bytes>, value: impl Into<Bytes>) {
         self.ops.push(Op::Put { group, table, key: key.into(), value: value.into() });
+    }
+
+    /// Sets a key. If the key is there, the journal gets only what changes in its value, where that is shorter.
+    pub fn update(&mut self, group: Group, table: Table, key: impl Into<Bytes>, value: impl Into<Bytes>) {
+        self.updates.push(self.ops.len());
+        self.put(group, table, key, value);
     }
 
     /// Removes a key.

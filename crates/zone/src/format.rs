@@ -76,12 +76,16 @@ pub const FEATURE_REFERENCES: u64 = 4;
 /// their number. A volume is created with this feature or never has it. It is recorded in checkpoints only.
 pub const FEATURE_PREPAID: u64 = 8;
 
+/// Incompatible feature: records of the journal may contain the change of a value instead of the value.
+pub const FEATURE_PATCHES: u64 = 16;
+
 /// The incompatible features that this code knows.
-pub const FEATURES: u64 = FEATURE_KEPT_SPACE | FEATURE_DELTAS | FEATURE_REFERENCES | FEATURE_PREPAID;
+pub const FEATURES: u64 =
+    FEATURE_KEPT_SPACE | FEATURE_DELTAS | FEATURE_REFERENCES | FEATURE_PREPAID | FEATURE_PATCHES;
 
 /// The features that every volume has. A volume that was created without them gets them with the first checkpoint of
 /// this release, before anything needs them.
-pub const FEATURES_DEFAULT: u64 = FEATURE_KEPT_SPACE | FEATURE_REFERENCES;
+pub const FEATURES_DEFAULT: u64 = FEATURE_KEPT_SPACE | FEATURE_REFERENCES | FEATURE_PATCHES;
 
 /// The oldest release that reads [`FORMAT_VERSION`].
 pub const READER: Reader = Reader::new("0.1.0");

@@ -177,7 +177,8 @@ pub(super) fn transaction(writes: &[Write]) -> Tx {
     for ((group, table, key), value) in writes {
         let (group, table) = (tree::Group(*group), tree::Table(*table));
         match value {
-            Some(value) => tx.put(group, table, key.clone(), value.clone()),
+            Some(value) if key.ends_with(b"7") => tx.put(group, table, key.clone(), value.clone()),
+            Some(value) => tx.update(group, table, key.clone(), value.clone()),
             None => tx.delete(group, table, key.clone()),
         }
     }

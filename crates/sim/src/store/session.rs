@@ -618,6 +618,9 @@ pub(super) fn random_writes(profile: &Profile, value_max: usize, rng: &mut Rng) 
         }
         let mut value = vec![0; rng.usize(0..=profile.value_bytes.min(value_max))];
         rng.fill(&mut value);
+        // Values of one key differ in a few bytes, so that the journal gets patches.
+        let same = value.len().saturating_sub(16);
+        value[..same].fill(key[key.len() - 1]);
         ((group, PLAIN, key), Some(value))
     };
     (0..rng.u32(1..=profile.writes)).map(|_| write(rng)).collect()

@@ -5,6 +5,7 @@ fn every_kind() -> Vec<Op> {
     vec![
         Op::Put { group, table, key: b"key".to_vec(), value: b"a value".to_vec() },
         Op::Put { group, table, key: b"k".to_vec(), value: Vec::new() },
+        Op::Patch { group, table, key: b"key".to_vec(), patch: Patch::between(b"a value", b"A  Valuable") },
         Op::Delete { group, table, key: b"other".to_vec() },
         Op::ZoneOpened { zone: ZoneId(70_000), life: Life(80_000), role: Role::Data },
         Op::ZoneLive { zone: ZoneId(5), life: Life(6), change: -7 },
@@ -14,7 +15,7 @@ fn every_kind() -> Vec<Op> {
 }
 
 fn encoded(ops: &[Op], lsn: u64) -> Vec<u8> {
-    let mut record = encode(ops);
+    let mut record = encode(ops, &[]);
     set_lsn(&mut record, Lsn(lsn));
     record
 }
@@ -52,7 +53,7 @@ fn a_record_that_contradicts_itself_is_refused() {
     assert_eq!(put(4, &[0]), None, "bytes that belong to no operation");
     assert_eq!(put(0, &[0; 4]), None, "a record without a length never ends");
     assert_eq!(put(16, &[0]), None, "an unknown kind");
-    assert_eq!(put(16, &[7]), None, "an unknown kind");
+    assert_eq!(put(16, &[8]), None, "an unknown kind");
     assert_eq!(put(8, &(1u64 << 62).to_le_bytes()), None, "an impossible LSN");
     assert!(put(8, &((1u64 << 62) - 1).to_le_bytes()).is_some());
 }
