@@ -190,9 +190,13 @@ fn a_volume_without_a_log_is_saved_completely() {
 /// Volumes as earlier releases wrote them: each page itself says whether its references have one address or two.
 #[test]
 fn volumes_of_every_format_are_saved() {
-    for image in
-        ["format-1.zlib", "format-1-deltas.zlib", "format-1-references.zlib", "format-1-end-copy.zlib"]
-    {
+    for image in [
+        "format-1.zlib",
+        "format-1-deltas.zlib",
+        "format-1-references.zlib",
+        "format-1-end-copy.zlib",
+        "format-1-patches.zlib",
+    ] {
         let place = Place(tempfile::tempdir().unwrap());
         let packed = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(image)).unwrap();
         let bytes = miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(&packed, 12 << 20).unwrap();

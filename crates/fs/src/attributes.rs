@@ -15,8 +15,8 @@ impl Fs {
     pub fn attributes(&self, inode: InodeNo) -> Result<Attributes> {
         let node = self.node(inode)?;
         match &*node.state.read() {
-            State::Present(record) | State::Gone(Some(record)) => Ok(self.attributes_of(inode, record)),
-            _ => Err(FsError::Stale),
+            State::Gone(Some(record)) => Ok(self.attributes_of(inode, record)),
+            state => Ok(self.attributes_of(inode, state.record()?)),
         }
     }
 

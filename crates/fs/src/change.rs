@@ -1,11 +1,12 @@
 //! A change of the file system: a transaction and the inode records that it changes.
 //!
-//! `Fs::commit` is the only way in which a record reaches the store or the inode cache, so the two never differ.
+//! `Fs::commit` is the only way in which a record reaches the store or the inode cache, so the two never differ. Only
+//! the cache has the record of a detached inode (`unlinked.rs`).
 
 use tree::{Lsn, Tx};
 
 use crate::errno::Result;
-use crate::format::{INODE, Record, inode_key};
+use crate::format::{INODE, ORPHAN, Record, inode_key, marker, number_key};
 use crate::inodes::Locked;
 use crate::types::InodeNo;
 use crate::volume::Fs;
@@ -13,7 +14,17 @@ use crate::volume::Fs;
 /// Changes that are committed together or not at all.
 pub(crate) struct Change {
     pub(crate) tx: Tx,
-    records: Vec<(InodeNo, Option<Record>)>,
+    records: Vec<(InodeNo, After)>,
+}
+
+/// What becomes of an inode's record.
+enum After {
+    /// It is stored.
+    Saved(Record),
+    /// It is deleted, and memory keeps it.
+    Detached(Record),
+    /// It is deleted.
+    Erased,
 }
 
 impl Change {
@@ -29,18 +40,35 @@ impl Change {
 
     /// Replaces the inode's record.
     pub(crate) fn save(&mut self, inode: InodeNo, record: Record) {
-        self.set(inode, Some(record));
+        self.set(inode, After::Saved(record));
+    }
+
+    /// Deletes the inode in the tables. Its record stays in memory, because a kernel references it.
+    pub(crate) fn detach(&mut self, inode: InodeNo, record: Record) {
+        self.set(inode, After::Detached(record));
     }
 
     /// Deletes the inode.
     pub(crate) fn erase(&mut self, inode: InodeNo) {
-        self.set(inode, None);
+        self.set(inode, After::Erased);
     }
 
-    fn set(&mut self, inode: InodeNo, record: Option<Record>) {
+    fn set(&mut self, inode: InodeNo, after: After) {
         match self.records.iter_mut().find(|(saved, _)| *saved == inode) {
-            Some((_, saved)) => *saved = record,
-            None => self.records.push((inode, record)),
+            Some((_, saved)) => *saved = after,
+            None => self.records.push((inode, after)),
+        }
+    }
+
+    /// A detached inode stays so unless its new record needs rows.
+    fn keep_detached(&mut self, locked: &Locked) {
+        for (inode, after) in &mut self.records {
+            *after = match std::mem::replace(after, After::Erased) {
+                After::Saved(record) if record.may_be_detached() && locked.is_detached(*inode) => {
+                    After::Detached(record)
+                }
+                after => after,
+            };
         }
     }
 }
@@ -48,26 +76,40 @@ impl Change {
 impl Fs {
     /// Commits a change. `locked` contains every inode whose record changes.
     pub(crate) fn commit(&self, mut change: Change, locked: &mut Locked) -> Result<Lsn> {
-        for (inode, record) in &change.records {
-            let group = self.group(*inode);
-            match record {
-                Some(record) => change.tx.put(group, INODE, inode_key(*inode), record.encode()),
-                None => change.tx.delete(group, INODE, inode_key(*inode)),
-            }
+        change.keep_detached(locked);
+        for (inode, after) in &change.records {
+            self.put_row(&mut change.tx, *inode, after, locked.is_detached(*inode));
         }
+        let is_stored = !change.tx.is_empty();
         let lsn = self.store.commit(change.tx)?;
-        self.runtime.committed(self.clock.monotonic_ns());
+        if is_stored {
+            self.runtime.committed(self.clock.monotonic_ns());
+        }
         if self.store.is_pressed() {
             self.runtime.request_checkpoint();
         }
         self.wake_for_space();
-        for (inode, record) in change.records {
-            match record {
-                Some(record) => locked.install(inode, record),
-                None => locked.remove(inode),
+        for (inode, after) in change.records {
+            match after {
+                After::Saved(record) => locked.install(inode, record),
+                After::Detached(record) => locked.detach(inode, record),
+                After::Erased => locked.remove(inode),
             }
         }
         Ok(lsn)
+    }
+
+    /// Adds the write of an inode's row. A detached inode that gets a row is an orphan from now on.
+    fn put_row(&self, tx: &mut Tx, inode: InodeNo, after: &After, was_detached: bool) {
+        let group = self.group(inode);
+        match after {
+            After::Saved(record) => tx.update(group, INODE, inode_key(inode), record.encode()),
+            After::Detached(_) | After::Erased if was_detached => {}
+            After::Detached(_) | After::Erased => tx.delete(group, INODE, inode_key(inode)),
+        }
+        if was_detached && matches!(after, After::Saved(_)) {
+            tx.put(group, ORPHAN, number_key(inode), marker());
+        }
     }
 }
 

@@ -147,7 +147,7 @@ impl Fs {
         if node.opens.fetch_sub(1, Ordering::SeqCst) > 1 {
             return;
         }
-        let is_doomed = matches!(&*node.state.read(), State::Present(record) if record.links == 0);
+        let is_doomed = node.state.read().record().is_ok_and(|record| record.links == 0);
         if !is_doomed {
             return;
         }

@@ -5,8 +5,12 @@
 //! to its node.
 //!
 //! The states are `Unknown` (not read yet) → `Present` → `Gone`. `Gone` is final, because inode numbers are never
-//! used again. Locks of several inodes are taken in the order of their numbers ([`Locked::lock`]). Everything that
-//! was looked up before must be looked up again under the locks.
+//! used again. A file that is deleted while a kernel references it may be `Detached` in between (`unlinked.rs`): its
+//! row is deleted, and memory has the only record. It becomes `Present` again when it gets contents or attributes
+//! that need rows.
+//!
+//! Locks of several inodes are taken in the order of their numbers ([`Locked::lock`]). Everything that was looked up
+//! before must be looked up again under the locks.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -32,6 +36,8 @@ pub(crate) enum State {
     Unknown,
     /// Its committed record.
     Present(Record),
+    /// It has no row any more, but a kernel references it. It has no name, no attributes and no blocks.
+    Detached(Record),
     /// It does not exist, or no longer. The last record is kept for callers that still have its number.
     Gone(Option<Record>),
 }
@@ -40,7 +46,7 @@ impl State {
     /// The record of an inode that exists.
     pub(crate) fn record(&self) -> Result<&Record> {
         match self {
-            State::Present(record) => Ok(record),
+            State::Present(record) | State::Detached(record) => Ok(record),
             State::Gone(_) => Err(FsError::Stale),
             State::Unknown => unreachable!("a node is handed out only after it was read"),
         }
@@ -191,6 +197,16 @@ impl<'a> Locked<'a> {
         self.find(inode).0.opens.load(Ordering::SeqCst) == 0
     }
 
+    /// Whether only memory has the record of the inode.
+    pub(crate) fn is_detached(&self, inode: InodeNo) -> bool {
+        matches!(self.state(inode), State::Detached(_))
+    }
+
+    /// Installs the record of an inode whose row does not exist, or was just deleted.
+    pub(crate) fn detach(&mut self, inode: InodeNo, record: Record) {
+        *self.state_mut(inode) = State::Detached(record);
+    }
+
     /// Installs a record that was just committed.
     pub(crate) fn install(&mut self, inode: InodeNo, record: Record) {
         let (node, state) = self.guards.iter_mut().find(|(node, _)| node.inode == inode).expect(LOCKED);
@@ -207,7 +223,9 @@ impl<'a> Locked<'a> {
         let last = match std::mem::replace(state, State::Unknown) {
             // A program that has found a symbolic link may still ask for its target.
             State::Present(record) if record.kind == Kind::Symlink => Some(Record { links: 0, ..record }),
-            State::Present(record) => Some(Record { links: 0, content: Vec::new(), ..record }),
+            State::Present(record) | State::Detached(record) => {
+                Some(Record { links: 0, content: Vec::new(), ..record })
+            }
             State::Gone(last) => last,
             State::Unknown => None,
         };

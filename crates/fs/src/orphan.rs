@@ -1,10 +1,11 @@
 //! Deleting inodes and finishing truncations and range moves, a few hundred extents at a time.
 //!
-//! An inode that has lost its last name has a row in the table of orphans. A file that is still being truncated, or
-//! in which a range is being moved, has a row in the table of intents. The row is written by the transaction that
-//! begins the work. After a crash, a scan of these tables and of the table of uncounted objects (`reflink.rs`) finds
-//! what is left. `step` performs the scan in pieces, and mounting does not wait for it. Each piece of work checks
-//! again, under the inode's lock, whether there is anything to do. So work may be queued twice or too early.
+//! An inode that has lost its last name has a row in the table of orphans, unless the transaction that removes the
+//! name deletes the inode as well. A file that is still being truncated, or in which a range is being moved, has a row
+//! in the table of intents. The row is written by the transaction that begins the work. After a crash, a scan of these
+//! tables and of the table of uncounted objects (`reflink.rs`) finds what is left. `step` performs the scan in pieces,
+//! and mounting does not wait for it. Each piece of work checks again, under the inode's lock, whether there is
+//! anything to do. So work may be queued twice or too early.
 //!
 //! Work in progress is in no queue. An operation that finds no space, and no queued work that would free some, waits
 //! for the work in progress ([`Fs::make_space`]), because it may be about to free space.
@@ -245,6 +246,10 @@ impl Fs {
             Ok(record) if record.links == 0 && locked.is_closed(inode) => record.clone(),
             _ => return Ok(true),
         };
+        if locked.is_detached(inode) {
+            locked.remove(inode);
+            return Ok(true);
+        }
         let mut change = Change::reclaiming();
         let mut map = None;
         let mut done = true;

@@ -93,12 +93,14 @@ impl Fs {
         let record = locked.record(inode).expect("the caller has looked at it");
         let links = if record.kind == Kind::Directory { 0 } else { record.links.saturating_sub(1) };
         let is_closed = locked.is_closed(inode);
-        let has_no_more = record.has_no_blocks() && record.xattrs == 0 && !self.keeps_unlinked(record);
-        if links == 0 && is_closed && has_no_more {
-            change.erase(inode);
+        let record = Record { links, changed: self.clock.now(), ..record.clone() };
+        if is_closed && record.may_be_detached() {
+            match self.keeps_unlinked(&record) {
+                true => change.detach(inode, record),
+                false => change.erase(inode),
+            }
             return false;
         }
-        let record = Record { links, changed: self.clock.now(), ..record.clone() };
         if links > 0 {
             change.save(inode, record);
             return false;

@@ -362,6 +362,11 @@ impl Record {
         self.changed = now;
     }
 
+    /// Whether the inode can exist in memory alone until it is deleted.
+    pub(crate) fn may_be_detached(&self) -> bool {
+        self.links == 0 && self.has_no_blocks() && self.xattrs == 0
+    }
+
     /// Whether the inode has no data blocks, so that deleting it removes only its record and attributes.
     pub(crate) fn has_no_blocks(&self) -> bool {
         self.kind != Kind::File || self.flags & FLAG_INLINE != 0

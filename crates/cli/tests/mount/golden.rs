@@ -56,7 +56,14 @@ const END_COPY: Image = Image {
     fill: fill_and_scatter_alone,
     has_end_copy: true,
 };
-const NEWEST: Image = END_COPY;
+const PATCHES: Image = Image {
+    path: "testdata/format-1-patches.zlib",
+    features: PREPAID.features | zone::format::FEATURE_PATCHES,
+    files: 12,
+    fill: fill_and_scatter_alone,
+    has_end_copy: true,
+};
+const NEWEST: Image = PATCHES;
 /// The largest size of an image in the repository.
 const IMAGE_BYTES_MAX: usize = 64 << 10;
 const VOLUME_BYTES: usize = 12 << 20;
@@ -192,6 +199,9 @@ impl Image {
         assert_eq!(checkpoint["features"], self.features);
         let counts = self.features & zone::format::FEATURE_PREPAID != 0;
         assert_eq!(checkpoint["prepaid"].as_u64().unwrap() > 1, counts, "{checkpoint}");
+        let journal = bench.succeed(&["dump", "--json", named, "journal"]);
+        let has_patches = self.features & zone::format::FEATURE_PATCHES != 0;
+        assert_eq!(journal.contains("\"patch\""), has_patches, "changes of attributes are in the log alone");
         let then = bench.volume().with_file_name("then");
         fs::create_dir(&then).unwrap();
         (self.fill)(&then);
@@ -261,6 +271,11 @@ fn an_image_with_prepaid_nodes_is_readable() {
 #[test]
 fn an_image_with_an_end_copy_is_readable() {
     END_COPY.verify();
+}
+
+#[test]
+fn an_image_with_patches_is_readable() {
+    PATCHES.verify();
 }
 
 #[test]

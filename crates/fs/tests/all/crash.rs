@@ -67,8 +67,48 @@ fn scenario(volume: &Volume, after: &mut dyn FnMut(&Volume, bool)) {
     after(volume, false);
 }
 
+/// Small files lose their names while the kernel references them, and are used after that.
+fn scenario_of_a_kernel(volume: &Volume, after: &mut dyn FnMut(&Volume, bool)) {
+    let root = Caller::root();
+    volume.fs.keep_unlinked();
+    let files = ["read", "changed", "grown", "given an attribute"].map(|name| {
+        let handle = volume.file(ROOT, name);
+        volume.write(&handle, 0, &pattern(1, 700));
+        after(volume, false);
+        (name, handle.inode())
+    });
+    for (name, _) in files {
+        volume.unlink(ROOT, name).unwrap();
+        after(volume, false);
+    }
+    let [(_, read), (_, changed), (_, grown), (_, attribute)] = files;
+    let truncated = Changes { size: Some(10), ..Changes::default() };
+    volume.fs.set_attributes(&root, changed, &truncated).unwrap();
+    let handle = volume.open(grown);
+    volume.write(&handle, 700, &pattern(2, 20_000));
+    after(volume, false);
+    volume.fs.set_xattr(&root, attribute, b"user.a", b"1", false, false).unwrap();
+    volume.fs.sync().unwrap();
+    after(volume, true);
+    for inode in [read, changed, grown, attribute] {
+        volume.fs.forget(inode);
+        after(volume, false);
+    }
+    drop(handle);
+    after(volume, false);
+}
+
 #[test]
 fn after_a_cut_at_any_command_the_names_are_a_prefix() {
+    cut_at_any_command(scenario);
+}
+
+#[test]
+fn after_a_cut_at_any_command_no_unlinked_file_is_left() {
+    cut_at_any_command(scenario_of_a_kernel);
+}
+
+fn cut_at_any_command(scenario: fn(&Volume, &mut dyn FnMut(&Volume, bool))) {
     let volume = Volume::new();
     volume.device.record();
     let (mut pictures, mut durable) = (vec![picture(&volume.fs, ROOT)], vec![(0, 0)]);

@@ -21,6 +21,7 @@ mod growth;
 mod holes;
 mod lifetimes;
 mod links;
+mod log;
 mod maintenance;
 mod permissions;
 mod renames;

@@ -1,6 +1,6 @@
 //! Files without a name that a kernel still references.
 
-use fs::{ACL_ACCESS, Caller, FsError, InodeNo, Kind, RenameFlags};
+use fs::{ACL_ACCESS, Caller, Changes, FsError, InodeNo, Kind, RenameFlags};
 
 use crate::support::{READ_WRITE, Volume, pattern};
 
@@ -56,13 +56,84 @@ fn an_open_file_that_is_forgotten_is_deleted_when_it_is_closed() {
 
 #[test]
 fn unlinked_files_are_gone_after_a_crash() {
-    let (volume, inode) = with_closed_file(&pattern(1, 50_000));
+    for length in [100, 50_000] {
+        let (volume, inode) = with_closed_file(&pattern(1, length));
+        volume.unlink(ROOT, "f").unwrap();
+        volume.fs.sync().unwrap();
+        let volume = volume.kill();
+        volume.settle_and_check();
+        assert!(is_stale(&volume, inode));
+        assert_eq!(volume.fs.space().live, 0);
+    }
+}
+
+/// Only memory has a small file that was removed while the kernel references it. It can be read and changed all the
+/// same. What needs rows makes an orphan of it, and a crash must not leave these rows without one.
+#[test]
+fn a_small_unlinked_file_is_used_like_any_other() {
+    let root = Caller::root();
+    let contents = pattern(1, 700);
+    let spill = |volume: &Volume, inode| volume.write(&volume.open(inode), 700, &pattern(2, 50_000));
+    let set =
+        |volume: &Volume, inode| volume.fs.set_xattr(&root, inode, b"user.a", b"1", false, false).unwrap();
+    let clone = |volume: &Volume, inode| {
+        let source = volume.file(ROOT, "source");
+        volume.write(&source, 0, &pattern(3, 8192));
+        volume.fs.clone_range(&source, 0, &volume.open(inode), 4096, 8192).unwrap();
+    };
+    let changes: [&dyn Fn(&Volume, InodeNo); 3] = [&spill, &set, &clone];
+    for (number, change) in changes.into_iter().enumerate() {
+        for is_killed in [false, true] {
+            let (volume, inode) = with_closed_file(&contents);
+            let commits = || volume.fs.store().stats().commits;
+            let before = commits();
+            volume.unlink(ROOT, "f").unwrap();
+            assert_eq!(volume.contents(&volume.open(inode)), contents);
+            volume.write(&volume.open(inode), 10, b"changed");
+            let longer = Changes { size: Some(705), permissions: Some(0o600), ..Changes::default() };
+            let attributes = volume.fs.set_attributes(&root, inode, &longer).unwrap();
+            assert_eq!((attributes.links, attributes.permissions, attributes.size), (0, 0o600, 705));
+            assert_eq!(commits(), before + 1, "memory has the only record");
+            assert_eq!(volume.fs.check().unwrap(), []);
+
+            change(&volume, inode);
+            assert!(commits() > before + 1, "change {number}");
+            assert_eq!(volume.fs.check().unwrap(), [], "change {number}");
+            assert_eq!(volume.contents(&volume.open(inode))[10..17], *b"changed");
+            let linked = volume.fs.link(&root, inode, ROOT, b"again");
+            assert_eq!(linked.map(|_| ()), Err(FsError::NotFound), "it stays without a name");
+            volume.fs.sync().unwrap();
+            let volume = match is_killed {
+                true => volume.kill(),
+                false => {
+                    volume.fs.forget(inode);
+                    volume
+                }
+            };
+            volume.settle_and_check();
+            assert!(is_stale(&volume, inode), "change {number}");
+            let _ = volume.unlink(ROOT, "source");
+            volume.fs.forget_all();
+            volume.settle_and_check();
+            assert_eq!(volume.fs.space().live, 0, "change {number}");
+        }
+    }
+}
+
+/// It is forgotten, or closed, while the volume is read-only.
+#[test]
+fn a_small_unlinked_file_is_gone_when_a_read_only_volume_becomes_writable() {
+    let (volume, inode) = with_closed_file(b"contents");
     volume.unlink(ROOT, "f").unwrap();
-    volume.fs.sync().unwrap();
-    let volume = volume.kill();
-    volume.settle_and_check();
+    let handle = volume.open(inode);
+    volume.fs.make_read_only().unwrap();
+    assert_eq!(volume.contents(&handle), b"contents");
+    assert_eq!(volume.fs.write(&handle, 0, b"no").unwrap_err(), FsError::ReadOnly);
+    volume.fs.forget(inode);
+    drop(handle);
+    volume.fs.make_writable().unwrap();
     assert!(is_stale(&volume, inode));
-    assert_eq!(volume.fs.space().live, 0);
+    volume.fs.make_read_only().unwrap();
 }
 
 #[test]
