@@ -5,8 +5,7 @@
 //! and stops at the first gap, so that is the value that the key had when the transaction was committed. If it were
 //! another one, the result would be a mixture of both. So a patch contains the checksum of the new value.
 
-use crate::format::checksum;
-use crate::types::Bytes;
+use zone::format::checksum;
 
 /// Patches of one record. Recovery has the values of all in memory.
 pub(crate) const PATCHES_MAX: usize = 64;
@@ -25,13 +24,13 @@ pub struct Patch {
     pub checksum: u32,
     /// What the new value has in other places than the old one: offsets and bytes. In order, without overlaps, none is
     /// empty, and all are within the length.
-    pub pieces: Vec<(u16, Bytes)>,
+    pub pieces: Vec<(u16, Vec<u8>)>,
 }
 
 impl Patch {
     /// The change from `old` to `new`.
     pub(crate) fn between(old: &[u8], new: &[u8]) -> Patch {
-        let mut pieces: Vec<(u16, Bytes)> = Vec::new();
+        let mut pieces: Vec<(u16, Vec<u8>)> = Vec::new();
         let mut at = 0;
         while let Some(from) = next_difference(old, new, at) {
             at = difference_end(old, new, from);
@@ -55,7 +54,7 @@ impl Patch {
     }
 
     /// The new value. None if `old` is not the value from which the change was made.
-    pub(crate) fn apply(&self, old: &[u8]) -> Option<Bytes> {
+    pub(crate) fn apply(&self, old: &[u8]) -> Option<Vec<u8>> {
         let mut new = old.to_vec();
         new.resize(self.length.into(), 0);
         for (at, bytes) in &self.pieces {

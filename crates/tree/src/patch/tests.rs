@@ -1,8 +1,8 @@
 use super::*;
 
 /// Values of up to 80 bytes that differ in a few ranges, and in their length.
-fn pair(rng: &mut fastrand::Rng) -> (Bytes, Bytes) {
-    let old: Bytes = (0..rng.usize(0..80)).map(|_| rng.u8(0..3)).collect();
+fn pair(rng: &mut fastrand::Rng) -> (Vec<u8>, Vec<u8>) {
+    let old: Vec<u8> = (0..rng.usize(0..80)).map(|_| rng.u8(0..3)).collect();
     let mut new = old.clone();
     for _ in 0..rng.u8(0..4) {
         let from = rng.usize(0..=new.len());
