@@ -106,7 +106,7 @@ pub(crate) fn random_tx(rng: &mut fastrand::Rng, model: &mut Contents, keys: u32
             let mut value = vec![rng.u8(..); rng.usize(0..value_max)];
             match model.get(&(group, table, key.clone())) {
                 // The journal gets a patch, unless the transaction has written the key before.
-                Some(old) if value.len() % 2 == 0 => {
+                Some(old) if value.len().is_multiple_of(2) => {
                     let same = old.len().min(value.len()) / 2;
                     value[..same].copy_from_slice(&old[..same]);
                     tx.update(Group(group), Table(table), key.clone(), value.clone());

@@ -108,7 +108,10 @@ fn after_a_cut_at_any_command_no_unlinked_file_is_left() {
     cut_at_any_command(scenario_of_a_kernel);
 }
 
-fn cut_at_any_command(scenario: fn(&Volume, &mut dyn FnMut(&Volume, bool))) {
+/// Performs operations. Calls back with the state after each, and with whether it is durable.
+type Scenario = fn(&Volume, &mut dyn FnMut(&Volume, bool));
+
+fn cut_at_any_command(scenario: Scenario) {
     let volume = Volume::new();
     volume.device.record();
     let (mut pictures, mut durable) = (vec![picture(&volume.fs, ROOT)], vec![(0, 0)]);

@@ -81,8 +81,8 @@ fn a_small_unlinked_file_is_used_like_any_other() {
         volume.write(&source, 0, &pattern(3, 8192));
         volume.fs.clone_range(&source, 0, &volume.open(inode), 4096, 8192).unwrap();
     };
-    let changes: [&dyn Fn(&Volume, InodeNo); 3] = [&spill, &set, &clone];
-    for (number, change) in changes.into_iter().enumerate() {
+    type Work<'a> = &'a dyn Fn(&Volume, InodeNo);
+    for (number, change) in [&spill as Work<'_>, &set, &clone].into_iter().enumerate() {
         for is_killed in [false, true] {
             let (volume, inode) = with_closed_file(&contents);
             let commits = || volume.fs.store().stats().commits;
