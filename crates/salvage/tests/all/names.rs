@@ -383,8 +383,6 @@ fn files_of_a_damaged_volume_are_right_or_reported() {
             is_newest || damaged > 0,
             "seed {seed}: nothing is damaged, and all files are reported as older"
         );
-        let exact = expected.iter().filter(|(path, saved)| found.get(*path) == Some(saved)).count();
-        assert!(exact * 2 > expected.len(), "seed {seed}: only {exact} of {} are right", expected.len());
         for (path, saved) in &expected {
             match found.get(path) {
                 Some(there) if there == saved => right += 1,
@@ -410,5 +408,7 @@ fn files_of_a_damaged_volume_are_right_or_reported() {
     }
     println!("{right} right, {other} other, {missing} missing, newest in {newest} of 40, {refused} refused");
     assert!(refused < 5, "{refused} of 40 were refused");
-    assert!(right > 7_000 && other > 10 && missing > 0 && newest > 12, "{right} {other} {missing} {newest}");
+    // Which files a destroyed block takes along depends on the leaf that it held: one damage may take most of them.
+    assert!(5 * right > 4 * (right + other + missing), "{right} of {}", right + other + missing);
+    assert!(other > 10 && missing > 0 && newest > 12, "{other} {missing} {newest}");
 }
