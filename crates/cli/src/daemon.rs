@@ -180,8 +180,7 @@ impl Daemon {
 }
 
 fn switches(words: &Words) -> Switches {
-    let all = Switches::default();
-    if words.no_learning { all.without_learning() } else { all }
+    if words.no_learning { Switches::without_learning() } else { Switches::default() }
 }
 
 fn mount_options(path: &Path, words: &Words) -> MountOptions {

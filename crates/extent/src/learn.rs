@@ -70,9 +70,9 @@ impl Default for Switches {
 }
 
 impl Switches {
-    /// Switches off everything that uses learned lifetimes.
-    pub fn without_learning(self) -> Switches {
-        Switches { ages: false, file_classes: false, overwrite_history: false, ..self }
+    /// Nothing uses learned lifetimes.
+    pub fn without_learning() -> Switches {
+        Switches { ages: false, file_classes: false, overwrite_history: false }
     }
 
     /// Whether anything that uses learned lifetimes is on.

@@ -81,13 +81,8 @@ fn next_difference(old: &[u8], new: &[u8], mut at: usize) -> Option<usize> {
 /// Where the piece ends that begins at `from`: behind a difference that none follows closely.
 fn difference_end(old: &[u8], new: &[u8], from: usize) -> usize {
     let mut end = from + 1;
-    for at in end..new.len() {
-        if at > end + PIECE_HEADER {
-            break;
-        }
-        if differs(old, new, at) {
-            end = at + 1;
-        }
+    while let Some(at) = (end..new.len().min(end + PIECE_HEADER + 1)).find(|&at| differs(old, new, at)) {
+        end = at + 1;
     }
     end
 }

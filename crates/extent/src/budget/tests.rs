@@ -124,7 +124,7 @@ fn extents_without_zones() -> Arc<Extents> {
 /// As other threads do that change names: metadata zones are filled, have no live node after the checkpoint, and are
 /// reset.
 fn change_names_until_a_zone_is_reset(extents: &Extents) {
-    let (store, before) = (&extents.store(), extents.store().resets_over());
+    let (store, before) = (extents.store(), extents.store().resets_over());
     while store.resets_over() == before {
         let mut tx = Tx::new();
         for group in (0..store.info().groups).map(Group) {

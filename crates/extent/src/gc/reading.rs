@@ -454,7 +454,7 @@ mod tests {
             let (entries, before) =
                 (extents.reverse_maps().entries_of(extents.store(), zone).unwrap(), now(&extents, &timed));
             for entry in &entries {
-                crate::map::extents(&extents.store(), entry.object, (0, 1), usize::MAX).unwrap();
+                crate::map::extents(extents.store(), entry.object, (0, 1), usize::MAX).unwrap();
             }
             (now(&extents, &timed).0 - before.0, now(&extents, &timed).1 - before.1)
         };

@@ -84,7 +84,7 @@ fn any_sums_and_an_endless_stay_can_be_loaded() {
 fn ranking_that_is_switched_off_changes_no_order() {
     let learned = learned();
     let greedy = [(ZoneId(3), 10), (ZoneId(1), 20), (ZoneId(2), 900)];
-    learned.set_switches(Switches::default().without_learning());
+    learned.set_switches(Switches::without_learning());
     let mut victims = greedy;
     learned.rank(&mut victims, ZONE);
     assert_eq!(victims, greedy);

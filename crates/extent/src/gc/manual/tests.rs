@@ -34,7 +34,7 @@ fn scattered_on(spec: Spec, objects: u64, blocks: u64) -> Arc<Extents> {
 }
 
 fn fragments(extents: &Extents, object: u64) -> usize {
-    let found = map::extents(&extents.store(), Object(object), (0, u64::MAX), usize::MAX).unwrap();
+    let found = map::extents(extents.store(), Object(object), (0, u64::MAX), usize::MAX).unwrap();
     let follows = |one: &(u64, crate::format::Extent), other: &(u64, crate::format::Extent)| {
         one.1.address.offset(one.1.blocks) == other.1.address
     };
