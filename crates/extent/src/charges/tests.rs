@@ -30,3 +30,6 @@ fn the_background_task_is_woken_once_and_only_for_work() {
     assert!(charges.take_call());
     assert!(!charges.take_call(), "it has been woken");
 }
+
+#[cfg(feature = "shuttle")]
+mod shuttled;

@@ -179,6 +179,3 @@ fn the_background_task_does_not_repeat_what_was_futile() {
     extents.throttle().charge(1);
     assert!(extents.take_call(), "blocks that were live may be dead now");
 }
-
-#[cfg(feature = "shuttle")]
-mod shuttled;

@@ -35,7 +35,7 @@ impl Volume {
     /// The checkers find nothing.
     pub(crate) fn check(&self) {
         assert_eq!(self.extents.collector().stats().zones_searched, 0, "reverse maps name all live blocks");
-        assert_eq!(extent::check(&self.extents).unwrap(), vec![], "the checker finds nothing");
+        assert_eq!(polder_extent::check(&self.extents).unwrap(), vec![], "the checker finds nothing");
         let findings = self.store.check(&mut |_, _, _, _| {}).unwrap();
         assert_eq!(findings, vec![], "the checker of the store finds nothing");
     }

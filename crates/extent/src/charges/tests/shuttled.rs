@@ -13,13 +13,13 @@ use super::*;
 const CHOICES: [Choice; 2] = [Choice::Random, Choice::Priorities(4)];
 
 /// Two writers find work for the background task. It waits, as long as it takes, until there is some.
-fn wake_for_work(falls_asleep: fn(&Throttle) -> bool) {
-    let (throttle, signal) = (Arc::new(Throttle::default()), Arc::new(Signal::default()));
+fn wake_for_work(falls_asleep: fn(&Charges) -> bool) {
+    let (charges, signal) = (Arc::new(Charges::default()), Arc::new(Signal::default()));
     let write = |_| {
-        let (throttle, signal) = (Arc::clone(&throttle), Arc::clone(&signal));
+        let (charges, signal) = (Arc::clone(&charges), Arc::clone(&signal));
         let write = move || {
-            throttle.is_wanted.store(true, Ordering::SeqCst);
-            if throttle.take_call() {
+            charges.is_wanted.store(true, Ordering::SeqCst);
+            if charges.take_call() {
                 signal.wake();
             }
         };
@@ -28,7 +28,7 @@ fn wake_for_work(falls_asleep: fn(&Throttle) -> bool) {
     let writers: Vec<_> = (0..2).map(write).collect();
     let background = spawn("background", move || {
         let mut seen = 0;
-        while falls_asleep(&throttle) {
+        while falls_asleep(&charges) {
             seen = signal.wait(seen, Duration::MAX).unwrap();
         }
     });
@@ -36,17 +36,17 @@ fn wake_for_work(falls_asleep: fn(&Throttle) -> bool) {
     background.unwrap().join().unwrap();
 }
 
-/// As [`Throttle::falls_asleep`], but it looks for work before it says that it sleeps.
-fn looks_first(throttle: &Throttle) -> bool {
-    let has_work = throttle.is_wanted.load(Ordering::SeqCst);
-    throttle.sleeps.store(true, Ordering::SeqCst);
+/// As [`Charges::falls_asleep`], but it looks for work before it says that it sleeps.
+fn looks_first(charges: &Charges) -> bool {
+    let has_work = charges.is_wanted.load(Ordering::SeqCst);
+    charges.sleeps.store(true, Ordering::SeqCst);
     !has_work
 }
 
 #[test]
 fn a_writer_wakes_a_background_task_that_falls_asleep() {
     for choice in CHOICES {
-        explore(choice, 1, 3000, || wake_for_work(Throttle::falls_asleep));
+        explore(choice, 1, 3000, || wake_for_work(Charges::falls_asleep));
         let wrong = || explore(choice, 1, 3000, || wake_for_work(looks_first));
         let panic = catch_unwind(AssertUnwindSafe(wrong)).expect_err("a call is lost");
         assert!(panic.downcast_ref::<String>().is_some_and(|message| message.contains("deadlock")));
