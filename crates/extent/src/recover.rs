@@ -28,7 +28,7 @@ use crate::place::Placer;
 use crate::reverse::{self, Closed, ZoneMap};
 use crate::{Lifetime, Result};
 
-/// The part of this crate in recovery: pass it to `Store::open`, then to [`Extents::open`].
+/// The part of this crate in recovery: pass it to `Store::open`, then to [`crate::Extents::open`].
 pub struct Recovering {
     device: Arc<dyn Device>,
     zones: BTreeMap<ZoneId, RecoveredMap>,

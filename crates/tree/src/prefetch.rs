@@ -6,7 +6,7 @@
 //!
 //! All keys go down their trees at the same time, one level in each turn. A turn collects the missing nodes and holds
 //! the trees' locks only for the walk. Then it reads the chunks of the MAT that have their places, and then the nodes,
-//! each in the order of their addresses. It reads no more than [`AT_ONCE`] pages at once.
+//! each in the order of their addresses. It reads a bounded number of pages at once.
 //!
 //! A prefetch is a hint. It skips a page that cannot be read or is not valid, and never shuts the volume down. A later
 //! look-up reads such a page itself, twice if needed, and reports the error. So a replay never depends on a prefetch.
