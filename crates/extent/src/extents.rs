@@ -134,7 +134,7 @@ impl Extents {
         self.maps.learned()
     }
 
-    /// The reverse maps of open zones.
+    /// The reverse maps of data zones.
     pub fn reverse_maps(&self) -> &ReverseMaps {
         self.placer.reverse()
     }

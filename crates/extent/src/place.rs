@@ -220,7 +220,6 @@ impl Placement {
             (headroom[class] as f64 / share.max(1.0 / WRITTEN_SHARE as f64)) as i64
         };
         let (first, second) = (until(0).min(until(1)), until(0).max(until(1)));
-        assert!(first <= second && all >= 0, "the second zone is needed after the first");
         OpenHeadroom { until: vec![first.min(all), second.min(all)], is_shared: false }
     }
 

@@ -32,9 +32,11 @@ impl Reservations {
         *self.reserved.lock()
     }
 
-    /// Counts blocks as reserved.
+    /// Counts blocks as reserved. Only [`Reservation::of`] them returns them.
     pub(crate) fn add(&self, blocks: i64) {
-        *self.reserved.lock() += blocks;
+        let mut reserved = self.reserved.lock();
+        *reserved += blocks;
+        assert!(blocks >= 0 && *reserved >= blocks, "no reservation is negative");
     }
 
     /// Blocks of the overwrite reserve that are in use.
@@ -80,7 +82,6 @@ pub(crate) struct Reservation {
 impl Reservation {
     /// Of blocks that are already counted as reserved.
     pub(crate) fn of(reservations: &Arc<Reservations>, blocks: i64) -> Self {
-        assert!((0..=reservations.reserved()).contains(&blocks), "the blocks are counted as reserved");
         let unspent = Unspent { reservations: Arc::clone(reservations), left: AtomicI64::new(blocks) };
         Reservation { unspent: Arc::new(unspent), of_overwrite_reserve: 0 }
     }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::Result;
 use zone::Role;
 
+use crate::Result;
 use crate::charges::Charges;
 use crate::gc::{Collector, Goal, Progress};
 use crate::open_zone::OpenZone;

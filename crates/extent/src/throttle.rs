@@ -18,7 +18,7 @@
 //! which may be stored inline, does not wait for a piece that another thread moves. The background task also frees two more
 //! zones while they cost next to nothing. Reads and fsync never wait.
 //!
-//! A writer that finds no zone all the same frees one in `place.rs`.
+//! A writer that finds no zone all the same frees one (`supply.rs`).
 
 use std::sync::Arc;
 
@@ -41,6 +41,7 @@ const FREE_ZONES_MAX: f64 = 2.0;
 const CHEAP_SHARE: i64 = 4;
 /// The debt is counted again, and what was futile is tried again, when headroom has changed by this share of a zone.
 const HEADROOM_SHARE: i64 = 32;
+
 /// The limits of a volume, in blocks.
 struct Limits {
     /// Blocks of user data that a zone takes.

@@ -99,7 +99,7 @@ impl Fs {
         Ok(lsn)
     }
 
-    /// Adds the write of an inode's row. A detached inode that gets a row is an orphan from now on.
+    /// Adds the write of an inode's row. A detached inode that gets a row is an orphan from now on, unless it gets a name.
     fn put_row(&self, tx: &mut Tx, inode: InodeNo, after: &After, was_detached: bool) {
         let group = self.group(inode);
         match after {
@@ -107,7 +107,7 @@ impl Fs {
             After::Detached(_) | After::Erased if was_detached => {}
             After::Detached(_) | After::Erased => tx.delete(group, INODE, inode_key(inode)),
         }
-        if was_detached && matches!(after, After::Saved(_)) {
+        if was_detached && matches!(after, After::Saved(record) if record.links == 0) {
             tx.put(group, ORPHAN, number_key(inode), marker());
         }
     }

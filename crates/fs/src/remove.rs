@@ -105,7 +105,8 @@ impl Fs {
             change.save(inode, record);
             return false;
         }
-        if !rt::is_planted("break-orphan") {
+        // On a damaged volume a detached inode may have another name. It has no row, so it is no orphan.
+        if !locked.is_detached(inode) && !rt::is_planted("break-orphan") {
             change.tx.put(self.group(inode), ORPHAN, number_key(inode), marker());
         }
         change.save(inode, record);

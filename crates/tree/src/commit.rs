@@ -291,22 +291,20 @@ impl Transactions {
         }
     }
 
-    /// Replaces each patch of a record by a put of the value that it makes. No other transaction runs.
-    pub(crate) fn without_patches<'a>(&self, ops: &'a [Op]) -> Result<Cow<'a, [Op]>> {
+    /// Replaces each patch of a record by a put of the value that it makes. `None` if a patch was made for another
+    /// value than the one in the tables. No other transaction runs.
+    pub(crate) fn without_patches<'a>(&self, ops: &'a [Op]) -> Result<Option<Cow<'a, [Op]>>> {
         if !ops.iter().any(|op| matches!(op, Op::Patch { .. })) {
-            return Ok(Cow::Borrowed(ops));
+            return Ok(Some(Cow::Borrowed(ops)));
         }
         let without = ops.iter().map(|op| match op {
             Op::Patch { group, table, key, patch } => {
                 let value = self.trees.look(*group, *table, key, |old| patch.apply(old))?.flatten();
-                let value = value.ok_or_else(|| {
-                    StoreError::Corrupt("a record changes a value that is not in the tables".into())
-                })?;
-                Ok(Op::Put { group: *group, table: *table, key: key.clone(), value })
+                Ok(value.map(|value| Op::Put { group: *group, table: *table, key: key.clone(), value }))
             }
-            op => Ok(op.clone()),
+            op => Ok(Some(op.clone())),
         });
-        without.collect::<Result<Vec<_>>>().map(Cow::Owned)
+        Ok(without.collect::<Result<Option<Vec<_>>>>()?.map(Cow::Owned))
     }
 
     /// Applies a record that recovery has accepted.

@@ -23,6 +23,7 @@ const CHUNKS_SHARE: usize = 4;
 /// The fraction of an epoch's pages that the zone table takes of the pages for chunks, at most. The reserve has
 /// separate pages for the rest of the zone table.
 const ZONE_TABLE_SHARE: usize = 2 * CHUNKS_SHARE;
+
 /// Bounds derived from the sizes of the volume and the cache.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {

@@ -180,6 +180,8 @@ pub(crate) struct Log {
 #[derive(Debug)]
 pub(crate) struct Admitted {
     blocks: u64,
+    /// Bytes of the record without patches. A replay has it like this in memory.
+    bytes: u64,
 }
 
 /// The state from which the log continues after recovery.
@@ -315,7 +317,7 @@ impl Log {
             return None;
         }
         state.reserved += blocks;
-        Some(Admitted { blocks })
+        Some(Admitted { blocks, bytes: bytes as u64 })
     }
 
     /// Returns a reservation that was not used.
@@ -351,7 +353,7 @@ impl Log {
         state.reserved += now - before;
         state.release(admitted.blocks);
         state.replay_records += 1;
-        state.replay_bytes += record.len() as u64;
+        state.replay_bytes += admitted.bytes;
         if state.full.len() >= FULL_BATCHES || state.is_short(self.device.geometry()) {
             self.pressed.store(true, Ordering::Relaxed);
         }

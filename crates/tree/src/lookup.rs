@@ -185,8 +185,6 @@ impl Trees {
             above = page;
         }
     }
-
-    // ---- from a node id to its page ----------------------------------------------------------
 }
 
 /// The leaves behind the one at this branch.

@@ -149,10 +149,12 @@ pub(crate) fn recover(
     let epoch = Epoch(contents.epoch_max + 1 + rt_random(EPOCH_JUMP));
     let core = load(device, config, &contents, &report)?;
     let mut recovery = core.replay_log(&contents, epoch, replay)?;
-    recovery.lost = match incomplete(&contents, recovery.last) {
-        None => missing::missing(&*core.volume.device, &contents, &unread, recovery.last)?,
-        lost => lost,
-    };
+    if recovery.lost.is_none() {
+        recovery.lost = match incomplete(&contents, recovery.last) {
+            None => missing::missing(&*core.volume.device, &contents, &unread, recovery.last)?,
+            lost => lost,
+        };
+    }
     if let Some(lost) = &recovery.lost {
         if !config.read_only && !config.accept_loss {
             return Err(StoreError::Corrupt(format!("{lost}; {ADVICE}")));
@@ -530,16 +532,23 @@ impl Core {
             if !self.trees.sizes_are_right(ops) {
                 return Err(StoreError::Corrupt(format!("record {} has impossible writes", lsn.0)));
             }
-            let writes = with_memory(&mut held, || self.transactions.without_patches(ops))?;
-            if lsn.0 > known && !self.data_exists(&writes, replay)? {
+            // Patches change no extents, so this comes before them: a record that does not count is never looked up.
+            if lsn.0 > known && !self.data_exists(ops, replay)? {
                 break;
             }
+            let Some(writes) = with_memory(&mut held, || self.transactions.without_patches(ops))? else {
+                recovery.lost = Some(format!(
+                    "the log is damaged: record {} changes a value that is not in the tables",
+                    lsn.0
+                ));
+                break;
+            };
             if !self.volume.pool.accepts(writes.iter().filter_map(Op::zone_change)) {
                 return Err(StoreError::Corrupt(format!("record {} contradicts the zone table", lsn.0)));
             }
             with_memory(&mut held, || self.transactions.replay(&writes, lsn, epoch))?;
             replay.apply(&writes);
-            self.log.replayed(lsn, record::encoded_bytes(ops) as u64);
+            self.log.replayed(lsn, record::encoded_bytes(&writes) as u64);
             recovery.records += 1;
             recovery.last = lsn;
         }

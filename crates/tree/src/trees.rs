@@ -7,8 +7,6 @@ use pool::Moment;
 use rt::order::{LockOrder, Ordered};
 use rt::sync::RwLock;
 use rt::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-
-use crate::volume::Volume;
 use zone::format::FEATURE_PREPAID;
 
 use crate::cache::Node;
@@ -17,6 +15,7 @@ use crate::nodes::Nodes;
 use crate::page::Page;
 use crate::patch::PATCHES_MAX;
 use crate::types::{Bytes, Group, NodeId, Op};
+use crate::volume::Volume;
 
 /// One tree: its nodes that changed since the last cut and are not written. They are written in the order of their
 /// ids, so the same run writes the same device.
@@ -28,7 +27,7 @@ pub(crate) struct Tree {
 /// Decides whether there is space for trees to grow.
 pub trait Growth: Send + Sync {
     /// Whether there is space at this moment for the nodes that transactions have reserved and not made yet. Called
-    /// under the lock of the zone table. An implementation takes only leaf locks and never calls the store.
+    /// under the lock of the zone table. An implementation takes only leaf locks, and calls only counts of the store.
     fn may_grow(&self, moment: &Moment<'_>, asked: u64) -> bool;
 }
 

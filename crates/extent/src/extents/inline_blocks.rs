@@ -76,7 +76,8 @@ impl Extents {
     ) -> Result<()> {
         let _guard = self.maps.map_of(piece.object).write();
         let mut view = View::load(self.maps.store(), piece.object, (piece.start, piece.end()), usize::MAX)?;
-        assert!(piece.start >= written[0].0 && piece.end() <= written[0].0 + written.len() as u64);
+        let end = written[0].0 + written.len() as u64;
+        assert!(piece.start >= written[0].0 && piece.end() <= end, "the append is of these blocks");
         let first = (piece.start - written[0].0) as usize;
         for (index, (block, value)) in written[first..first + piece.extent.blocks as usize].iter().enumerate()
         {

@@ -339,8 +339,7 @@ impl Extents {
         blocks.chunks(self.maps.block_size() as usize).all(fits)
     }
 
-    /// Appends a run to zones of user data. With `Cause::Gc` its blocks are moved: they stay in the zone to which the last
-    /// data of the object went.
+    /// Appends a run to the open zone of its lifetime class. `cause` is what the traffic counts.
     pub(crate) fn append_data(
         &self,
         lifetime: Lifetime,

@@ -8,7 +8,6 @@ use zone::{Address, Blocks, ZoneId};
 use super::reading::Readability;
 use crate::Object;
 use crate::append::Run;
-use crate::appended::Appended;
 use crate::format::Extent;
 use crate::map::View;
 
@@ -67,11 +66,6 @@ impl Chunk {
         assert!(range.start < range.end && range.end <= self.sources.len(), "a run is a part of its chunk");
         let bytes = range.start * size..range.end * size;
         Run::within(first.object, first.block, (&self.data, bytes), Some(&self.crcs[range]))
-    }
-
-    /// Whether it has all blocks of an append.
-    pub(super) fn has(&self, piece: &Appended) -> bool {
-        (piece.start..piece.end()).all(|block| self.places.contains_key(&(piece.object, block)))
     }
 
     /// The address from which the block was read.

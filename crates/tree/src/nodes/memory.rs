@@ -56,7 +56,7 @@ impl Nodes {
         self.or_after_dropping(|| self.pages.reserve(count))
     }
 
-    /// A page for the holder of `saving`, from the reserved pages if no other is free.
+    /// A page for the holder of the checkpoint lock, from the reserved pages if no other is free.
     pub(crate) fn checkpoint_page(&self) -> PageBuffer {
         self.page().unwrap_or_else(|_| self.pages.take_reserved())
     }
