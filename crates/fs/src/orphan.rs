@@ -2,9 +2,9 @@
 //!
 //! An inode that has lost its last name has a row in the table of orphans, unless the transaction that removes the
 //! name deletes the inode as well. A file that is still being truncated, or in which a range is being moved, has a row
-//! in the table of intents. The row is written by the transaction that begins the work. After a crash, a scan of these
-//! tables and of the table of uncounted objects (`reflink.rs`) finds what is left. `step` performs the scan in pieces,
-//! and mounting does not wait for it. Each piece of work checks again, under the inode's lock, whether there is
+//! in the table of intents. The row is written by the transaction that begins the work. After a crash, these
+//! tables and the table of uncounted objects (`reflink.rs`) are scanned for unfinished work. `step` does the scan in
+//! pieces, so a mount does not wait for it. Each piece of work checks again, under the inode's lock, whether there is
 //! anything to do. So work may be queued twice or too early.
 //!
 //! Work in progress is in no queue. An operation that finds no space, and no queued work that would free some, waits
