@@ -447,7 +447,7 @@ impl Placer {
     }
 
     fn append_summary(&self, open: &OpenZone, summary: &Summary) {
-        let place = open.lease.append(Cause::ReverseMap, &summary.bytes).ok();
+        let place = open.lease.append_in_pieces(Cause::ReverseMap, &summary.bytes).ok();
         open.map.lock().end_summary(summary, place);
     }
 
@@ -459,7 +459,7 @@ impl Placer {
         }
         assert!(!self.placement.has(open), "a zone that is closed takes no more writes");
         let footer = open.map.lock().take_footer(&open.lease);
-        let place = footer.and_then(|bytes| open.lease.append(Cause::ReverseMap, &bytes).ok());
+        let place = footer.and_then(|bytes| open.lease.append_in_pieces(Cause::ReverseMap, &bytes).ok());
         let zone = open.lease.zone();
         if (open.lease.has_failed() || open.lease.free_blocks() > 0)
             && let Err(error) = self.maps.device().finish(zone)

@@ -154,13 +154,14 @@ impl ZoneMap {
     }
 
     /// A summary of the entries that fill whole blocks, with its space admitted. `None` if they fill none: the last entries
-    /// of the zone must go in one command. Must be followed by [`ZoneMap::end_summary`].
+    /// of the zone are one summary. Must be followed by [`ZoneMap::end_summary`].
     pub(crate) fn take_due(&mut self, lease: &Lease) -> Option<Summary> {
         let block = self.packing.bytes_per_block();
+        let most = SUMMARY_BLOCKS_MAX.min(lease.append_blocks_max() as usize);
         if self.is_summarising || self.is_closing || self.entry_bytes < block {
             return None;
         }
-        let wanted = block * (self.entry_bytes / block).min(SUMMARY_BLOCKS_MAX);
+        let wanted = block * (self.entry_bytes / block).min(most);
         let (mut count, mut bytes) = (0, 0);
         for entry in &self.entries {
             if count > 0 && bytes + entry.bytes() > wanted {

@@ -627,12 +627,7 @@ impl Log {
         }
         io.newest.advance(lease, batch);
         let cause = if batch.kind == BatchKind::Checkpoint { Cause::Checkpoint } else { Cause::Journal };
-        let mut first = None;
-        for piece in bytes.chunks((geometry.max_append * geometry.block_size) as usize) {
-            let at = lease.append(cause, piece)?;
-            first.get_or_insert(at);
-        }
-        Ok(Address::new(lease.zone(), first.expect("a batch has a block at least"), lease.life()))
+        Ok(Address::new(lease.zone(), lease.append_in_pieces(cause, &bytes)?, lease.life()))
     }
 
     fn encode(&self, lease: &Lease, sequence: u64, batch: &Appended) -> Vec<u8> {

@@ -79,21 +79,10 @@ impl MetadataZone {
             format::seal_page(page, self.volume.info.fs_id, lease.life(), epoch);
             together.extend_from_slice(page);
         }
-        let first = self.append_whole(lease, &together, cause)?;
+        // Less than a page at once is possible.
+        let first = lease.append_in_pieces(cause, &together)?;
         let place = |index: u32| Address::new(lease.zone(), first + index * page_blocks, lease.life());
         Ok((0..count).map(place).collect())
-    }
-
-    /// Appends pages. If the device accepts less than a page at once, they are written in consecutive pieces (no other
-    /// thread writes to the zone).
-    fn append_whole(&self, lease: &Lease, bytes: &[u8], cause: Cause) -> Result<zone::Blocks> {
-        let geometry = self.volume.device.geometry();
-        let mut first = None;
-        for piece in bytes.chunks((geometry.max_append * geometry.block_size) as usize) {
-            let at = lease.append(cause, piece)?;
-            first.get_or_insert(at);
-        }
-        Ok(first.expect("there is at least one page"))
     }
 
     /// Makes sure that the open zone has space for a page: opens a new one if it is full.

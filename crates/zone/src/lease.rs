@@ -199,6 +199,23 @@ impl Lease {
         appended
     }
 
+    /// The same for any number of blocks: more than the device takes at once are appended in consecutive pieces. The caller
+    /// is the only writer of the zone meanwhile.
+    pub fn append_in_pieces(&self, cause: Cause, from: &[u8]) -> Result<Blocks> {
+        let block_size = self.leases.device.geometry().block_size as usize;
+        let mut first = None;
+        for piece in from.chunks(self.append_blocks_max() as usize * block_size) {
+            let at = self.append(cause, piece)?;
+            first.get_or_insert(at);
+        }
+        Ok(first.expect("an append has a block at least"))
+    }
+
+    /// Blocks that one append has at most.
+    pub fn append_blocks_max(&self) -> Blocks {
+        self.leases.device.geometry().max_append
+    }
+
     /// Records the result of an append that was part of a batch of [`Device::run`].
     pub fn account(&self, cause: Cause, bytes: usize, appended: &Result<Blocks>) {
         match appended {

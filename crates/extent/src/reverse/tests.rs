@@ -18,7 +18,7 @@ fn open_zone(entries: u32) -> (Lease, ZoneMap) {
 }
 
 /// With fewer entries, a summary would waste parts of its blocks. With more, too little space would be left for the last
-/// summary, which is one command.
+/// summary.
 #[test]
 fn a_summary_has_as_many_entries_as_its_blocks_hold() {
     let per_block = Packing { block_size: 4096 }.bytes_per_block() / Entry::bytes_for(1);

@@ -1,5 +1,5 @@
 use polder_extent::WriteCall;
-use zone::Cause;
+use zone::{Cause, ZoneId};
 
 use super::*;
 
@@ -307,4 +307,24 @@ fn an_extent_has_a_mebibyte_at_most_whatever_the_device_takes_at_once() {
     assert_eq!(bytes.iter().sum::<u64>(), 32 * size);
     assert!(bytes.iter().all(|&bytes| bytes <= 1 << 20), "{bytes:?}");
     volume.verify(&model);
+}
+
+/// The last summary of a zone can be longer than the device takes at once. Without it, the zone had no footer, nor had the
+/// zone to which GC moved its blocks, so GC never ended.
+#[test]
+fn zones_have_footers_where_an_append_is_a_block() {
+    use polder_extent::format::ZoneUser;
+    for zone_blocks in 536..556 {
+        let volume = Volume::new(Spec::new(512, 40, zone_blocks).max_append(1));
+        for at in (0..3 * u64::from(zone_blocks)).step_by(16).map(|block| block * 512) {
+            volume.write(1, at, &[5; 16 * 512], at).unwrap();
+        }
+        let pool = volume.store.pool();
+        let users = (0..pool.count()).map(ZoneId).filter(|&zone| pool.entry(zone).role.holds_data());
+        let closed: Vec<ZoneUser> =
+            users.map(|zone| ZoneUser::decode(&pool.entry(zone).user)).filter(|user| user.closed).collect();
+        assert!(closed.len() >= 2, "zones of {zone_blocks} blocks were filled");
+        assert!(closed.iter().all(|user| user.footer > 0), "{zone_blocks} blocks: {closed:?}");
+        volume.check();
+    }
 }

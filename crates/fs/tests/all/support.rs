@@ -12,6 +12,9 @@ pub(crate) const READ_WRITE: OpenFlags =
 pub(crate) const READ: OpenFlags =
     OpenFlags { read: true, write: false, append: false, truncate: false, sync: false };
 
+/// Pieces of background work that `settle` does at most.
+const STEPS_MAX: usize = 1 << 17;
+
 /// A mounted volume on an emulated device, used by root.
 pub(crate) struct Volume {
     pub(crate) device: Arc<Emulated>,
@@ -69,7 +72,8 @@ impl Volume {
     }
 
     pub(crate) fn settle(&self) {
-        while self.fs.step().expect("background work succeeds") == Step::Worked {}
+        let works = |_: &usize| self.fs.step().expect("background work succeeds") == Step::Worked;
+        assert!((0..STEPS_MAX).take_while(works).count() < STEPS_MAX, "background work ends");
     }
 
     pub(crate) fn file(&self, parent: InodeNo, name: &str) -> Handle {
