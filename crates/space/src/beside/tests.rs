@@ -13,6 +13,9 @@ fn beside(fill_percent: u64) -> Beside {
     }
 }
 
+/// The time in which the device takes a piece of GC of these zones, 256 KiB.
+const PIECE_NS: u64 = 250_000;
+
 /// A reader waits only for the device, even where writers are throttled, because no thread holds a lock that a reader
 /// needs while it waits for the device. A client that writes little is throttled now and then.
 #[test]
@@ -28,7 +31,8 @@ fn a_reader_waits_only_for_the_device_however_much_writers_are_throttled() {
         assert_eq!(seen.beside.reads_of_64_kib.for_others.max_ns, 0, "{seen:?}");
     }
     let waits = |seen: &Seen| seen.beside.writes_of_4_kib.for_others;
-    assert_eq!((waits(&free).p50_ns, waits(&full).p50_ns), (0, 0), "a small GC debt delays no write");
+    assert_eq!(waits(&free).p50_ns, 0, "without GC nothing delays a write");
+    assert!(waits(&full).p50_ns < PIECE_NS, "most writes wait for less than a piece of GC: {full:?}");
     assert!(waits(&full).p99_ns > waits(&free).p99_ns, "and is throttled once it has accumulated: {full:?}");
 }
 
