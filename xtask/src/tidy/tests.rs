@@ -585,7 +585,7 @@ mod walls {
     #[test]
     fn an_exception_that_is_not_needed_is_removed() {
         let found = findings(super::super::walls::check, &repository(&[]));
-        assert!(found.iter().any(|finding| finding.contains("`Core` needs no exception")), "{found:?}");
+        assert!(found.iter().any(|finding| finding.contains("`Fs` needs no exception")), "{found:?}");
         assert!(
             found.iter().any(|finding| finding.contains("0 modules") && finding.contains("lower")),
             "{found:?}"
