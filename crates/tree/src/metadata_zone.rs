@@ -79,7 +79,7 @@ impl MetadataZone {
             format::seal_page(page, self.volume.info.fs_id, lease.life(), epoch);
             together.extend_from_slice(page);
         }
-        // Less than a page at once is possible.
+        // The device may take less than a page at once.
         let first = lease.append_in_pieces(cause, &together)?;
         let place = |index: u32| Address::new(lease.zone(), first + index * page_blocks, lease.life());
         Ok((0..count).map(place).collect())
