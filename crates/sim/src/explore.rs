@@ -72,8 +72,8 @@ pub struct Recovered<S> {
 /// How many of the possible cuts are made.
 #[derive(Clone, Copy, Debug)]
 pub struct Thoroughness {
-    /// One of this many commands is cut; 1 for every command.
-    pub every: u64,
+    /// The number of commands that are cut, spread evenly, if the run has more.
+    pub commands_max: u64,
     /// Random plans for each command, in addition to those that the device lists.
     pub subsets: u64,
     /// Limit for the plans of each command. If there are more, some are drawn.
@@ -93,7 +93,7 @@ pub struct Thoroughness {
 impl Thoroughness {
     /// For the gate.
     pub const QUICK: Thoroughness = Thoroughness {
-        every: 1,
+        commands_max: 240,
         subsets: 1,
         plans_max: 4,
         second_every: 8,
@@ -104,7 +104,7 @@ impl Thoroughness {
     };
     /// For a run of ten minutes.
     pub const FULL: Thoroughness = Thoroughness {
-        every: 1,
+        commands_max: u64::MAX,
         subsets: 3,
         plans_max: 40,
         second_every: 4,
@@ -435,7 +435,8 @@ impl<S> Level<S> {
 impl<S: Subject> Exploration<S> {
     /// The next command to cut, until there are no more or a case has failed.
     fn take(&self) -> Option<u64> {
-        let at = self.next.fetch_add(1, Ordering::Relaxed) * self.how.every;
+        let every = (self.run.device.commands() + 1).div_ceil(self.how.commands_max);
+        let at = self.next.fetch_add(1, Ordering::Relaxed) * every;
         (at <= self.run.device.commands() && self.shared.lock().failure.is_none()).then_some(at)
     }
 

@@ -3,8 +3,8 @@
 //! The simulator runs each scenario on the emulated device and cuts it after every command, under every plan of the
 //! device. It recovers, runs the checker, compares with the reference model, continues, and cuts again. The long form
 //! takes every scenario on every device shape. Then it shows that the harnesses notice bugs: it plants each known bug
-//! and expects a failure. The quick form takes each scenario on two shapes, draws plans if there are many, and plants
-//! nothing.
+//! and expects a failure. The quick form takes each scenario on two shapes, draws plans if there are many, spreads
+//! the cuts over the commands if there are many, and plants nothing.
 
 use anyhow::{Context, Result};
 
