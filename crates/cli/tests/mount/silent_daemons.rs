@@ -374,8 +374,8 @@ fn paths_through_a_stopped_mount_are_refused() {
     {
         let _stopped = Stopped::new(&daemon);
         let words = [format!("process {}", daemon.number()), bench.directory().to_str().unwrap().to_owned()];
-        for volume in [&top, &volume, &to_top, &to_volume, &through_link] {
-            let commands = [
+        let of_volume = |volume| {
+            [
                 (1, vec!["info", volume]),
                 (8, vec!["check", volume]),
                 (1, vec!["mount", volume, &elsewhere]),
@@ -386,10 +386,11 @@ fn paths_through_a_stopped_mount_are_refused() {
                 (1, vec!["ls", volume]),
                 (1, vec!["zones", volume, "--mount", &elsewhere]),
                 (8, vec!["salvage", volume, &elsewhere]),
-            ];
-            all_fail(&bench, &commands, &words);
-        }
-        let commands = [
+            ]
+        };
+        let mut commands: Vec<(i32, Vec<&str>)> =
+            [&*top, &*volume, &*to_top, &*to_volume, &*through_link].map(of_volume).concat();
+        commands.extend([
             (1, vec!["mkfs", &new, "--size", "64M"]),
             (1, vec!["mkfs", &to_new, "--size", "64M"]),
             (1, vec!["mkfs", &root, "--size", "64M"]),
@@ -405,7 +406,7 @@ fn paths_through_a_stopped_mount_are_refused() {
             (1, vec!["umount", &to_sub]),
             (1, vec!["info", &to_root]),
             (1, vec!["mount", "-o", "remount,ro", &sub]),
-        ];
+        ]);
         all_fail(&bench, &commands, &words);
         all_fail(&bench, &[(1, vec!["umount", &to_root])], &words[..1]);
     }
