@@ -170,6 +170,19 @@ impl Fs {
         }
         synced
     }
+
+    /// The same for directories, for callers that have no handles of them. After a failure, each call fails until the
+    /// volume is mounted again.
+    pub fn fsync_directories(&self) -> Result<()> {
+        let synced = self.sync();
+        if let Err(error) = &synced {
+            self.runtime.failed(error);
+        }
+        match self.store.shutdown_reason() {
+            Some(_) => Err(self.runtime.last_error()),
+            None => synced,
+        }
+    }
 }
 
 /// Threads share volumes and handles.

@@ -1,7 +1,7 @@
 //! Translation of kernel requests, and nothing else.
 //!
 //! A node id of the kernel is an inode number of the volume. Inode numbers are never used twice, so lookups need not
-//! be counted. The only state kept here is the table of open files (`handles`). A file without a name exists as long
+//! be counted. The only state kept here is the table of open files (`handles`) and what the kernel was told of listings (`listings`). A file without a name exists as long
 //! as it is in this table or the kernel references it: [`fs::Fs`] gets the kernel's FORGET requests.
 //!
 //! | file | contents |
@@ -13,6 +13,7 @@
 //! | `deferred` | work that may have to wait for the kernel, on threads that answer no requests |
 //! | `page_cache` | having the kernel write back the dirty pages of a file |
 //! | `thread_pool` | threads for work that can wait long |
+//! | `listings` | what the kernel may have in its cache of directory listings |
 //! | `marked_files` | files for which something must still be done on the kernel's side |
 //! | `session` | the life of one mount: threads, the kernel's settings |
 //! | `memory` | how the memory of a mount is divided |
@@ -39,6 +40,7 @@ mod errno;
 mod groups;
 mod handles;
 mod kernel;
+mod listings;
 mod marked_files;
 mod memory;
 pub mod mount;

@@ -16,22 +16,15 @@
 //! **Counts of blocks.** The kernel does not count blocks. It keeps a count of ours until a copy of the file's
 //! descriptor is closed. So the count that it gets of a file that is being written is never 0, and it has to ask
 //! again when a write-back or a sync has made that count wrong by more than a little.
-//!
-//! **Listings in the kernel's cache.** The kernel validates a cached listing only when a listing starts. A handle
-//! that continues in the middle takes the rest from the cache, even if another handle filled that cache from an older
-//! state of the directory. So one handle of a directory at a time uses the cache ([`Server::open_directory`]). It
-//! cannot meet a listing that another handle has begun, and the kernel's check is enough. The other handles ask the
-//! daemon.
 
-use std::collections::HashSet;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use fs::{Attributes, Caller, Changes, DirEntry, Fs, FsError, Handle, InodeNo, Result};
-use rt::sync::Mutex;
 
 use crate::atime::AccessTimes;
 use crate::handles::{HandleNo, Handles};
+use crate::listings::Listings;
 use crate::marked_files::MarkedFiles;
 use crate::translate;
 
@@ -45,18 +38,15 @@ pub(crate) struct Server {
     access_times: AccessTimes,
     cut_files: MarkedFiles,
     unstored_files: MarkedFiles,
-    /// Directories of which an open handle uses the kernel's cache of listings. A leaf lock.
-    listed_from_cache: Mutex<HashSet<InodeNo>>,
+    listings: Listings,
 }
 
-/// A file or directory that the kernel has open.
+/// A file that the kernel has open. It opens directories without a request.
 struct Opened {
     handle: Handle,
     /// Whether changes through it must be durable when they are done (`O_SYNC`, `O_DSYNC`). The file system's handle
     /// does not have this flag: for writes through the kernel's cache, the kernel sends an `fsync`.
     syncs: bool,
-    /// Whether the kernel may cache listings of this handle and answer them from the cache.
-    lists_from_cache: bool,
 }
 
 impl Deref for Opened {
@@ -75,7 +65,7 @@ impl Server {
             access_times,
             cut_files: MarkedFiles::default(),
             unstored_files: MarkedFiles::default(),
-            listed_from_cache: Mutex::default(),
+            listings: Listings::new(),
         }
     }
 
@@ -132,7 +122,8 @@ impl Server {
     ) -> Result<(Attributes, HandleNo)> {
         let opened = translate::open_flags(flags);
         let exclusive = translate::is_exclusive(flags);
-        let (attributes, handle) = self.fs.create(caller, parent, name, permissions, opened, exclusive)?;
+        let create = |fs: &Fs| fs.create(caller, parent, name, permissions, opened, exclusive);
+        let (attributes, handle) = self.changing(&[parent], create)?;
         Ok((attributes, self.insert(handle, flags)))
     }
 
@@ -159,7 +150,7 @@ impl Server {
         device: u32,
     ) -> Result<Attributes> {
         let kind = translate::kind_of_mode(mode).ok_or(FsError::Invalid)?;
-        self.fs.make_node(caller, parent, name, kind, permissions(mode), device)
+        self.changing(&[parent], |fs| fs.make_node(caller, parent, name, kind, permissions(mode), device))
     }
 
     pub(crate) fn open(&self, caller: &Caller, inode: InodeNo, flags: i32) -> Result<HandleNo> {
@@ -170,23 +161,9 @@ impl Server {
         handle
     }
 
-    /// Opens a directory. Returns whether listings through this handle may use the kernel's cache. With access times
-    /// they never do, because each listing must arrive here.
-    pub(crate) fn open_directory(&self, caller: &Caller, inode: InodeNo) -> Result<(HandleNo, bool)> {
-        let handle = self.fs.open(caller, inode, fs::OpenFlags { read: true, ..Default::default() })?;
-        let lists_from_cache =
-            !self.access_times.are_enabled() && self.listed_from_cache.lock().insert(inode);
-        let opened = Opened { handle, syncs: false, lists_from_cache };
-        Ok((self.handles.insert(inode, false, opened), lists_from_cache))
-    }
-
-    /// Closes a file or a directory.
+    /// Closes a file.
     pub(crate) fn release(&self, handle: HandleNo) -> Result<()> {
         let closed = self.handles.remove(handle).ok_or(FsError::BadHandle)?;
-        if closed.lists_from_cache {
-            let was_listed = self.listed_from_cache.lock().remove(&closed.inode());
-            assert!(was_listed, "the handle that uses the cache has noted it");
-        }
         self.forget_cut_of_closed(closed.inode());
         Ok(())
     }
@@ -313,14 +290,31 @@ impl Server {
         self.fs.fsync(&*self.handle(handle)?, data_only)
     }
 
+    /// What the kernel may have collected of listings.
+    pub(crate) fn listings(&self) -> &Listings {
+        &self.listings
+    }
+
+    /// Does something that can change the entries of these directories.
+    pub(crate) fn changing<T>(&self, directories: &[InodeNo], change: impl FnOnce(&Fs) -> T) -> T {
+        let changed = change(&self.fs);
+        directories.iter().for_each(|&directory| self.listings.note_change(directory));
+        changed
+    }
+
+    /// Whether the kernel may keep a listing that has ended. With access times each listing must arrive here.
+    pub(crate) fn completes_listing(&self, directory: InodeNo, thread: u32) -> bool {
+        self.listings.end(directory, thread) && !self.access_times.are_enabled()
+    }
+
     /// Calls `each` for every entry after `cookie` until it returns false.
     pub(crate) fn read_directory(
         &self,
-        handle: HandleNo,
+        directory: InodeNo,
         cookie: u64,
         each: &mut dyn FnMut(DirEntry) -> bool,
     ) -> Result<()> {
-        self.fs.read_directory(&*self.handle(handle)?, cookie, each)
+        self.fs.read_directory(&self.directory(directory)?, cookie, each)
     }
 
     /// The same with attributes. An entry whose inode is deleted by now is left out. "." and ".." have no attributes,
@@ -328,11 +322,11 @@ impl Server {
     /// only access to that inode fails.
     pub(crate) fn read_directory_plus(
         &self,
-        handle: HandleNo,
+        directory: InodeNo,
         mut cookie: u64,
         each: &mut dyn FnMut(&DirEntry, Option<Attributes>) -> bool,
     ) -> Result<()> {
-        let handle = self.handle(handle)?;
+        let handle = self.directory(directory)?;
         loop {
             let batch = self.directory_batch(&handle, cookie)?;
             let Some(last) = batch.last() else { return Ok(()) };
@@ -496,7 +490,7 @@ impl Server {
     fn insert(&self, handle: Handle, flags: i32) -> HandleNo {
         let (inode, writes) = (handle.inode(), handle.flags().write);
         let syncs = translate::is_synchronous(flags);
-        self.handles.insert(inode, writes, Opened { handle, syncs, lists_from_cache: false })
+        self.handles.insert(inode, writes, Opened { handle, syncs })
     }
 
     fn handle(&self, number: HandleNo) -> Result<Arc<Opened>> {
@@ -507,6 +501,11 @@ impl Server {
     /// changes that do not go through its cache.
     pub(crate) fn syncs(&self, handle: HandleNo) -> bool {
         self.handle(handle).is_ok_and(|opened| opened.syncs)
+    }
+
+    /// The kernel has checked that the program may read it.
+    fn directory(&self, directory: InodeNo) -> Result<Handle> {
+        self.fs.open(&ourselves(), directory, fs::OpenFlags { read: true, ..Default::default() })
     }
 
     fn directory_batch(&self, handle: &Handle, cookie: u64) -> Result<Vec<DirEntry>> {

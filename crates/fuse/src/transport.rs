@@ -19,8 +19,7 @@ mod files;
 mod names;
 
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use fs::{Attributes, Caller, InodeNo};
 use rustix::io::Errno;
@@ -42,7 +41,7 @@ pub(crate) use directories::{listing_for, reply_listing};
 
 /// Capabilities that are requested from the kernel. Locks are not requested, because the kernel keeps them. We apply
 /// the umask, because it does not count where a default list is inherited.
-const CAPABILITIES: [u64; 16] = [
+const CAPABILITIES: [u64; 17] = [
     init_flag::POSIX_ACL,
     init_flag::DONT_MASK,
     init_flag::ASYNC_READ,
@@ -56,6 +55,7 @@ const CAPABILITIES: [u64; 16] = [
     init_flag::PARALLEL_DIROPS,
     init_flag::MAX_PAGES,
     init_flag::CACHE_SYMLINKS,
+    init_flag::NO_OPENDIR_SUPPORT,
     init_flag::EXPLICIT_INVAL_DATA,
     init_flag::HANDLE_KILLPRIV_V2,
     init_flag::DIRECT_IO_ALLOW_MMAP,
@@ -65,13 +65,13 @@ const CAPABILITIES: [u64; 16] = [
 pub(crate) struct Transport {
     server: Arc<Server>,
     deferred: DeferredQueues,
-    /// Whether the kernel finishes write-back that is in progress before an invalidation returns.
-    waits_for_writes: AtomicBool,
+    /// What was agreed with the kernel when the session began.
+    agreed: OnceLock<Agreed>,
 }
 
 impl Transport {
     pub(crate) fn new(server: Arc<Server>, deferred: DeferredQueues) -> Self {
-        Transport { server, deferred, waits_for_writes: AtomicBool::new(false) }
+        Transport { server, deferred, agreed: OnceLock::new() }
     }
 
     /// Agrees with the kernel on the protocol and on the number of readahead and write-back requests in progress.
@@ -82,20 +82,24 @@ impl Transport {
             wanted &= !init_flag::CACHE_SYMLINKS;
         }
         let terms = Terms { wanted, max_write: REQUEST_BYTES_MAX, max_background };
-        let Agreed { granted, waits_for_writes, forgets } = shake_hands(channel, &terms)?;
-        if forgets {
+        let agreed = shake_hands(channel, &terms)?;
+        if agreed.forgets {
             self.server.fs().keep_unlinked();
         }
-        self.waits_for_writes.store(waits_for_writes, Ordering::Relaxed);
-        if granted != wanted {
-            tracing::debug!("the kernel lacks the features {:#x}", wanted & !granted);
+        if agreed.granted != wanted {
+            tracing::debug!("the kernel lacks the features {:#x}", wanted & !agreed.granted);
         }
+        self.agreed.set(agreed).expect("a session begins once");
         Ok(())
+    }
+
+    fn agreed(&self) -> Option<&Agreed> {
+        self.agreed.get()
     }
 
     /// Whether an invalidation waits for write-back in progress: kernels from 6.16 on.
     pub(crate) fn waits_for_writes(&self) -> bool {
-        self.waits_for_writes.load(Ordering::Relaxed)
+        self.agreed().is_some_and(|agreed| agreed.waits_for_writes)
     }
 
     /// Makes the kernel ask for the attributes of a file before it accepts the next write to it.
@@ -204,15 +208,16 @@ impl Answers for Transport {
             Operation::Write(asked, data) => self.write(from, asked, data, reply),
             Operation::Statfs => self.statfs(reply),
             Operation::Release(asked) => self.release(from, asked, reply),
-            Operation::Fsync(asked) | Operation::Fsyncdir(asked) => self.fsync(from, asked, reply),
+            Operation::Fsync(asked) => self.fsync(from, asked, reply),
+            Operation::Fsyncdir(_) => self.fsyncdir(reply),
             Operation::Setxattr(asked, name, value) => self.setxattr(from, asked, name, value, reply),
             Operation::Getxattr(asked, name) => self.getxattr(from, asked, name, reply),
             Operation::Listxattr(asked) => self.listxattr(from, asked, reply),
             Operation::Removexattr(name) => self.removexattr(from, name, reply),
-            Operation::Opendir(_) => self.opendir(from, reply),
+            Operation::Opendir(_) => self.opendir(reply),
             Operation::Readdir(asked) => self.readdir(from, asked, reply),
             Operation::Readdirplus(asked) => self.readdirplus(from, asked, reply),
-            Operation::Releasedir(asked) => self.releasedir(asked, reply),
+            Operation::Releasedir(_) => reply.done(),
             Operation::Fallocate(asked) => self.fallocate(from, asked, reply),
             Operation::Lseek(asked) => self.lseek(from, asked, reply),
             Operation::CopyFileRange(asked) => self.copy_file_range(from, asked, reply),
@@ -232,6 +237,7 @@ impl Answers for Transport {
     fn forget(&self, node: u64) {
         self.server.unstored_files().forget(InodeNo(node));
         self.server.fs().forget(InodeNo(node));
+        self.server.listings().forget(InodeNo(node));
     }
 }
 

@@ -80,6 +80,10 @@ fn a_failed_flush_is_reported_once_to_every_handle_and_shuts_the_volume_down() {
         matches!(volume.fs.fsync(&first, true), Err(FsError::Io(_))),
         "it is shut down: nothing is durable"
     );
+    for _ in 0..2 {
+        let synced = volume.fs.fsync_directories();
+        assert!(matches!(synced, Err(FsError::Io(_))), "no handle says who has learnt of it: {synced:?}");
+    }
     assert_eq!(volume.fs.write(&first, 0, b"more"), Err(FsError::ReadOnly));
     assert_eq!(volume.unlink(ROOT, "first"), Err(FsError::ReadOnly));
     assert_eq!(volume.contents(&first), b"will be lost", "reading goes on");

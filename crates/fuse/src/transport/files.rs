@@ -121,7 +121,6 @@ impl Transport {
         }
     }
 
-    /// For files and directories.
     pub(super) fn fsync(&self, from: &Origin, asked: FsyncIn, reply: Reply) {
         let data_only = asked.fsync_flags & FSYNC_FDATASYNC != 0;
         let (inode, handle) = (inode_of(from), HandleNo(asked.fh));
@@ -191,9 +190,9 @@ impl Transport {
         }
     }
 
-    /// What the kernel may keep cached of a file or directory that is opened. With access times it drops everything,
+    /// What the kernel may keep cached of a file that is opened. With access times it drops everything,
     /// so that at least the first read after each open arrives here.
-    pub(super) fn caching(&self, from: &Origin) -> u32 {
+    fn caching(&self, from: &Origin) -> u32 {
         let forgets = self.server.access_times().are_enabled() && !is_own_thread(from.pid);
         if forgets { 0 } else { fopen::KEEP_CACHE }
     }

@@ -1,6 +1,6 @@
 //! Operations that find, create, move and remove names.
 
-use fs::{FsError, InodeNo};
+use fs::{Fs, FsError, InodeNo};
 use rustix::io::Errno;
 
 use super::attr::{absent, entry};
@@ -36,21 +36,27 @@ impl Transport {
 
     pub(super) fn mkdir(&self, from: &Origin, asked: MkdirIn, name: &[u8], reply: Reply) {
         let caller = caller(from, asked.umask);
-        let made = self.server.fs().make_directory(&caller, inode_of(from), name, permissions(asked.mode));
+        let (parent, permissions) = (inode_of(from), permissions(asked.mode));
+        let make = |fs: &Fs| fs.make_directory(&caller, parent, name, permissions);
+        let made = self.server.changing(&[parent], make);
         self.reply_entry(reply, made);
     }
 
     pub(super) fn symlink(&self, from: &Origin, name: &[u8], target: &[u8], reply: Reply) {
-        let made = self.server.fs().symlink(&caller(from, 0), inode_of(from), name, target);
+        let parent = inode_of(from);
+        let made = self.server.changing(&[parent], |fs| fs.symlink(&caller(from, 0), parent, name, target));
         self.reply_entry(reply, made);
     }
 
     pub(super) fn unlink(&self, from: &Origin, name: &[u8], reply: Reply) {
-        finish(reply, self.server.fs().unlink(&caller(from, 0), inode_of(from), name));
+        let parent = inode_of(from);
+        finish(reply, self.server.changing(&[parent], |fs| fs.unlink(&caller(from, 0), parent, name)));
     }
 
     pub(super) fn rmdir(&self, from: &Origin, name: &[u8], reply: Reply) {
-        finish(reply, self.server.fs().remove_directory(&caller(from, 0), inode_of(from), name));
+        let parent = inode_of(from);
+        let remove = |fs: &Fs| fs.remove_directory(&caller(from, 0), parent, name);
+        finish(reply, self.server.changing(&[parent], remove));
     }
 
     pub(super) fn rename(&self, from: &Origin, asked: Rename2In, names: [&[u8]; 2], reply: Reply) {
@@ -63,8 +69,11 @@ impl Transport {
         let files = named.iter().filter_map(|(parent, name)| self.server.dirty_file(&caller, *parent, name));
         let files: Vec<InodeNo> = files.collect();
         let [(parent, name), (new_parent, new_name)] = places.map(|(parent, name)| (parent, name.to_vec()));
-        let rename =
-            move |server: &Server| server.fs().rename(&caller, parent, &name, new_parent, &new_name, flags);
+        let rename = move |server: &Server| {
+            server.changing(&[parent, new_parent], |fs| {
+                fs.rename(&caller, parent, &name, new_parent, &new_name, flags)
+            })
+        };
         self.reply_named(files, rename, |renamed| finish(reply, renamed));
     }
 
@@ -73,7 +82,8 @@ impl Transport {
         let files = Vec::from_iter(self.server.may_be_dirty(inode).then_some(inode));
         let (caller, name) = (caller(from, 0), name.to_vec());
         let link = move |server: &Server| {
-            server.fs().link(&caller, inode, parent, &name).map(|linked| entry(server, &linked))
+            let linked = server.changing(&[parent], |fs| fs.link(&caller, inode, parent, &name));
+            linked.map(|linked| entry(server, &linked))
         };
         self.reply_named(files, link, |linked| match linked {
             Ok(entry) => reply.structure(&entry),

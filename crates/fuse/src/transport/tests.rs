@@ -23,6 +23,8 @@ use crate::kernel::tests::{Kernel, connected};
 use crate::page_cache::PageCache;
 
 const ROOT: u64 = 1;
+/// The thread that asks.
+const THREAD: u32 = 4711;
 /// `O_DSYNC`, which `OFlags` does not have: its name there stands for `O_SYNC`.
 const DSYNC: OFlags = OFlags::from_bits_retain(0o10000);
 const BORN: i64 = 1_700_000_000_000_000_007;
@@ -92,6 +94,17 @@ impl Mount {
         }
     }
 
+    /// Notes what the kernel has agreed to.
+    fn agree(&self, granted: u64, waits_for_writes: bool) {
+        self.transport.agreed.set(Agreed { granted, waits_for_writes, forgets: true }).unwrap();
+    }
+
+    /// Error and bytes of a reply with entries of the root.
+    fn list(&self, opcode: u32, offset: u64) -> (i32, Vec<u8>) {
+        let read = ReadIn { offset, size: 4096, ..ReadIn::default() };
+        self.ask(opcode, ROOT, &[read.as_bytes()])
+    }
+
     /// A mount after a loss of power: only flushed data is left.
     fn after_power_loss(&self) -> Mount {
         Mount::of(Arc::new(self.device.image(&CrashPlan::LoseAll)))
@@ -103,7 +116,7 @@ impl Mount {
         let arguments = arguments.concat();
         let length = u32::try_from(size_of::<InHeader>() + arguments.len()).unwrap();
         let (unique, nodeid) = (self.unique.get(), node);
-        let header = InHeader { len: length, opcode, unique, nodeid, ..InHeader::default() };
+        let header = InHeader { len: length, opcode, unique, nodeid, pid: THREAD, ..InHeader::default() };
         let bytes = [header.as_bytes(), &arguments].concat();
         let request = Request::decode(&bytes).unwrap();
         self.transport.answer(request, Reply::new(unique, &self.channel));
@@ -404,6 +417,10 @@ fn every_request_is_answered() {
             numbers[2] = rng.u64(..8);
             numbers[0] = if opcode == opcode::SETXATTR { rng.u64(..8) } else { numbers[0] };
         }
+        if opcode == opcode::READ {
+            // No more bytes than a message of the socket has.
+            numbers[2] &= 0xffff;
+        }
         let node = [ROOT, entry.nodeid, rng.u64(..)][rng.usize(..3)];
         let arguments = [numbers.as_bytes(), name, name];
         let length = u32::try_from(size_of::<InHeader>() + arguments.concat().len()).unwrap();
@@ -436,7 +453,7 @@ fn data_that_may_not_have_arrived_is_no_hole() {
     let seek = LseekIn { fh: opened.fh, offset: 0, whence: 4, padding: 0 };
     let sought = || mount.ask(opcode::LSEEK, entry.nodeid, &[seek.as_bytes()]);
     assert_eq!(sought().0, -Errno::NOSYS.raw_os_error());
-    mount.transport.waits_for_writes.store(true, Ordering::Relaxed);
+    mount.agree(0, true);
     assert_eq!(sought(), (0, 4_u64.to_ne_bytes().to_vec()));
 }
 
@@ -468,9 +485,7 @@ fn an_inode_that_cannot_be_read_hides_no_other() {
     mount.transport.server.fs().sync().unwrap();
     // A mount without cached inodes.
     let mount = mount.after_power_loss();
-    let opened: OpenOut = mount.succeed(opcode::OPENDIR, ROOT, &[&[0; 8]]);
-    let read = ReadIn { fh: opened.fh, size: 4096, ..ReadIn::default() };
-    let (error, bytes) = mount.ask(opcode::READDIRPLUS, ROOT, &[read.as_bytes()]);
+    let (error, bytes) = mount.list(opcode::READDIRPLUS, 0);
     assert_eq!(error, 0);
     let mut found = listed(&bytes);
     found.sort_by(|one, other| one.1.cmp(&other.1));
@@ -536,25 +551,85 @@ fn attributes_of_directories_are_not_cached_for_long() {
     assert_eq!((file.attr_valid, file.entry_valid), (24 * 60 * 60, 24 * 60 * 60));
 }
 
-/// Listings of one directory through two handles, both in the kernel's cache, mixed two of its states.
+/// Two requests for each directory that was listed: `git status` sent twice as many.
 #[test]
-fn one_handle_of_a_directory_at_a_time_uses_the_cache_of_listings() {
+fn the_kernel_opens_directories_itself_if_it_can() {
     let mount = Mount::new();
-    let open = || mount.succeed::<OpenOut>(opcode::OPENDIR, ROOT, &[&[0; 8]]);
-    let close = |opened: &OpenOut| {
-        let release = ReleaseIn { fh: opened.fh, ..ReleaseIn::default() };
-        assert_eq!(mount.ask(opcode::RELEASEDIR, ROOT, &[release.as_bytes()]).0, 0);
-    };
-    let both = fopen::KEEP_CACHE | fopen::CACHE_DIR;
-    let [first, second] = [open(), open()];
-    assert_eq!([first.open_flags, second.open_flags], [both, fopen::KEEP_CACHE]);
-    close(&second);
-    assert_eq!(open().open_flags, fopen::KEEP_CACHE, "the first is open");
-    close(&first);
-    assert_eq!(open().open_flags, both);
+    mount.agree(init_flag::NO_OPENDIR_SUPPORT, true);
+    assert_eq!(mount.ask(opcode::OPENDIR, ROOT, &[&[0; 8]]).0, -Errno::NOSYS.raw_os_error());
+    let mount = Mount::new();
+    mount.agree(0, true);
+    let opened: OpenOut = mount.succeed(opcode::OPENDIR, ROOT, &[&[0; 8]]);
+    assert_eq!((opened.fh, opened.open_flags), (0, fopen::KEEP_CACHE | fopen::CACHE_DIR));
+    assert_eq!(mount.ask(opcode::RELEASEDIR, ROOT, &[ReleaseIn::default().as_bytes()]), (0, Vec::new()));
+}
 
-    mount.transport.server.access_times().set_enabled(true);
-    assert_eq!(open().open_flags, 0, "each listing comes here");
+/// Listings of one directory in the kernel's cache mixed two of its states.
+#[test]
+fn the_kernel_keeps_a_listing_only_if_the_directory_has_not_changed() {
+    const LAST: u64 = u64::MAX >> 1;
+    let first_page = [Pages { inode: InodeNo(ROOT), offset: 0, length: 1 }];
+    let (complete, incomplete) = ((0, Vec::new()), (0, vec![0; 8]));
+    for opcode in [opcode::READDIR, opcode::READDIRPLUS] {
+        let mount = Mount::new();
+        let begin = || {
+            let (error, bytes) = mount.list(opcode, 0);
+            assert!(error == 0 && bytes.len() > 8, "{bytes:?}");
+            mount.dropped.take()
+        };
+        let end = || mount.list(opcode, LAST);
+        assert_eq!(end(), incomplete, "nothing is known of what it began with");
+        assert_eq!((begin(), end()), (first_page.to_vec(), complete.clone()));
+        assert_eq!((begin(), end()), (Vec::new(), complete.clone()));
+        // A change while it is listed.
+        assert_eq!(begin(), []);
+        mount.create(b"file\0", OFlags::RDWR);
+        assert_eq!(end(), incomplete);
+        assert_eq!((begin(), end()), (first_page.to_vec(), complete.clone()));
+        // A change afterwards.
+        assert_eq!(mount.ask(opcode::UNLINK, ROOT, &[b"file\0"]).0, 0);
+        assert_eq!((begin(), end()), (first_page.to_vec(), complete.clone()));
+        mount.transport.forget(ROOT);
+        assert_eq!((begin(), end()), (Vec::new(), complete.clone()));
+
+        mount.transport.server.access_times().set_enabled(true);
+        assert_eq!((begin(), end()), (Vec::new(), incomplete.clone()), "each comes here");
+    }
+}
+
+/// Each operation that changes entries, in each of its directories.
+#[test]
+fn every_change_of_entries_is_noted() {
+    let mount = Mount::new();
+    let modes = [0o700_u32, 0].map(u32::to_ne_bytes).concat();
+    let made: EntryOut = mount.succeed(opcode::MKDIR, ROOT, &[&modes, b"other\0"]);
+    let (file, _) = mount.create(b"file\0", OFlags::RDWR);
+    let rename = |newdir| Rename2In { newdir, ..Rename2In::default() };
+    let link = LinkIn { oldnodeid: file.nodeid };
+    let node = [&[0xa4, 0x81, 0, 0][..], &[0; 12]].concat();
+    let (away, back) = (rename(made.nodeid), rename(ROOT));
+    let flags = (OFlags::RDWR | OFlags::CREATE).bits();
+    let create = CreateIn { flags, mode: 0o100_644, ..CreateIn::default() };
+    let both = [ROOT, made.nodeid].map(InodeNo);
+    let listings = mount.transport.server.listings();
+    let check = |opcode, directory, arguments: &[&[u8]], changed: &[u64]| {
+        for directory in both {
+            listings.forget(directory);
+            assert_eq!((listings.begin(directory, THREAD), listings.end(directory, THREAD)), (None, true));
+        }
+        assert_eq!(mount.ask(opcode, directory, arguments).0, 0, "operation {opcode}");
+        let noted = both.map(|directory| listings.begin(directory, THREAD).is_some());
+        assert_eq!(noted, both.map(|directory| changed.contains(&directory.0)), "operation {opcode}");
+    };
+    check(opcode::CREATE, ROOT, &[create.as_bytes(), b"new\0"], &[ROOT]);
+    check(opcode::MKNOD, ROOT, &[&node, b"node\0"], &[ROOT]);
+    check(opcode::MKDIR, ROOT, &[&modes, b"directory\0"], &[ROOT]);
+    check(opcode::SYMLINK, ROOT, &[b"symlink\0", b"target\0"], &[ROOT]);
+    check(opcode::LINK, ROOT, &[link.as_bytes(), b"link\0"], &[ROOT]);
+    check(opcode::RENAME2, ROOT, &[away.as_bytes(), b"link\0", b"moved\0"], &[ROOT, made.nodeid]);
+    check(opcode::RENAME2, made.nodeid, &[back.as_bytes(), b"moved\0", b"link\0"], &[ROOT, made.nodeid]);
+    check(opcode::UNLINK, ROOT, &[b"link\0"], &[ROOT]);
+    check(opcode::RMDIR, ROOT, &[b"directory\0"], &[ROOT]);
 }
 
 /// A program that read through the cache while another did asynchronous direct writes (`io_submit`, io_uring) saw old
