@@ -13,7 +13,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use extent::Switches;
 use fs::Fs;
 use fuse::mount::{abort, unmount, unmount_by_force, unmount_lazily};
@@ -94,12 +94,13 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
     fs.start().with_context(|| daemon.path.display().to_string())?;
     let options = mount_options(&daemon.path, &daemon.words);
     let write_queue_bytes = daemon.memory().write_queue_bytes;
-    let mounted = match Mounted::new(Arc::clone(&fs), &daemon.directory, &options, write_queue_bytes) {
+    let attach = |()| Ok(Mounted::new(Arc::clone(&fs), &daemon.directory, &options, write_queue_bytes)?);
+    let mounted = match check_xattrs(&fs, &daemon.words).and_then(attach) {
         Ok(mounted) => mounted,
         Err(error) => {
             // Only recovery has changed the volume. Its changes are closed properly.
             fs.unmount().with_context(|| daemon.path.display().to_string())?;
-            return Err(error.into());
+            return Err(error);
         }
     };
     if let Some(entry) = mounted.entry() {
@@ -179,6 +180,15 @@ impl Daemon {
     }
 }
 
+/// Attributes that exist must count: an access list may take a right away.
+fn check_xattrs(fs: &Fs, words: &Words) -> Result<()> {
+    ensure!(
+        !words.no_xattrs || !fs.has_xattrs()?,
+        "files of the volume have extended attributes or access control lists; mount it without noxattr"
+    );
+    Ok(())
+}
+
 fn switches(words: &Words) -> Switches {
     if words.no_learning { Switches::without_learning() } else { Switches::default() }
 }
@@ -193,6 +203,7 @@ fn mount_options(path: &Path, words: &Words) -> MountOptions {
         no_devices: words.no_devices,
         no_execution: words.no_execution,
         strict_access_times: words.strict_access_times,
+        no_xattrs: words.no_xattrs,
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     #[arg(required_unless_present = "options")]
     directory: Option<PathBuf>,
     /// Mount options, separated by commas: ro, rw, remount, commit=SECONDS, cache=SIZE, strictatime,
-    /// nolearn, allow_other, default_permissions, nosuid, nodev, noexec and their opposites.
+    /// noxattr, nolearn, allow_other, default_permissions, nosuid, nodev, noexec and their opposites.
     #[arg(short, value_name = "OPTIONS")]
     options: Vec<String>,
     /// Memory for metadata. A quarter of this size, at most 32M, is added for queued writes.

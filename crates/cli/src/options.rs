@@ -19,6 +19,8 @@ pub(crate) struct Words {
     pub(crate) no_devices: bool,
     pub(crate) no_execution: bool,
     pub(crate) strict_access_times: bool,
+    /// Files have no extended attributes.
+    pub(crate) no_xattrs: bool,
     /// Do not use learned lifetimes for placement.
     pub(crate) no_learning: bool,
     pub(crate) cache_bytes: Option<u64>,
@@ -31,7 +33,7 @@ pub(crate) struct Words {
 type Word = (&'static str, fn(&mut Words));
 
 /// Words without a value.
-const PLAIN: [Word; 34] = [
+const PLAIN: [Word; 36] = [
     ("defaults", |_| {}),
     ("rw", |words| words.read_only = false),
     ("ro", |words| words.read_only = true),
@@ -69,6 +71,8 @@ const PLAIN: [Word; 34] = [
     ("async", |_| {}),
     ("learn", |words| words.no_learning = false),
     ("nolearn", |words| words.no_learning = true),
+    ("xattr", |words| words.no_xattrs = false),
+    ("noxattr", |words| words.no_xattrs = true),
 ];
 
 /// Options of other file systems that are not supported here, and the reasons in the error messages. To ignore them would
@@ -81,8 +85,8 @@ const UNSUPPORTED: [(&str, &str); 22] = [
     ("dirsync", "programs request it (fsync of the directory)"),
     ("nosymfollow", "symbolic links are always followed"),
     ("mand", "the kernel has no mandatory locks"),
-    ("noacl", "access control lists are always in force"),
-    ("nouser_xattr", "extended attributes of users can always be set"),
+    ("noacl", "access control lists are always in force, except with noxattr"),
+    ("nouser_xattr", "extended attributes of users can always be set, except with noxattr"),
     ("nodiscard", "reset zones are always discarded, except on volumes made with `mkfs --preallocate`"),
     ("nobarrier", "fsync always flushes the device"),
     ("quota", "there are no quotas"),
@@ -135,6 +139,7 @@ impl Words {
             (self.no_set_id, "nosuid"),
             (self.no_devices, "nodev"),
             (self.no_execution, "noexec"),
+            (self.no_xattrs, "noxattr"),
         ];
         words.extend(given.into_iter().filter(|(is_given, _)| *is_given).map(|(_, word)| word.to_owned()));
         words.push(if self.strict_access_times { "strictatime" } else { "noatime" }.to_owned());
@@ -243,7 +248,7 @@ mod tests {
 
     #[test]
     fn every_word_is_understood() {
-        let list = "ro,nosuid,nodev,noexec,strictatime,nolearn,allow_other,cache=128M,commit=30";
+        let list = "ro,nosuid,nodev,noexec,strictatime,noxattr,nolearn,allow_other,cache=128M,commit=30";
         let words = parse(list).unwrap();
         assert_eq!(
             words,
@@ -254,6 +259,7 @@ mod tests {
                 no_devices: true,
                 no_execution: true,
                 strict_access_times: true,
+                no_xattrs: true,
                 no_learning: true,
                 cache_bytes: Some(128 << 20),
                 commit_interval_ns: Some(30_000_000_000),
@@ -274,7 +280,7 @@ mod tests {
     #[test]
     fn options_in_force_can_be_parsed_again() {
         assert_eq!(Words::default().in_force(128 << 20), "rw,noatime,learn,cache=128M,commit=5");
-        let list = "ro,allow_other,nosuid,nodev,noexec,strictatime,nolearn,cache=5000000,commit=30";
+        let list = "ro,allow_other,nosuid,nodev,noexec,noxattr,strictatime,nolearn,cache=5000000,commit=30";
         let words = parse(list).unwrap();
         assert_eq!(words.in_force(5_000_000), list);
         assert_eq!(parse(&words.in_force(5_000_000)).unwrap(), words);

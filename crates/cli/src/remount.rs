@@ -56,6 +56,9 @@ impl Mount<'_> {
         if after.cache_bytes != now.cache_bytes {
             bail!("cache= cannot be changed by a remount; unmount the volume and mount it again");
         }
+        if after.no_xattrs != now.no_xattrs {
+            bail!("noxattr cannot be changed by a remount; unmount the volume and mount it again");
+        }
         if after.allow_other != now.allow_other && !rustix::process::geteuid().is_root() {
             bail!("allow_other cannot be changed by a remount; unmount the volume and mount it again");
         }
@@ -92,6 +95,8 @@ mod tests {
         for (opened_read_only, now, options, expected) in [
             (true, "ro", "rw", "was mounted read-only"),
             (false, "rw", "cache=32M", "cache= cannot be changed"),
+            (false, "rw", "noxattr", "noxattr cannot be changed"),
+            (false, "rw,noxattr", "xattr", "noxattr cannot be changed"),
             (false, "rw", "data=journal", "unknown mount option 'data=journal'"),
         ] {
             let error = after(opened_read_only, now, options).unwrap_err().to_string();

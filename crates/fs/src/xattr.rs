@@ -7,7 +7,7 @@
 
 use std::sync::atomic::Ordering;
 
-use tree::Entry;
+use tree::{Entry, Group};
 
 use crate::acl::{ACL_ACCESS, ACL_DEFAULT, Inherited, check_list};
 use crate::change::Change;
@@ -165,6 +165,16 @@ impl Fs {
         let is_shown = |name: &Vec<u8>| caller.is_root() || !name.starts_with(TRUSTED);
         names.extend(self.names_of(inode)?.into_iter().filter(is_shown));
         Ok(names)
+    }
+
+    /// Whether any inode has attributes with rows, access lists among them.
+    pub fn has_xattrs(&self) -> Result<bool> {
+        for group in (0..self.store.info().groups).map(Group) {
+            if !self.store.range(group, XATTR, &[], &[], 1)?.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Inserts an attribute, or replaces it.

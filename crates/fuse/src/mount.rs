@@ -64,6 +64,8 @@ pub struct MountOptions {
     pub no_execution: bool,
     /// Reading updates access times.
     pub strict_access_times: bool,
+    /// Files have no extended attributes and no access lists. The kernel then does not ask for them.
+    pub no_xattrs: bool,
 }
 
 /// Why a volume could not be mounted.

@@ -70,7 +70,7 @@ impl Mounted {
         let readahead_bytes = u64::from(fs.extents().seek_bytes()) * READ_AHEAD_SEEKS;
         let server = Arc::new(Server::new(Arc::clone(&fs), access_times));
         let (sender, deferred) = DeferredQueues::new();
-        let transport = Transport::new(Arc::clone(&server), sender);
+        let transport = Transport::new(Arc::clone(&server), sender, !options.no_xattrs);
         let channel = Channel::new(device);
         let bdi = entry.as_ref().map(BdiSettings::of);
         let is_bounded = |bdi: &BdiSettings| bdi.bound_dirty(write_queue_bytes / FITS.1 * FITS.0);

@@ -65,13 +65,14 @@ const CAPABILITIES: [u64; 17] = [
 pub(crate) struct Transport {
     server: Arc<Server>,
     deferred: DeferredQueues,
+    has_xattrs: bool,
     /// What was agreed with the kernel when the session began.
     agreed: OnceLock<Agreed>,
 }
 
 impl Transport {
-    pub(crate) fn new(server: Arc<Server>, deferred: DeferredQueues) -> Self {
-        Transport { server, deferred, agreed: OnceLock::new() }
+    pub(crate) fn new(server: Arc<Server>, deferred: DeferredQueues, has_xattrs: bool) -> Self {
+        Transport { server, deferred, has_xattrs, agreed: OnceLock::new() }
     }
 
     /// Agrees with the kernel on the protocol and on the number of readahead and write-back requests in progress.
@@ -80,6 +81,9 @@ impl Transport {
         if self.server.access_times().are_enabled() {
             // Reading a link must arrive here, because it updates the access time.
             wanted &= !init_flag::CACHE_SYMLINKS;
+        }
+        if !self.has_xattrs {
+            wanted &= !init_flag::POSIX_ACL;
         }
         let terms = Terms { wanted, max_write: REQUEST_BYTES_MAX, max_background };
         let agreed = shake_hands(channel, &terms)?;
@@ -210,6 +214,15 @@ impl Answers for Transport {
             Operation::Release(asked) => self.release(from, asked, reply),
             Operation::Fsync(asked) => self.fsync(from, asked, reply),
             Operation::Fsyncdir(_) => self.fsyncdir(reply),
+            // The kernel remembers that this is not supported.
+            Operation::Setxattr(..)
+            | Operation::Getxattr(..)
+            | Operation::Listxattr(_)
+            | Operation::Removexattr(_)
+                if !self.has_xattrs =>
+            {
+                reply.error(Errno::NOSYS);
+            }
             Operation::Setxattr(asked, name, value) => self.setxattr(from, asked, name, value, reply),
             Operation::Getxattr(asked, name) => self.getxattr(from, asked, name, reply),
             Operation::Listxattr(asked) => self.listxattr(from, asked, reply),

@@ -130,6 +130,7 @@ fn options(source: &Path) -> MountOptions {
         no_devices: true,
         no_execution: true,
         strict_access_times: false,
+        no_xattrs: false,
     }
 }
 

@@ -4,6 +4,9 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
+use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
+use rustix::io::Errno;
+
 use crate::bench::{Bench, mounts};
 use crate::{Mounted, bench_or_skip};
 
@@ -34,6 +37,42 @@ fn options_reach_the_kernel() {
     let mounted = bench.mount(&["-o", "strictatime"]);
     assert!(!shown(&bench).contains("noatime"));
     mounted.umount();
+}
+
+/// The kernel asks for attributes at the first write and `chown` of each file, and cannot remember that there are none.
+#[test]
+fn a_mount_can_have_no_extended_attributes() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&["-o", "noxattr"]);
+    assert!(mounted.report("info")["options"].as_str().unwrap().contains("noxattr"));
+    let path = mounted.path("file");
+    fs::write(&path, "without attributes").unwrap();
+    let set = || setxattr(&path, "user.color", b"red", XattrFlags::empty());
+    assert_eq!(set(), Err(Errno::OPNOTSUPP));
+    assert_eq!(getxattr(&path, "user.color", [0; 8].as_mut_slice()), Err(Errno::OPNOTSUPP));
+    assert_eq!(listxattr(&path, [0; 64].as_mut_slice()), Err(Errno::OPNOTSUPP));
+    let mode = fs::metadata(&path).unwrap().mode() & 0o777;
+    assert_eq!(mode, 0o644, "the umask counts");
+    if rustix::process::geteuid().is_root() {
+        let directory = mounted.root();
+        let said = bench.fail(1, &["mount", "-o", "remount,xattr", directory.to_str().unwrap()]);
+        assert!(said.contains("unmount the volume and mount it again"), "{said}");
+    }
+    mounted.umount();
+
+    let mounted = bench.mount(&[]);
+    assert_eq!(set(), Ok(()));
+    mounted.umount();
+    let (volume, directory) = (bench.volume(), bench.directory());
+    let words = ["mount", "-o", "noxattr", volume.to_str().unwrap(), directory.to_str().unwrap()];
+    let said = bench.fail(1, &words);
+    assert!(said.contains("mount it without noxattr"), "{said}");
+    assert!(!bench.is_mounted());
+    bench.check();
+    let mounted = bench.mount(&[]);
+    removexattr(&path, "user.color").unwrap();
+    mounted.umount();
+    bench.mount(&["-o", "noxattr"]).umount();
 }
 
 /// A volume was mounted when the machine lost power. A read-only mount replays the log in memory, and does not change a byte

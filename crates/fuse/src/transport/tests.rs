@@ -76,8 +76,11 @@ impl Mount {
         };
         let (fs, _) = Fs::mount(device.clone(), options).unwrap();
         let (sender, deferred) = mpsc::channel();
-        let transport =
-            Transport::new(Arc::new(Server::new(fs, AccessTimes::new(false))), DeferredQueues::to(&sender));
+        let transport = Transport::new(
+            Arc::new(Server::new(fs, AccessTimes::new(false))),
+            DeferredQueues::to(&sender),
+            true,
+        );
         let (kernel, channel) = connected();
         Mount {
             device,
