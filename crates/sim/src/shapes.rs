@@ -47,6 +47,8 @@ pub fn all() -> Vec<Shape> {
             spec: Spec::new(4096, 28, 64).limits(6, 6).max_append(32),
             page_size: 4096,
         },
+        // Longer summaries and footers are appended in pieces.
+        Shape { name: "one-block", spec: Spec::new(4096, 28, 64).max_append(1), page_size: 4096 },
         // So few other zones that data has to go there.
         Shape {
             name: "conventional",

@@ -23,7 +23,8 @@ pub(crate) struct Args {
 }
 
 /// Device shapes, with the simulator's names.
-const SHAPES: [&str; 6] = ["power-of-two", "odd", "blocks-512", "blocks-64k", "six-active", "conventional"];
+const SHAPES: [&str; 7] =
+    ["power-of-two", "odd", "blocks-512", "blocks-64k", "six-active", "one-block", "conventional"];
 
 /// Counts of the simulator, under the names of the report.
 const COUNTS: [&str; 13] = [

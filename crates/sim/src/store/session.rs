@@ -560,7 +560,7 @@ impl<'a> Session<'a> {
             let (zone, life) = (lease.zone(), lease.life());
             if lease.admit(blocks, 0) {
                 self.store.pool().add_pending(zone, blocks);
-                match lease.append(Cause::Data, bytes) {
+                match lease.append_in_pieces(Cause::Data, bytes) {
                     Ok(block) => return Ok(Some(zone::Address::new(zone, block, life))),
                     Err(error) if !error.ends_zone() => return Err(Wrong::at("append data", error)),
                     Err(_) => self.store.pool().remove_pending(zone, blocks),
