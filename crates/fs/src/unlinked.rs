@@ -1,10 +1,11 @@
-//! Files without a name that are still referenced by inode number.
+//! Files and directories without a name that are still referenced by inode number.
 //!
 //! A kernel looks a file up and may use its inode number later, when another program has removed the last name of the
-//! file: it opens a file that it has just looked up, a file is bind-mounted, or a descriptor was opened with `O_PATH`.
+//! file: it opens a file that it has just looked up, a file is bind-mounted, a descriptor was opened with `O_PATH`, or
+//! a directory is open or a working directory: the kernel opens directories without a request.
 //! In a file system inside the kernel, the file exists as long as such a reference. The kernel reports when it has
 //! forgotten an inode. A caller that passes these reports on enables this ([`Fs::keep_unlinked`]). From then on a file
-//! that loses its last name counts as open once more until the kernel has forgotten it.
+//! or directory that loses its last name counts as open once more until the kernel has forgotten it.
 //!
 //! None of this is stored: after a crash such a file is an orphan like any other. The exception is a file
 //! without extended attributes whose contents are in its record. The transaction that removes its last name also
@@ -84,7 +85,7 @@ impl Fs {
 
     /// Whether this file will be kept when it loses its last name.
     pub(crate) fn keeps_unlinked(&self, record: &Record) -> bool {
-        record.kind == Kind::File && self.unlinked.is_enabled.load(Ordering::SeqCst)
+        matches!(record.kind, Kind::File | Kind::Directory) && self.unlinked.is_enabled.load(Ordering::SeqCst)
     }
 
     /// Keeps a locked inode that has just lost a name, if that was the last one.

@@ -13,6 +13,9 @@
 //! kernel truncates the file, it sends no write before the truncation is answered. So the thread that has pages
 //! dropped does nothing that a truncation needs.
 //!
+//! **Listings.** The kernel locks a page of its cache of listings while it copies entries into the memory of a
+//! program, and that memory can be a file of any file system. So each drop of such a page has a thread of its own.
+//!
 //! **Data before its name.** A rename or link of a file that is open for writing is done only after the kernel has
 //! written the file's dirty pages back. Otherwise the new name could become durable first, and a crash would leave an
 //! empty file where the old contents were. No state is kept for this: the log's order of transactions does the rest.
@@ -53,6 +56,9 @@ pub(crate) enum DeferredWork {
     Evict(InodeNo),
     /// Has the kernel drop the pages of a part of a file, before something else.
     DropPages(Pages, Box<dyn FnOnce() + Send>),
+    /// Has the kernel drop the first page of its listing of a directory, before something else that learns whether it
+    /// did.
+    DropListing(InodeNo, Box<dyn FnOnce(bool) + Send>),
     /// Has the kernel clear the bytes that programs have stored behind the present end of the file, before something
     /// else.
     ClearBehindEnd(Attributes, Box<dyn FnOnce() + Send>),
@@ -73,7 +79,8 @@ enum Thread {
     DeferredQueues,
     /// For searches, and for work that no caller waits for.
     Seeks,
-    /// For operations that first need the data of files, each on a thread of its own.
+    /// For operations that first need the data of files, and for listings, whose pages are locked as long as a program
+    /// has its memory read: each on a thread of its own.
     WriteBack,
     /// For dropping pages.
     Pages,
@@ -156,7 +163,9 @@ impl DeferredWork {
         match self {
             DeferredWork::Seek(..) | DeferredWork::Evict(_) => Thread::Seeks,
             DeferredWork::ForgetAttributes(_) | DeferredWork::ForgetThen(..) => Thread::DeferredQueues,
-            DeferredWork::Name(..) | DeferredWork::Sync(_) => Thread::WriteBack,
+            DeferredWork::Name(..) | DeferredWork::Sync(_) | DeferredWork::DropListing(..) => {
+                Thread::WriteBack
+            }
             DeferredWork::DropPages(..) => Thread::Pages,
             DeferredWork::ClearBehindEnd(..) => Thread::Ends,
         }
@@ -193,6 +202,9 @@ impl DeferredWork {
             DeferredWork::DropPages(pages, then) => {
                 drop_pages(notifier, pages);
                 then();
+            }
+            DeferredWork::DropListing(directory, then) => {
+                then(drop_pages(notifier, Pages { inode: directory, offset: 0, length: 1 }));
             }
             DeferredWork::ClearBehindEnd(file, then) => {
                 cache.clear_behind_end(&file);
@@ -258,12 +270,15 @@ fn evict(server: &Server, notifier: &Notifier, inode: InodeNo) -> io::Result<()>
     Ok(())
 }
 
-fn drop_pages(notifier: &Notifier, Pages { inode, offset, length }: Pages) {
+/// Returns whether the kernel has dropped them.
+fn drop_pages(notifier: &Notifier, Pages { inode, offset, length }: Pages) -> bool {
     let range = (i64::try_from(offset), i64::try_from(length));
-    let (Ok(offset), Ok(length)) = range else { return };
-    if let Err(error) = notifier.invalidate_inode(inode.0, offset, length) {
+    let (Ok(offset), Ok(length)) = range else { return false };
+    let dropped = notifier.invalidate_inode(inode.0, offset, length);
+    if let Err(error) = &dropped {
         tracing::debug!("the cached pages of inode {} cannot be invalidated: {error}", inode.0);
     }
+    dropped.is_ok()
 }
 
 fn forget_attributes(notifier: &Notifier, inode: InodeNo) {

@@ -20,8 +20,7 @@
 //! **A reply goes to the device that its request came from.** The kernel tracks requests in progress by open device.
 //! So a [`Reply`] holds the channel of its request, whichever thread sends it.
 //!
-//! Not implemented: splice, io_uring, interrupts (each is answered with "not supported"), and counts of lookups: a
-//! node id is an inode number, and the kernel forgets all its lookups of an inode at once.
+//! Not implemented: splice, io_uring, interrupts (each is answered with "not supported").
 
 pub(crate) mod abi;
 mod buffer;
@@ -59,8 +58,8 @@ pub(crate) trait Answers {
     /// Answers a request. A thread waits for the answer.
     fn answer(&self, request: Request<'_>, reply: Reply);
 
-    /// The kernel has forgotten this node. There is no answer.
-    fn forget(&self, node: u64);
+    /// The kernel has forgotten so many lookups of this node. There is no answer.
+    fn forget(&self, node: u64, lookups: u64);
 }
 
 /// The state that the threads of one session share.
@@ -155,8 +154,10 @@ fn decode_again(bytes: &[u8]) -> Request<'_> {
 fn take(request: Request<'_>, channel: &Channel, answers: &impl Answers) {
     let reply = || Reply::new(request.origin.unique, channel);
     match request.operation {
-        Operation::Forget => answers.forget(request.origin.node),
-        Operation::BatchForget(forgotten) => forgotten.nodes().for_each(|node| answers.forget(node)),
+        Operation::Forget(asked) => answers.forget(request.origin.node, asked.nlookup),
+        Operation::BatchForget(forgotten) => {
+            forgotten.nodes().for_each(|(node, lookups)| answers.forget(node, lookups));
+        }
         Operation::Destroy => reply().done(),
         // The kernel remembers that this is not supported: interrupts, and operations newer than this module.
         Operation::Interrupt | Operation::Unknown(_) => reply().error(Errno::NOSYS),

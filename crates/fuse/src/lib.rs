@@ -1,8 +1,9 @@
 //! Translation of kernel requests, and nothing else.
 //!
-//! A node id of the kernel is an inode number of the volume. Inode numbers are never used twice, so lookups need not
-//! be counted. The only state kept here is the table of open files (`handles`) and what the kernel was told of listings (`listings`). A file without a name exists as long
-//! as it is in this table or the kernel references it: [`fs::Fs`] gets the kernel's FORGET requests.
+//! A node id of the kernel is an inode number of the volume. Inode numbers are never used twice, so there is no table
+//! of nodes. The state kept here is the table of open files (`handles`) and what the kernel may have in its cache of
+//! listings (`listings`). A file or directory without a name exists as long as it is in the table of open files or the
+//! kernel references it: [`fs::Fs`] gets the kernel's FORGET requests.
 //!
 //! | file | contents |
 //! |---|---|

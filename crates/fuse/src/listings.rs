@@ -6,15 +6,14 @@
 //! first entry was collected, the kernel drops what it has. It does not check a listing that has begun before. That one
 //! could continue with entries that another listing had collected before the last change.
 //!
-//! So a listing ends with an empty reply only if the directory has not changed since it may have been collected.
-//! Otherwise it ends with a reply that is too short for an entry, which leaves what was collected incomplete.
+//! The kernel changes a directory only while no request of a listing of it is in progress, and the other way round
+//! (`i_rwsem`). So it is enough to note which directories have changed since entries were collected. The kernel cannot
+//! be told to drop these entries, but it does so as soon as it wants to use a complete listing without its first page.
+//! So the first page is dropped before two kinds of replies: the first one to a listing that begins after a change, and
+//! the empty one to a listing during which the directory has changed. What is collected can be used afterwards only if
+//! it was collected after the change.
 //!
-//! **Dropping.** The kernel cannot be told to drop what it has collected, but it does so as soon as it wants to use a
-//! complete listing without its first page. So the first reply to a listing that begins after a change is sent when
-//! the first page has been dropped: an empty reply to an earlier listing may still be on its way.
-//!
-//! **Readers.** Entries that were read before a change can be on their way for any time. They have arrived when the
-//! same thread asks again. As long as they may be on their way, the directory counts as changed.
+//! **Lookups** of directories are counted. When the kernel has forgotten them all, it has nothing of that directory.
 //!
 //! The test is a model of the kernel's cache.
 
@@ -25,116 +24,80 @@ use rt::sync::Mutex;
 
 /// Enough that threads seldom meet.
 const SHARDS: u64 = 64;
-/// The number of readers of a directory that are told apart.
-const READERS_MAX: usize = 16;
+/// The root is never looked up and never forgotten.
+const ALWAYS: u32 = u32::MAX;
 
-/// The directories that have been listed since the kernel learnt of them.
+/// The directories that the kernel knows.
 pub(crate) struct Listings {
-    shards: Box<[Mutex<HashMap<InodeNo, Collected>>]>,
+    shards: Box<[Mutex<HashMap<InodeNo, Known>>]>,
 }
 
-/// What the kernel may have collected of one directory.
-#[derive(Default)]
-struct Collected {
-    /// The directory has changed since entries were read that it has or that are on their way.
+/// A directory that the kernel knows.
+#[derive(Clone, Copy, Default)]
+struct Known {
+    /// The lookups that the kernel has not forgotten.
+    lookups: u32,
+    /// The kernel may have collected entries.
+    is_collected: bool,
+    /// They may be from before a change.
     is_old: bool,
-    /// How often it has changed.
-    changes: u32,
-    /// Only while there are any.
-    readers: Option<Box<Readers>>,
-}
-
-/// The threads to which entries may be on their way.
-#[derive(Default)]
-struct Readers {
-    threads: Vec<u32>,
-    /// There are others, which are not told apart.
-    has_others: bool,
-}
-
-/// A first reply that is sent when the first page has been dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BeginsAfterDrop {
-    thread: u32,
-    /// How often the directory had changed.
-    changes: u32,
 }
 
 impl Listings {
     pub(crate) fn new() -> Self {
-        Listings { shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
+        let listings = Listings { shards: (0..SHARDS).map(|_| Mutex::default()).collect() };
+        let root = Known { lookups: ALWAYS, ..Known::default() };
+        listings.shard(InodeNo::ROOT).lock().insert(InodeNo::ROOT, root);
+        listings
     }
 
-    /// A thread asks for the first entries. They have not been read yet.
-    pub(crate) fn begin(&self, directory: InodeNo, thread: u32) -> Option<BeginsAfterDrop> {
+    /// A reply that is about to be sent makes the kernel know a directory, once more.
+    pub(crate) fn note_lookup(&self, directory: InodeNo) {
         let mut shard = self.shard(directory).lock();
-        let collected = shard.entry(directory).or_default();
-        collected.add_reader(thread);
-        collected.is_old.then_some(BeginsAfterDrop { thread, changes: collected.changes })
+        let known = shard.entry(directory).or_default();
+        known.lookups = known.lookups.saturating_add(1);
     }
 
-    /// The first page has been dropped, and the reply has not been sent yet.
-    pub(crate) fn dropped(&self, directory: InodeNo, begun: BeginsAfterDrop) {
-        let mut shard = self.shard(directory).lock();
-        let Some(collected) = shard.get_mut(&directory) else { return };
-        let has_other_readers = collected.readers.as_ref().is_some_and(|readers| {
-            readers.has_others || readers.threads.iter().any(|&other| other != begun.thread)
-        });
-        collected.is_old = has_other_readers || collected.changes != begun.changes;
+    /// The kernel has forgotten so many lookups of an inode.
+    pub(crate) fn forget(&self, inode: InodeNo, lookups: u64) {
+        let mut shard = self.shard(inode).lock();
+        let Some(known) = shard.get_mut(&inode).filter(|known| known.lookups != ALWAYS) else { return };
+        match u64::from(known.lookups).checked_sub(lookups) {
+            Some(left @ 1..) => known.lookups = u32::try_from(left).expect("less than it was"),
+            _ => drop(shard.remove(&inode)),
+        }
     }
 
-    /// A thread asks for further entries. They have not been read yet.
-    pub(crate) fn go_on(&self, directory: InodeNo, thread: u32) {
+    /// A listing begins. Returns whether the first page must be dropped before the first reply.
+    pub(crate) fn begin(&self, directory: InodeNo) -> bool {
         let mut shard = self.shard(directory).lock();
-        let unknown = || Collected { is_old: true, ..Collected::default() };
-        shard.entry(directory).or_insert_with(unknown).add_reader(thread);
+        // Nothing is known of what the kernel has of a directory that is not here.
+        let Some(known) = shard.get_mut(&directory) else { return true };
+        known.is_collected = true;
+        known.is_old
     }
 
     /// An operation has changed a directory, and its reply has not been sent yet.
     pub(crate) fn note_change(&self, directory: InodeNo) {
-        if let Some(collected) = self.shard(directory).lock().get_mut(&directory) {
-            collected.is_old = true;
-            collected.changes = collected.changes.wrapping_add(1);
+        if let Some(known) = self.shard(directory).lock().get_mut(&directory) {
+            known.is_old |= known.is_collected;
         }
     }
 
-    /// A thread has asked for further entries, and there are none. Returns whether what the kernel has collected is
-    /// complete.
-    pub(crate) fn end(&self, directory: InodeNo, thread: u32) -> bool {
-        let mut shard = self.shard(directory).lock();
-        let Some(collected) = shard.get_mut(&directory) else { return false };
-        collected.remove_reader(thread);
-        !collected.is_old
+    /// A listing ends. Returns whether the first page must be dropped before the empty reply.
+    pub(crate) fn end(&self, directory: InodeNo) -> bool {
+        self.shard(directory).lock().get(&directory).is_none_or(|known| known.is_old)
     }
 
-    /// The kernel has forgotten an inode, and all that it had collected of it. This arrives before the kernel learns
-    /// of that inode again and lists it.
-    pub(crate) fn forget(&self, inode: InodeNo) {
-        self.shard(inode).lock().remove(&inode);
+    /// The first page has been dropped, and the reply has not been sent yet.
+    pub(crate) fn note_drop(&self, directory: InodeNo) {
+        if let Some(known) = self.shard(directory).lock().get_mut(&directory) {
+            known.is_old = false;
+        }
     }
 
-    fn shard(&self, directory: InodeNo) -> &Mutex<HashMap<InodeNo, Collected>> {
+    fn shard(&self, directory: InodeNo) -> &Mutex<HashMap<InodeNo, Known>> {
         &self.shards[(directory.0 % SHARDS) as usize]
-    }
-}
-
-impl Collected {
-    /// The kernel has no number for a thread outside of our namespace.
-    fn add_reader(&mut self, thread: u32) {
-        let readers = self.readers.get_or_insert_default();
-        match readers.threads.contains(&thread) {
-            true => {}
-            false if thread == 0 || readers.threads.len() == READERS_MAX => readers.has_others = true,
-            false => readers.threads.push(thread),
-        }
-    }
-
-    fn remove_reader(&mut self, thread: u32) {
-        let Some(readers) = &mut self.readers else { return };
-        readers.threads.retain(|&other| other != thread);
-        if readers.threads.is_empty() && !readers.has_others {
-            self.readers = None;
-        }
     }
 }
 

@@ -302,9 +302,11 @@ impl Server {
         changed
     }
 
-    /// Whether the kernel may keep a listing that has ended. With access times each listing must arrive here.
-    pub(crate) fn completes_listing(&self, directory: InodeNo, thread: u32) -> bool {
-        self.listings.end(directory, thread) && !self.access_times.are_enabled()
+    /// Notes that the kernel learns of an inode by a lookup, if it can be listed.
+    pub(crate) fn note_lookup(&self, found: &Attributes) {
+        if found.kind == fs::Kind::Directory {
+            self.listings.note_lookup(found.inode);
+        }
     }
 
     /// Calls `each` for every entry after `cookie` until it returns false.

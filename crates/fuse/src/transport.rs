@@ -97,13 +97,9 @@ impl Transport {
         Ok(())
     }
 
-    fn agreed(&self) -> Option<&Agreed> {
-        self.agreed.get()
-    }
-
     /// Whether an invalidation waits for write-back in progress: kernels from 6.16 on.
     pub(crate) fn waits_for_writes(&self) -> bool {
-        self.agreed().is_some_and(|agreed| agreed.waits_for_writes)
+        self.agreed.get().is_some_and(|agreed| agreed.waits_for_writes)
     }
 
     /// Makes the kernel ask for the attributes of a file before it accepts the next write to it.
@@ -183,7 +179,10 @@ impl Transport {
 
     fn reply_entry(&self, reply: Reply, found: fs::Result<Attributes>) {
         match found {
-            Ok(attributes) => reply.structure(&attr::entry(&self.server, &attributes)),
+            Ok(attributes) => {
+                self.server.note_lookup(&attributes);
+                reply.structure(&attr::entry(&self.server, &attributes));
+            }
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -238,7 +237,7 @@ impl Answers for Transport {
             // The kernel writes dirty pages back before `close` returns and reports their errors itself. It remembers
             // that this operation is not supported.
             Operation::Flush => reply.error(Errno::NOSYS),
-            Operation::Forget
+            Operation::Forget(_)
             | Operation::BatchForget(_)
             | Operation::Init(_)
             | Operation::Interrupt
@@ -247,10 +246,10 @@ impl Answers for Transport {
         }
     }
 
-    fn forget(&self, node: u64) {
+    fn forget(&self, node: u64, lookups: u64) {
         self.server.unstored_files().forget(InodeNo(node));
         self.server.fs().forget(InodeNo(node));
-        self.server.listings().forget(InodeNo(node));
+        self.server.listings().forget(InodeNo(node), lookups);
     }
 }
 

@@ -117,7 +117,7 @@ impl Answers for ViewAnswers {
     }
 
     /// Inodes of a view exist for ever.
-    fn forget(&self, _: u64) {}
+    fn forget(&self, _: u64, _: u64) {}
 }
 
 fn options(source: &Path) -> MountOptions {

@@ -209,6 +209,7 @@ structures! {
 
     AttrOut, 104 { attr_valid: u64, attr_valid_nsec: u32, dummy: u32, attr: Attr, }
 
+    ForgetIn, 8 { nlookup: u64, }
     BatchForgetIn, 8 { count: u32, dummy: u32, }
 
     ForgetOne, 16 { nodeid: u64, nlookup: u64, }

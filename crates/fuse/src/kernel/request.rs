@@ -6,9 +6,9 @@
 use zerocopy::FromBytes;
 
 use super::abi::{
-    BatchForgetIn, CopyFileRangeIn, CreateIn, FallocateIn, ForgetOne, FsyncIn, GetattrIn, GetxattrIn,
-    InHeader, InitIn, LinkIn, LseekIn, MkdirIn, MknodIn, OpenIn, ReadIn, ReleaseIn, Rename2In, RenameIn,
-    SetattrIn, SetxattrIn, StatxIn, WriteIn, init_flag, opcode,
+    BatchForgetIn, CopyFileRangeIn, CreateIn, FallocateIn, ForgetIn, ForgetOne, FsyncIn, GetattrIn,
+    GetxattrIn, InHeader, InitIn, LinkIn, LseekIn, MkdirIn, MknodIn, OpenIn, ReadIn, ReleaseIn, Rename2In,
+    RenameIn, SetattrIn, SetxattrIn, StatxIn, WriteIn, init_flag, opcode,
 };
 
 /// One request.
@@ -33,7 +33,7 @@ pub(crate) struct Origin {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation<'a> {
     Lookup(&'a [u8]),
-    Forget,
+    Forget(ForgetIn),
     /// The forgotten nodes.
     BatchForget(Forgotten<'a>),
     Getattr(GetattrIn),
@@ -95,9 +95,9 @@ impl Request<'_> {
 pub(crate) struct Forgotten<'a>(&'a [u8]);
 
 impl Forgotten<'_> {
-    pub(crate) fn nodes(&self) -> impl Iterator<Item = u64> {
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = (u64, u64)> {
         let each = self.0.chunks_exact(size_of::<ForgetOne>());
-        each.filter_map(|one| ForgetOne::read_from_bytes(one).ok()).map(|one| one.nodeid)
+        each.filter_map(|one| ForgetOne::read_from_bytes(one).ok()).map(|one| (one.nodeid, one.nlookup))
     }
 }
 
@@ -153,7 +153,7 @@ fn before_extensions<'a>(header: &InHeader, arguments: &'a [u8]) -> Option<&'a [
 fn operation(number: u32, mut rest: Arguments<'_>) -> Option<Operation<'_>> {
     Some(match number {
         opcode::LOOKUP => Operation::Lookup(rest.name()?),
-        opcode::FORGET => Operation::Forget,
+        opcode::FORGET => Operation::Forget(rest.structure()?),
         opcode::BATCH_FORGET => Operation::BatchForget(rest.forgotten()?),
         opcode::GETATTR => Operation::Getattr(rest.structure()?),
         opcode::SETATTR => Operation::Setattr(rest.structure()?),

@@ -84,7 +84,7 @@ pub(crate) fn refusal(unique: u64, errno: Errno) -> Vec<u8> {
 #[derive(Default)]
 struct Seen {
     asked: std::cell::RefCell<Vec<Origin>>,
-    forgotten: std::cell::RefCell<Vec<u64>>,
+    forgotten: std::cell::RefCell<Vec<(u64, u64)>>,
 }
 
 impl Answers for Seen {
@@ -93,15 +93,15 @@ impl Answers for Seen {
         self.asked.borrow_mut().push(request.origin);
     }
 
-    fn forget(&self, node: u64) {
-        self.forgotten.borrow_mut().push(node);
+    fn forget(&self, node: u64, lookups: u64) {
+        self.forgotten.borrow_mut().push((node, lookups));
     }
 }
 
 #[test]
 fn the_protocol_answers_its_own_requests_until_the_connection_ends() {
     let (kernel, channel) = connected();
-    kernel.send(&request(opcode::FORGET, 1, &[&[0; 8]]));
+    kernel.send(&request(opcode::FORGET, 1, &[&3_u64.to_ne_bytes()]));
     kernel.send(&request(opcode::BATCH_FORGET, 2, &[&[1, 0, 0, 0, 0, 0, 0, 0], &[1; 16], &[2; 16]]));
     kernel.send(&request(opcode::BATCH_FORGET, 3, &[&[0xff; 8]]));
     kernel.send(&request(opcode::INTERRUPT, 4, &[&[0; 8]]));
@@ -114,7 +114,7 @@ fn the_protocol_answers_its_own_requests_until_the_connection_ends() {
     let serving = Serving::new(Seen::default(), 1, 0);
     serving.serve(&channel).unwrap();
     let seen = serving.answers;
-    assert_eq!(seen.forgotten.take(), [7, 0x0101_0101_0101_0101]);
+    assert_eq!(seen.forgotten.take(), [(7, 3), (0x0101_0101_0101_0101, 0x0101_0101_0101_0101)]);
     assert_eq!(seen.asked.take(), [Origin { unique: 8, node: 7, uid: 11, gid: 12, pid: 13 }]);
     assert_eq!(kernel.reply(), refusal(4, Errno::NOSYS));
     assert_eq!(kernel.reply(), refusal(5, Errno::NOSYS));
@@ -166,7 +166,7 @@ impl Answers for Held {
         reply.done();
     }
 
-    fn forget(&self, _: u64) {}
+    fn forget(&self, _: u64, _: u64) {}
 }
 
 /// Ends all threads when it is dropped, so that a failing test ends.

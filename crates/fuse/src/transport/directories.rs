@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::attr::directory_type;
 use super::{Transport, attr, finish, inode_of};
-use crate::deferred::{DeferredWork, Pages};
+use crate::deferred::DeferredWork;
 use crate::errno::errno;
 use crate::kernel::abi::{EntryOut, OpenOut, ReadIn, fopen, init_flag};
 use crate::kernel::{Listing, Origin, REQUEST_BYTES_MAX, Reply};
@@ -21,7 +21,7 @@ const NO_ENTRY: [u8; 8] = [0; 8];
 impl Transport {
     /// The kernel asks once, or each time if it has to ask. All requests about an open directory name the directory.
     pub(super) fn opendir(&self, reply: Reply) {
-        match self.agreed().is_some_and(|agreed| agreed.granted & init_flag::NO_OPENDIR_SUPPORT != 0) {
+        match self.agreed.get().is_some_and(|agreed| agreed.granted & init_flag::NO_OPENDIR_SUPPORT != 0) {
             true => reply.error(Errno::NOSYS),
             false => reply.structure(&OPENED),
         }
@@ -40,9 +40,12 @@ impl Transport {
             self.server.read_directory_plus(directory, asked.offset, &mut |entry, attributes| {
                 let dirent = (entry.inode.0, entry.cookie, directory_type(entry.kind));
                 // Without a node the kernel uses only the name.
-                let found = attributes
-                    .map_or(EntryOut::default(), |attributes| attr::entry(&self.server, &attributes));
-                listing.add_plus(&found, dirent, &entry.name)
+                let found = attributes.map_or(EntryOut::default(), |found| attr::entry(&self.server, &found));
+                let is_added = listing.add_plus(&found, dirent, &entry.name);
+                if is_added && let Some(found) = attributes {
+                    self.server.note_lookup(&found);
+                }
+                is_added
             })
         });
     }
@@ -51,8 +54,7 @@ impl Transport {
         self.reply_durable(|server| finish(reply, server.fs().fsync_directories()));
     }
 
-    /// Replies with the next part of a listing, and after the last one in the way that makes the kernel keep only
-    /// what it may keep.
+    /// Replies with the next part of a listing. See [`crate::listings`] for what the kernel keeps of it.
     fn list(
         &self,
         from: &Origin,
@@ -61,28 +63,30 @@ impl Transport {
         read: impl FnOnce(InodeNo, &mut Listing) -> fs::Result<()>,
     ) {
         let (directory, begins) = (inode_of(from), asked.offset == 0);
-        // Before the entries are read, so that every later change is noted.
-        let listings = self.server.listings();
-        let begun = if begins { listings.begin(directory, from.pid) } else { None };
-        match begins {
-            true => self.server.update_atime(directory),
-            false => listings.go_on(directory, from.pid),
+        if begins {
+            self.server.update_atime(directory);
         }
         let mut listing = listing_for(asked);
         let listed = read(directory, &mut listing);
         let ends = listed.is_ok() && listing.as_bytes().is_empty();
-        let is_complete = ends && self.server.completes_listing(directory, from.pid);
-        let answer = move || match ends && !is_complete {
-            true => reply.bytes(&NO_ENTRY),
+        let listings = self.server.listings();
+        // Each listing must arrive here, so the kernel must not keep it.
+        if ends && self.server.access_times().are_enabled() {
+            return reply.bytes(&NO_ENTRY);
+        }
+        if !(begins && listings.begin(directory) || ends && listings.end(directory)) {
+            return reply_listing(reply, listed, &listing);
+        }
+        let server = Arc::clone(&self.server);
+        let then = move |is_dropped: bool| match is_dropped {
+            true => {
+                server.listings().note_drop(directory);
+                reply_listing(reply, listed, &listing);
+            }
+            false if ends => reply.bytes(&NO_ENTRY),
             false => reply_listing(reply, listed, &listing),
         };
-        let Some(begun) = begun else { return answer() };
-        let (first, server) = (Pages { inode: directory, offset: 0, length: 1 }, Arc::clone(&self.server));
-        let then = move || {
-            server.listings().dropped(directory, begun);
-            answer();
-        };
-        self.deferred.send(DeferredWork::DropPages(first, Box::new(then)));
+        self.deferred.send(DeferredWork::DropListing(directory, Box::new(then)));
     }
 }
 

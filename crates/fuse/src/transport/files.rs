@@ -190,8 +190,8 @@ impl Transport {
         }
     }
 
-    /// What the kernel may keep cached of a file that is opened. With access times it drops everything,
-    /// so that at least the first read after each open arrives here.
+    /// What the kernel may keep cached of a file that is opened. With access times it drops everything, so that at
+    /// least the first read after each open arrives here.
     fn caching(&self, from: &Origin) -> u32 {
         let forgets = self.server.access_times().are_enabled() && !is_own_thread(from.pid);
         if forgets { 0 } else { fopen::KEEP_CACHE }

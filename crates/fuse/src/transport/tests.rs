@@ -15,18 +15,17 @@ use crate::atime::AccessTimes;
 use crate::deferred::{DeferredQueues, Pages};
 use crate::kernel::Notifier;
 use crate::kernel::abi::{
-    AttrOut, CopyFileRangeIn, CreateIn, Dirent, EntryOut, FallocateIn, FsyncIn, InHeader, LinkIn, LseekIn,
-    OpenIn, OpenOut, READ_LOCKOWNER, ReadIn, ReleaseIn, Rename2In, STATX_BTIME, SetattrIn, StatxIn, StatxOut,
-    WRITE_CACHE, WriteIn, fattr, fopen, opcode,
+    AttrOut, CopyFileRangeIn, CreateIn, Dirent, EntryOut, FallocateIn, FsyncIn, GetxattrIn, InHeader, LinkIn,
+    LseekIn, OpenIn, OpenOut, READ_LOCKOWNER, ReadIn, ReleaseIn, Rename2In, STATX_BTIME, SetattrIn,
+    SetxattrIn, StatxIn, StatxOut, WRITE_CACHE, WriteIn, fattr, fopen, opcode,
 };
 use crate::kernel::tests::{Kernel, connected};
 use crate::page_cache::PageCache;
 
 const ROOT: u64 = 1;
-/// The thread that asks.
-const THREAD: u32 = 4711;
 /// `O_DSYNC`, which `OFlags` does not have: its name there stands for `O_SYNC`.
 const DSYNC: OFlags = OFlags::from_bits_retain(0o10000);
+const STALE: i32 = Errno::STALE.raw_os_error();
 const BORN: i64 = 1_700_000_000_000_000_007;
 
 struct Mount {
@@ -43,6 +42,9 @@ struct Mount {
     written_back: RefCell<Vec<u64>>,
     /// Parts of files whose pages the kernel had to drop.
     dropped: RefCell<Vec<Pages>>,
+    /// Directories of whose listings the kernel had to drop the first page, and whether it cannot.
+    listings_dropped: RefCell<Vec<u64>>,
+    drops_fail: Cell<bool>,
     /// Old ends of files behind which the kernel had to clear its pages.
     ends_cleared: RefCell<Vec<u64>>,
 }
@@ -93,6 +95,8 @@ impl Mount {
             forgotten: RefCell::default(),
             written_back: RefCell::default(),
             dropped: RefCell::default(),
+            listings_dropped: RefCell::default(),
+            drops_fail: Cell::new(false),
             ends_cleared: RefCell::default(),
         }
     }
@@ -119,7 +123,7 @@ impl Mount {
         let arguments = arguments.concat();
         let length = u32::try_from(size_of::<InHeader>() + arguments.len()).unwrap();
         let (unique, nodeid) = (self.unique.get(), node);
-        let header = InHeader { len: length, opcode, unique, nodeid, pid: THREAD, ..InHeader::default() };
+        let header = InHeader { len: length, opcode, unique, nodeid, ..InHeader::default() };
         let bytes = [header.as_bytes(), &arguments].concat();
         let request = Request::decode(&bytes).unwrap();
         self.transport.answer(request, Reply::new(unique, &self.channel));
@@ -156,7 +160,16 @@ impl Mount {
                 }
                 DeferredWork::DropPages(pages, _) => self.dropped.borrow_mut().push(*pages),
                 DeferredWork::ClearBehindEnd(file, _) => self.ends_cleared.borrow_mut().push(file.size),
+                DeferredWork::DropListing(directory, _) => {
+                    self.listings_dropped.borrow_mut().push(directory.0);
+                }
                 DeferredWork::Seek(..) | DeferredWork::Evict(_) => {}
+            }
+            if self.drops_fail.get()
+                && let DeferredWork::DropListing(_, then) = work
+            {
+                then(false);
+                continue;
             }
             work.run(&self.transport.server, &cache);
         }
@@ -569,35 +582,92 @@ fn the_kernel_opens_directories_itself_if_it_can() {
 
 /// Listings of one directory in the kernel's cache mixed two of its states.
 #[test]
-fn the_kernel_keeps_a_listing_only_if_the_directory_has_not_changed() {
+fn old_entries_are_dropped_before_they_could_be_used() {
     const LAST: u64 = u64::MAX >> 1;
-    let first_page = [Pages { inode: InodeNo(ROOT), offset: 0, length: 1 }];
-    let (complete, incomplete) = ((0, Vec::new()), (0, vec![0; 8]));
+    let end = (0, Vec::new());
     for opcode in [opcode::READDIR, opcode::READDIRPLUS] {
         let mount = Mount::new();
+        // What the kernel has to drop for a reply.
         let begin = || {
             let (error, bytes) = mount.list(opcode, 0);
             assert!(error == 0 && bytes.len() > 8, "{bytes:?}");
-            mount.dropped.take()
+            mount.listings_dropped.take()
         };
-        let end = || mount.list(opcode, LAST);
-        assert_eq!(end(), incomplete, "nothing is known of what it began with");
-        assert_eq!((begin(), end()), (first_page.to_vec(), complete.clone()));
-        assert_eq!((begin(), end()), (Vec::new(), complete.clone()));
+        let finish = || (mount.list(opcode, LAST), mount.listings_dropped.take());
+        for _ in 0..2 {
+            assert_eq!((begin(), finish()), (vec![], (end.clone(), vec![])));
+        }
         // A change while it is listed.
         assert_eq!(begin(), []);
         mount.create(b"file\0", OFlags::RDWR);
-        assert_eq!(end(), incomplete);
-        assert_eq!((begin(), end()), (first_page.to_vec(), complete.clone()));
+        assert_eq!(finish(), (end.clone(), vec![ROOT]));
         // A change afterwards.
+        assert_eq!((begin(), finish()), (vec![], (end.clone(), vec![])));
         assert_eq!(mount.ask(opcode::UNLINK, ROOT, &[b"file\0"]).0, 0);
-        assert_eq!((begin(), end()), (first_page.to_vec(), complete.clone()));
-        mount.transport.forget(ROOT);
-        assert_eq!((begin(), end()), (Vec::new(), complete.clone()));
+        assert_eq!((begin(), finish()), (vec![ROOT], (end.clone(), vec![])));
+        assert_eq!((begin(), finish()), (vec![], (end.clone(), vec![])));
 
         mount.transport.server.access_times().set_enabled(true);
-        assert_eq!((begin(), end()), (Vec::new(), incomplete.clone()), "each comes here");
+        assert_eq!((begin(), finish()), (vec![], ((0, vec![0; 8]), vec![])), "the next one comes here too");
     }
+}
+
+/// A kernel that cannot be told to drop anything must not take a listing for complete.
+#[test]
+fn a_listing_stays_incomplete_if_nothing_can_be_dropped() {
+    let mount = Mount::new();
+    mount.create(b"file\0", OFlags::RDWR);
+    assert!(!mount.transport.server.listings().begin(InodeNo(ROOT)));
+    mount.create(b"other\0", OFlags::RDWR);
+    mount.drops_fail.set(true);
+    assert_eq!(mount.list(opcode::READDIR, u64::MAX >> 1), (0, vec![0; 8]));
+    mount.drops_fail.set(false);
+    assert_eq!(mount.list(opcode::READDIR, u64::MAX >> 1), (0, Vec::new()));
+    assert_eq!(mount.listings_dropped.take(), [ROOT, ROOT]);
+}
+
+/// The kernel's FORGET for a directory that it knew before could arrive while it lists that directory again.
+#[test]
+fn lookups_of_directories_are_counted() {
+    let mount = Mount::new();
+    let modes = [0o700_u32, 0].map(u32::to_ne_bytes).concat();
+    let made: EntryOut = mount.succeed(opcode::MKDIR, ROOT, &[&modes, b"directory\0"]);
+    let found: EntryOut = mount.succeed(opcode::LOOKUP, ROOT, &[b"directory\0"]);
+    assert_eq!(found.nodeid, made.nodeid);
+    assert_eq!(mount.list(opcode::READDIRPLUS, 0).0, 0);
+    let listings = mount.transport.server.listings();
+    assert!(!listings.begin(InodeNo(made.nodeid)));
+    mount.transport.forget(made.nodeid, 2);
+    assert!(!listings.end(InodeNo(made.nodeid)), "the listing is the third");
+    mount.transport.forget(made.nodeid, 1);
+    assert!(listings.end(InodeNo(made.nodeid)), "nothing is known");
+}
+
+/// A program that has a directory open uses it after another one has removed it.
+#[test]
+fn a_removed_directory_can_be_used_until_the_kernel_forgets_it() {
+    let mount = Mount::new();
+    mount.transport.server.fs().keep_unlinked();
+    let modes = [0o700_u32, 0].map(u32::to_ne_bytes).concat();
+    let made: EntryOut = mount.succeed(opcode::MKDIR, ROOT, &[&modes, b"directory\0"]);
+    let set = SetxattrIn { size: 3, ..SetxattrIn::default() };
+    assert_eq!(mount.ask(opcode::SETXATTR, made.nodeid, &[set.as_bytes(), b"user.color\0", b"red"]).0, 0);
+    assert_eq!(mount.ask(opcode::RMDIR, ROOT, &[b"directory\0"]).0, 0);
+    assert_eq!(mount.attributes(made.nodeid).attr.nlink, 0);
+    let get = GetxattrIn { size: 8, ..GetxattrIn::default() };
+    let got = mount.ask(opcode::GETXATTR, made.nodeid, &[get.as_bytes(), b"user.color\0"]);
+    assert_eq!(got, (0, b"red".to_vec()));
+    let read = ReadIn { size: 4096, ..ReadIn::default() };
+    assert_eq!(mount.ask(opcode::READDIR, made.nodeid, &[read.as_bytes()]), (0, Vec::new()));
+    assert_eq!(mount.ask(opcode::FSYNCDIR, made.nodeid, &[FsyncIn::default().as_bytes()]).0, 0);
+    let create = CreateIn { flags: 0o102, mode: 0o100_644, ..CreateIn::default() };
+    let created = mount.ask(opcode::CREATE, made.nodeid, &[create.as_bytes(), b"file\0"]);
+    assert_eq!(created.0, -Errno::NOENT.raw_os_error());
+    mount.transport.forget(made.nodeid, 1);
+    let fs = mount.transport.server.fs();
+    while fs.step().unwrap() == tree::Step::Worked {}
+    assert_eq!(mount.ask(opcode::GETXATTR, made.nodeid, &[get.as_bytes(), b"user.color\0"]).0, -STALE);
+    assert_eq!(fs.check().unwrap(), []);
 }
 
 /// Each operation that changes entries, in each of its directories.
@@ -617,11 +687,11 @@ fn every_change_of_entries_is_noted() {
     let listings = mount.transport.server.listings();
     let check = |opcode, directory, arguments: &[&[u8]], changed: &[u64]| {
         for directory in both {
-            listings.forget(directory);
-            assert_eq!((listings.begin(directory, THREAD), listings.end(directory, THREAD)), (None, true));
+            listings.note_drop(directory);
+            assert!(!listings.begin(directory));
         }
         assert_eq!(mount.ask(opcode, directory, arguments).0, 0, "operation {opcode}");
-        let noted = both.map(|directory| listings.begin(directory, THREAD).is_some());
+        let noted = both.map(|directory| listings.end(directory));
         assert_eq!(noted, both.map(|directory| changed.contains(&directory.0)), "operation {opcode}");
     };
     check(opcode::CREATE, ROOT, &[create.as_bytes(), b"new\0"], &[ROOT]);
