@@ -5,9 +5,9 @@
 //! to its node.
 //!
 //! The states are `Unknown` (not read yet) → `Present` → `Gone`. `Gone` is final, because inode numbers are never
-//! used again. A file that is deleted while a kernel references it may be `Detached` in between (`unlinked.rs`): its
-//! row is deleted, and memory has the only record. It becomes `Present` again when it gets contents or attributes
-//! that need rows.
+//! used again. A file or directory that is deleted while a kernel references it may be `Detached` in between
+//! (`unlinked.rs`): its row is deleted, and memory has the only record. It becomes `Present` again when it gets
+//! contents or attributes that need rows.
 //!
 //! Locks of several inodes are taken in the order of their numbers ([`Locked::lock`]). Everything that was looked up
 //! before must be looked up again under the locks.

@@ -57,7 +57,7 @@ impl UnlinkedFiles {
 }
 
 impl Fs {
-    /// From now on a file that loses its last name exists until [`Fs::forget`] is called for it.
+    /// From now on a file or directory that loses its last name exists until [`Fs::forget`] is called for it.
     pub fn keep_unlinked(&self) {
         self.unlinked.is_enabled.store(true, Ordering::SeqCst);
     }

@@ -14,7 +14,8 @@
 //! dropped does nothing that a truncation needs.
 //!
 //! **Listings.** The kernel locks a page of its cache of listings while it copies entries into the memory of a
-//! program, and that memory can be a file of any file system. So each drop of such a page has a thread of its own.
+//! program, and that memory can be a file of any file system. So each drop of such a page has a thread of its own,
+//! which the end of the session does not wait for and which does not keep the volume open.
 //!
 //! **Data before its name.** A rename or link of a file that is open for writing is done only after the kernel has
 //! written the file's dirty pages back. Otherwise the new name could become durable first, and a crash would leave an
@@ -79,9 +80,10 @@ enum Thread {
     DeferredQueues,
     /// For searches, and for work that no caller waits for.
     Seeks,
-    /// For operations that first need the data of files, and for listings, whose pages are locked as long as a program
-    /// has its memory read: each on a thread of its own.
+    /// For operations that first need the data of files, each on a thread of its own.
     WriteBack,
+    /// For listings, whose pages can be locked for any time, each on a thread of its own.
+    Listings,
     /// For dropping pages.
     Pages,
     /// For clearing the ends of files. A write-back can wait for this, so this waits for no write-back, only for an
@@ -89,10 +91,11 @@ enum Thread {
     Ends,
 }
 
-/// The receivers of the threads, each with the thread's name, and that of the pool that has data written back.
+/// The receivers of the threads, each with the thread's name, and those of the pools.
 pub(crate) struct DeferredReceivers {
     pub(crate) threads: [(&'static str, Receiver<DeferredWork>); 4],
     pub(crate) write_backs: Receiver<DeferredWork>,
+    pub(crate) listings: Receiver<DeferredWork>,
 }
 
 /// Sends deferred work to the thread that runs it.
@@ -103,19 +106,20 @@ pub(crate) struct DeferredQueues {
     write_backs: Sender<DeferredWork>,
     pages: Sender<DeferredWork>,
     ends: Sender<DeferredWork>,
+    listings: Sender<DeferredWork>,
 }
 
 impl DeferredQueues {
     /// The senders and the receivers.
     pub(crate) fn new() -> (DeferredQueues, DeferredReceivers) {
-        let [short, seeks, write_backs, pages, ends] = std::array::from_fn(|_| mpsc::channel());
+        let [short, seeks, write_backs, pages, ends, listings] = std::array::from_fn(|_| mpsc::channel());
         let threads = [
             ("polder-deferred", short.1),
             ("polder-seeks", seeks.1),
             ("polder-pages", pages.1),
             ("polder-ends", ends.1),
         ];
-        let received = DeferredReceivers { threads, write_backs: write_backs.1 };
+        let received = DeferredReceivers { threads, write_backs: write_backs.1, listings: listings.1 };
         (
             DeferredQueues {
                 short: short.0,
@@ -123,6 +127,7 @@ impl DeferredQueues {
                 write_backs: write_backs.0,
                 pages: pages.0,
                 ends: ends.0,
+                listings: listings.0,
             },
             received,
         )
@@ -131,8 +136,8 @@ impl DeferredQueues {
     /// All to one receiver.
     #[cfg(test)]
     pub(crate) fn to(one: &Sender<DeferredWork>) -> DeferredQueues {
-        let [short, seeks, write_backs, pages, ends] = std::array::from_fn(|_| one.clone());
-        DeferredQueues { short, seeks, write_backs, pages, ends }
+        let [short, seeks, write_backs, pages, ends, listings] = std::array::from_fn(|_| one.clone());
+        DeferredQueues { short, seeks, write_backs, pages, ends, listings }
     }
 
     /// Sends work. If its thread has ended, the work is dropped, and a reply in it that is dropped answers with an
@@ -144,6 +149,7 @@ impl DeferredQueues {
             Thread::WriteBack => &self.write_backs,
             Thread::Pages => &self.pages,
             Thread::Ends => &self.ends,
+            Thread::Listings => &self.listings,
         };
         drop(to.send(work));
     }
@@ -163,9 +169,8 @@ impl DeferredWork {
         match self {
             DeferredWork::Seek(..) | DeferredWork::Evict(_) => Thread::Seeks,
             DeferredWork::ForgetAttributes(_) | DeferredWork::ForgetThen(..) => Thread::DeferredQueues,
-            DeferredWork::Name(..) | DeferredWork::Sync(_) | DeferredWork::DropListing(..) => {
-                Thread::WriteBack
-            }
+            DeferredWork::Name(..) | DeferredWork::Sync(_) => Thread::WriteBack,
+            DeferredWork::DropListing(..) => Thread::Listings,
             DeferredWork::DropPages(..) => Thread::Pages,
             DeferredWork::ClearBehindEnd(..) => Thread::Ends,
         }
@@ -203,13 +208,20 @@ impl DeferredWork {
                 drop_pages(notifier, pages);
                 then();
             }
-            DeferredWork::DropListing(directory, then) => {
-                then(drop_pages(notifier, Pages { inode: directory, offset: 0, length: 1 }));
-            }
+            work @ DeferredWork::DropListing(..) => work.drop_listing(notifier),
             DeferredWork::ClearBehindEnd(file, then) => {
                 cache.clear_behind_end(&file);
                 then();
             }
+        }
+    }
+}
+
+impl DeferredWork {
+    /// Does the work that needs no volume.
+    pub(crate) fn drop_listing(self, notifier: &Notifier) {
+        if let DeferredWork::DropListing(directory, then) = self {
+            then(drop_pages(notifier, Pages { inode: directory, offset: 0, length: 1 }));
         }
     }
 }

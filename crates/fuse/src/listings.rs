@@ -9,9 +9,8 @@
 //! The kernel changes a directory only while no request of a listing of it is in progress, and the other way round
 //! (`i_rwsem`). So it is enough to note which directories have changed since entries were collected. The kernel cannot
 //! be told to drop these entries, but it does so as soon as it wants to use a complete listing without its first page.
-//! So the first page is dropped before two kinds of replies: the first one to a listing that begins after a change, and
-//! the empty one to a listing during which the directory has changed. What is collected can be used afterwards only if
-//! it was collected after the change.
+//! So the first page is dropped before an empty reply about a directory that has changed. The listing that ends with
+//! it is not kept, and the next one is.
 //!
 //! **Lookups** of directories are counted. When the kernel has forgotten them all, it has nothing of that directory.
 //!
@@ -58,23 +57,26 @@ impl Listings {
         known.lookups = known.lookups.saturating_add(1);
     }
 
-    /// The kernel has forgotten so many lookups of an inode.
-    pub(crate) fn forget(&self, inode: InodeNo, lookups: u64) {
+    /// The kernel has forgotten so many lookups of an inode. Returns whether it still knows it, as far as is known of
+    /// inodes that are no directories.
+    pub(crate) fn forget(&self, inode: InodeNo, lookups: u64) -> bool {
         let mut shard = self.shard(inode).lock();
-        let Some(known) = shard.get_mut(&inode).filter(|known| known.lookups != ALWAYS) else { return };
-        match u64::from(known.lookups).checked_sub(lookups) {
-            Some(left @ 1..) => known.lookups = u32::try_from(left).expect("less than it was"),
-            _ => drop(shard.remove(&inode)),
+        let Some(known) = shard.get_mut(&inode) else { return false };
+        if known.lookups != ALWAYS {
+            known.lookups = u64::from(known.lookups).saturating_sub(lookups) as u32;
         }
+        let is_known = known.lookups > 0;
+        if !is_known {
+            shard.remove(&inode);
+        }
+        is_known
     }
 
-    /// A listing begins. Returns whether the first page must be dropped before the first reply.
-    pub(crate) fn begin(&self, directory: InodeNo) -> bool {
-        let mut shard = self.shard(directory).lock();
-        // Nothing is known of what the kernel has of a directory that is not here.
-        let Some(known) = shard.get_mut(&directory) else { return true };
-        known.is_collected = true;
-        known.is_old
+    /// The kernel asks for entries of a directory.
+    pub(crate) fn note_entries(&self, directory: InodeNo) {
+        if let Some(known) = self.shard(directory).lock().get_mut(&directory) {
+            known.is_collected = true;
+        }
     }
 
     /// An operation has changed a directory, and its reply has not been sent yet.
@@ -84,8 +86,9 @@ impl Listings {
         }
     }
 
-    /// A listing ends. Returns whether the first page must be dropped before the empty reply.
-    pub(crate) fn end(&self, directory: InodeNo) -> bool {
+    /// A listing ends. Returns whether the first page must be dropped before the empty reply. Nothing is known of what
+    /// the kernel has of a directory that is not here.
+    pub(crate) fn is_old(&self, directory: InodeNo) -> bool {
         self.shard(directory).lock().get(&directory).is_none_or(|known| known.is_old)
     }
 

@@ -111,8 +111,7 @@ impl Mounted {
     pub fn serve(self) -> io::Result<()> {
         let Mounted { channel, transport, server, deferred, entry, cache, write_queue_bytes } = self;
         let runner = DeferredRunner { server, cache };
-        let DeferredReceivers { threads, write_backs } = deferred;
-        let started = runner.start_all(threads, write_backs);
+        let started = runner.start_all(deferred);
         let ended = match &started {
             Ok(_) => answer_all(&channel, transport, write_queue_bytes),
             Err(_) => {
@@ -224,13 +223,14 @@ struct DeferredRunner {
 impl DeferredRunner {
     fn start_all(
         &self,
-        threads: [(&'static str, Receiver<DeferredWork>); 4],
-        write_backs: Receiver<DeferredWork>,
+        DeferredReceivers { threads, write_backs, listings }: DeferredReceivers,
     ) -> io::Result<Running> {
         let start = |(name, deferred)| self.start(name, deferred);
         let threads = threads.into_iter().map(start).collect::<io::Result<_>>()?;
         let runner = self.clone();
         let pool = ThreadPool::start("polder-writeback", write_backs, || true, move |work| runner.run(work))?;
+        let notifier = self.cache.notifier().clone();
+        ThreadPool::start("polder-listings", listings, || true, move |work| work.drop_listing(&notifier))?;
         Ok(Running { threads, pool })
     }
 

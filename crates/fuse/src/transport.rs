@@ -248,8 +248,9 @@ impl Answers for Transport {
 
     fn forget(&self, node: u64, lookups: u64) {
         self.server.unstored_files().forget(InodeNo(node));
-        self.server.fs().forget(InodeNo(node));
-        self.server.listings().forget(InodeNo(node), lookups);
+        if !self.server.listings().forget(InodeNo(node), lookups) {
+            self.server.fs().forget(InodeNo(node));
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Files without a name that a kernel still references.
+//! Files and directories without a name that a kernel still references.
 
 use fs::{ACL_ACCESS, Caller, Changes, FsError, InodeNo, Kind, RenameFlags};
 
@@ -40,6 +40,70 @@ fn a_file_that_was_looked_up_can_be_used_after_it_was_replaced() {
         volume.settle_and_check();
         assert_eq!(volume.fs.space().live, 0);
     }
+}
+
+/// A program that had a directory open lost it when another one removed it, and its inode left memory. Only files
+/// were kept.
+#[test]
+fn a_removed_directory_exists_until_it_is_forgotten() {
+    let root = Caller::root();
+    for (with_attribute, is_replaced) in [(false, false), (false, true), (true, false), (true, true)] {
+        let volume = Volume::new();
+        volume.fs.keep_unlinked();
+        let inode = volume.directory(ROOT, "d");
+        if with_attribute {
+            volume.fs.set_xattr(&root, inode, b"user.a", b"1", false, false).unwrap();
+        }
+        match is_replaced {
+            true => {
+                volume.directory(ROOT, "new");
+                volume.fs.rename(&root, ROOT, b"new", ROOT, b"d", RenameFlags::default()).unwrap();
+            }
+            false => volume.fs.remove_directory(&root, ROOT, b"d").unwrap(),
+        }
+        // Many more inodes than memory keeps.
+        (0..3000).for_each(|number| drop(volume.file(ROOT, &format!("f{number}"))));
+        volume.settle_and_check();
+        let changed = Changes { permissions: Some(0o700), ..Changes::default() };
+        let found = volume.fs.set_attributes(&root, inode, &changed).unwrap();
+        assert_eq!((found.links, found.permissions, found.kind), (0, 0o700, Kind::Directory));
+        assert_eq!(volume.fs.get_xattr(&root, inode, b"user.a").is_ok(), with_attribute);
+        let made = volume.fs.make_directory(&root, inode, b"sub", 0o755);
+        assert_eq!(made.map(drop), Err(FsError::NotFound));
+        volume.fs.sync().unwrap();
+        match is_replaced {
+            true => volume.fs.forget_all(),
+            false => volume.fs.forget(inode),
+        }
+        volume.settle_and_check();
+        // Memory keeps the last state of a removed directory, so a new mount is asked.
+        let volume = volume.kill();
+        volume.settle_and_check();
+        let volume = volume.remount();
+        assert_eq!(volume.fs.attributes(inode).map(drop), Err(FsError::Stale));
+    }
+}
+
+/// After a crash nothing of it is left.
+#[test]
+fn removed_directories_are_gone_after_a_crash() {
+    let root = Caller::root();
+    let volume = Volume::new();
+    volume.fs.keep_unlinked();
+    let inodes = ["plain", "with-attribute", "changed"].map(|name| volume.directory(ROOT, name));
+    volume.fs.set_xattr(&root, inodes[1], b"user.a", b"1", false, false).unwrap();
+    for name in [&b"plain"[..], b"with-attribute", b"changed"] {
+        volume.fs.remove_directory(&root, ROOT, name).unwrap();
+    }
+    volume.fs.set_xattr(&root, inodes[2], b"user.a", b"1", false, false).unwrap();
+    volume.fs.sync().unwrap();
+    let volume = volume.kill();
+    volume.settle_and_check();
+    let volume = volume.remount();
+    for inode in inodes {
+        assert_eq!(volume.fs.attributes(inode).map(drop), Err(FsError::Stale));
+    }
+    assert!(!volume.fs.has_xattrs().unwrap());
 }
 
 #[test]

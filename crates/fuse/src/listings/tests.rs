@@ -15,10 +15,8 @@ const LISTINGS_MAX: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Policy {
     Product,
-    /// Nothing is dropped at the end of a listing.
-    NothingAtEnds,
-    /// Nothing is dropped before a listing, though what it collects counts as new.
-    NothingAtBeginnings,
+    /// Nothing is dropped.
+    NoDrops,
     /// All is forgotten at the first FORGET.
     NoLookups,
 }
@@ -184,20 +182,10 @@ impl Model {
 
     /// The request arrives here and is answered.
     fn answer(&self, position: usize) -> Answer {
-        let drops = match position {
-            0 => self.listings.begin(DIRECTORY),
-            PARTS => self.listings.end(DIRECTORY),
-            _ => false,
-        };
-        let left_out = match self.policy {
-            Policy::NothingAtEnds => position == PARTS,
-            Policy::NothingAtBeginnings => position == 0,
-            Policy::Product | Policy::NoLookups => false,
-        };
-        if drops && left_out {
-            self.listings.note_drop(DIRECTORY);
-        }
-        Answer { read: (position < PARTS).then_some(self.stored), drops: drops && !left_out }
+        self.listings.note_entries(DIRECTORY);
+        let ends = position == PARTS;
+        let drops = ends && self.listings.is_old(DIRECTORY) && self.policy != Policy::NoDrops;
+        Answer { read: (!ends).then_some(self.stored), drops }
     }
 
     /// The first page is dropped, or the kernel takes the reply. Returns whether the listing has ended.
@@ -245,7 +233,7 @@ fn no_listing_has_entries_from_before_it_began() {
 
 #[test]
 fn the_model_finds_what_would_go_wrong() {
-    for policy in [Policy::NothingAtEnds, Policy::NothingAtBeginnings, Policy::NoLookups] {
+    for policy in [Policy::NoDrops, Policy::NoLookups] {
         assert!(run(policy, 0..20_000).is_err(), "{policy:?}");
     }
 }
@@ -255,15 +243,15 @@ fn the_model_finds_what_would_go_wrong() {
 fn directories_are_known_as_long_as_to_the_kernel() {
     let listings = Listings::new();
     (0..3).for_each(|_| listings.note_lookup(DIRECTORY));
-    assert!(!listings.begin(DIRECTORY));
     listings.note_change(DIRECTORY);
-    listings.forget(DIRECTORY, 2);
-    assert!(listings.end(DIRECTORY));
-    listings.forget(DIRECTORY, 1);
-    listings.forget(DIRECTORY, 1);
+    assert!(!listings.is_old(DIRECTORY), "nothing is collected");
+    listings.note_entries(DIRECTORY);
+    listings.note_change(DIRECTORY);
+    assert!(listings.forget(DIRECTORY, 2) && listings.is_old(DIRECTORY));
+    assert!(!listings.forget(DIRECTORY, 1) && !listings.forget(DIRECTORY, 1));
     assert_eq!(listings.shard(DIRECTORY).lock().len(), 0);
+    assert!(listings.is_old(DIRECTORY), "nothing is known");
     listings.note_lookup(DIRECTORY);
-    assert!(!listings.begin(DIRECTORY) && !listings.end(DIRECTORY));
-    listings.forget(InodeNo::ROOT, u64::MAX);
-    assert!(!listings.begin(InodeNo::ROOT) && !listings.end(InodeNo::ROOT));
+    assert!(!listings.is_old(DIRECTORY));
+    assert!(listings.forget(InodeNo::ROOT, u64::MAX) && !listings.is_old(InodeNo::ROOT));
 }

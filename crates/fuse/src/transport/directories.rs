@@ -62,29 +62,31 @@ impl Transport {
         reply: Reply,
         read: impl FnOnce(InodeNo, &mut Listing) -> fs::Result<()>,
     ) {
-        let (directory, begins) = (inode_of(from), asked.offset == 0);
-        if begins {
+        let directory = inode_of(from);
+        if asked.offset == 0 {
             self.server.update_atime(directory);
         }
+        self.server.listings().note_entries(directory);
         let mut listing = listing_for(asked);
         let listed = read(directory, &mut listing);
-        let ends = listed.is_ok() && listing.as_bytes().is_empty();
-        let listings = self.server.listings();
-        // Each listing must arrive here, so the kernel must not keep it.
-        if ends && self.server.access_times().are_enabled() {
-            return reply.bytes(&NO_ENTRY);
-        }
-        if !(begins && listings.begin(directory) || ends && listings.end(directory)) {
+        if listed.is_err() || !listing.as_bytes().is_empty() {
             return reply_listing(reply, listed, &listing);
         }
-        let server = Arc::clone(&self.server);
-        let then = move |is_dropped: bool| match is_dropped {
-            true => {
+        if self.server.access_times().are_enabled() {
+            // The next listing must arrive here too.
+            return reply.bytes(&NO_ENTRY);
+        }
+        if !self.server.listings().is_old(directory) {
+            return reply.bytes(&[]);
+        }
+        // The thread that waits for the kernel must not keep the volume open.
+        let server = Arc::downgrade(&self.server);
+        let then = move |is_dropped: bool| match server.upgrade().filter(|_| is_dropped) {
+            Some(server) => {
                 server.listings().note_drop(directory);
-                reply_listing(reply, listed, &listing);
+                reply.bytes(&[]);
             }
-            false if ends => reply.bytes(&NO_ENTRY),
-            false => reply_listing(reply, listed, &listing),
+            None => reply.bytes(&NO_ENTRY),
         };
         self.deferred.send(DeferredWork::DropListing(directory, Box::new(then)));
     }

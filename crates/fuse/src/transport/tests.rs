@@ -583,32 +583,25 @@ fn the_kernel_opens_directories_itself_if_it_can() {
 /// Listings of one directory in the kernel's cache mixed two of its states.
 #[test]
 fn old_entries_are_dropped_before_they_could_be_used() {
-    const LAST: u64 = u64::MAX >> 1;
-    let end = (0, Vec::new());
     for opcode in [opcode::READDIR, opcode::READDIRPLUS] {
         let mount = Mount::new();
-        // What the kernel has to drop for a reply.
-        let begin = || {
+        // The last reply, and what the kernel has to drop for it.
+        let list = |change: &dyn Fn()| {
             let (error, bytes) = mount.list(opcode, 0);
-            assert!(error == 0 && bytes.len() > 8, "{bytes:?}");
-            mount.listings_dropped.take()
+            assert!(error == 0 && bytes.len() > 8 && mount.listings_dropped.borrow().is_empty(), "{bytes:?}");
+            change();
+            (mount.list(opcode, u64::MAX >> 1).1, mount.listings_dropped.take())
         };
-        let finish = || (mount.list(opcode, LAST), mount.listings_dropped.take());
-        for _ in 0..2 {
-            assert_eq!((begin(), finish()), (vec![], (end.clone(), vec![])));
-        }
-        // A change while it is listed.
-        assert_eq!(begin(), []);
-        mount.create(b"file\0", OFlags::RDWR);
-        assert_eq!(finish(), (end.clone(), vec![ROOT]));
-        // A change afterwards.
-        assert_eq!((begin(), finish()), (vec![], (end.clone(), vec![])));
+        let nothing = || {};
+        assert_eq!([list(&nothing), list(&nothing)], [const { (vec![], vec![]) }; 2]);
+        let create = || assert_eq!(mount.create(b"file\0", OFlags::RDWR).0.attr.size, 0);
+        assert_eq!(list(&create), (vec![], vec![ROOT]), "a change while it is listed");
+        assert_eq!(list(&nothing), (vec![], vec![]));
         assert_eq!(mount.ask(opcode::UNLINK, ROOT, &[b"file\0"]).0, 0);
-        assert_eq!((begin(), finish()), (vec![ROOT], (end.clone(), vec![])));
-        assert_eq!((begin(), finish()), (vec![], (end.clone(), vec![])));
-
+        assert_eq!(list(&nothing), (vec![], vec![ROOT]), "a change before");
+        assert_eq!(list(&nothing), (vec![], vec![]));
         mount.transport.server.access_times().set_enabled(true);
-        assert_eq!((begin(), finish()), (vec![], ((0, vec![0; 8]), vec![])), "the next one comes here too");
+        assert_eq!(list(&nothing), (vec![0; 8], vec![]), "the next one comes here too");
     }
 }
 
@@ -617,7 +610,7 @@ fn old_entries_are_dropped_before_they_could_be_used() {
 fn a_listing_stays_incomplete_if_nothing_can_be_dropped() {
     let mount = Mount::new();
     mount.create(b"file\0", OFlags::RDWR);
-    assert!(!mount.transport.server.listings().begin(InodeNo(ROOT)));
+    assert_eq!(mount.list(opcode::READDIR, 0).0, 0);
     mount.create(b"other\0", OFlags::RDWR);
     mount.drops_fail.set(true);
     assert_eq!(mount.list(opcode::READDIR, u64::MAX >> 1), (0, vec![0; 8]));
@@ -636,11 +629,10 @@ fn lookups_of_directories_are_counted() {
     assert_eq!(found.nodeid, made.nodeid);
     assert_eq!(mount.list(opcode::READDIRPLUS, 0).0, 0);
     let listings = mount.transport.server.listings();
-    assert!(!listings.begin(InodeNo(made.nodeid)));
     mount.transport.forget(made.nodeid, 2);
-    assert!(!listings.end(InodeNo(made.nodeid)), "the listing is the third");
+    assert!(!listings.is_old(InodeNo(made.nodeid)), "the listing is the third");
     mount.transport.forget(made.nodeid, 1);
-    assert!(listings.end(InodeNo(made.nodeid)), "nothing is known");
+    assert!(listings.is_old(InodeNo(made.nodeid)), "nothing is known");
 }
 
 /// A program that has a directory open uses it after another one has removed it.
@@ -650,6 +642,8 @@ fn a_removed_directory_can_be_used_until_the_kernel_forgets_it() {
     mount.transport.server.fs().keep_unlinked();
     let modes = [0o700_u32, 0].map(u32::to_ne_bytes).concat();
     let made: EntryOut = mount.succeed(opcode::MKDIR, ROOT, &[&modes, b"directory\0"]);
+    let found: EntryOut = mount.succeed(opcode::LOOKUP, ROOT, &[b"directory\0"]);
+    assert_eq!(found.nodeid, made.nodeid);
     let set = SetxattrIn { size: 3, ..SetxattrIn::default() };
     assert_eq!(mount.ask(opcode::SETXATTR, made.nodeid, &[set.as_bytes(), b"user.color\0", b"red"]).0, 0);
     assert_eq!(mount.ask(opcode::RMDIR, ROOT, &[b"directory\0"]).0, 0);
@@ -663,6 +657,9 @@ fn a_removed_directory_can_be_used_until_the_kernel_forgets_it() {
     let create = CreateIn { flags: 0o102, mode: 0o100_644, ..CreateIn::default() };
     let created = mount.ask(opcode::CREATE, made.nodeid, &[create.as_bytes(), b"file\0"]);
     assert_eq!(created.0, -Errno::NOENT.raw_os_error());
+    // The kernel had forgotten it and found it again before it was removed.
+    mount.transport.forget(made.nodeid, 1);
+    assert_eq!(mount.ask(opcode::GETXATTR, made.nodeid, &[get.as_bytes(), b"user.color\0"]).0, 0);
     mount.transport.forget(made.nodeid, 1);
     let fs = mount.transport.server.fs();
     while fs.step().unwrap() == tree::Step::Worked {}
@@ -687,11 +684,11 @@ fn every_change_of_entries_is_noted() {
     let listings = mount.transport.server.listings();
     let check = |opcode, directory, arguments: &[&[u8]], changed: &[u64]| {
         for directory in both {
+            listings.note_entries(directory);
             listings.note_drop(directory);
-            assert!(!listings.begin(directory));
         }
         assert_eq!(mount.ask(opcode, directory, arguments).0, 0, "operation {opcode}");
-        let noted = both.map(|directory| listings.end(directory));
+        let noted = both.map(|directory| listings.is_old(directory));
         assert_eq!(noted, both.map(|directory| changed.contains(&directory.0)), "operation {opcode}");
     };
     check(opcode::CREATE, ROOT, &[create.as_bytes(), b"new\0"], &[ROOT]);
