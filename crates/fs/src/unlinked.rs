@@ -7,9 +7,9 @@
 //! forgotten an inode. A caller that passes these reports on enables this ([`Fs::keep_unlinked`]). From then on a file
 //! or directory that loses its last name counts as open once more until the kernel has forgotten it.
 //!
-//! None of this is stored: after a crash such a file is an orphan like any other. The exception is a file
-//! without extended attributes whose contents are in its record. The transaction that removes its last name also
-//! deletes the inode, and memory keeps the record (`State::Detached`). If a later change needs rows, it becomes an
+//! None of this is stored: after a crash such a file is an orphan like any other. The exceptions are a directory, and a
+//! file whose contents are in its record, both without extended attributes. The transaction that removes the last name
+//! also deletes the inode, and memory keeps the record (`State::Detached`). If a later change needs rows, it becomes an
 //! orphan.
 //!
 //! Unlinked files do not hold space that others need: an operation that finds no space has those with blocks deleted

@@ -1,4 +1,4 @@
-//! The table of open files and directories.
+//! The table of open files.
 //!
 //! The kernel identifies an open file by a number that we choose: `slot * SHARDS + shard`. All handles of one inode
 //! are in one shard. So the shard also records how many of them may write, whether bytes that the kernel accepted

@@ -54,11 +54,12 @@ impl Listings {
     pub(crate) fn note_lookup(&self, directory: InodeNo) {
         let mut shard = self.shard(directory).lock();
         let known = shard.entry(directory).or_default();
-        known.lookups = known.lookups.saturating_add(1);
+        if known.lookups < ALWAYS - 1 {
+            known.lookups += 1;
+        }
     }
 
-    /// The kernel has forgotten so many lookups of an inode. Returns whether it still knows it, as far as is known of
-    /// inodes that are no directories.
+    /// The kernel has forgotten so many lookups of an inode. Returns whether that is a directory that it still knows.
     pub(crate) fn forget(&self, inode: InodeNo, lookups: u64) -> bool {
         let mut shard = self.shard(inode).lock();
         let Some(known) = shard.get_mut(&inode) else { return false };

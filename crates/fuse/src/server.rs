@@ -38,7 +38,7 @@ pub(crate) struct Server {
     access_times: AccessTimes,
     cut_files: MarkedFiles,
     unstored_files: MarkedFiles,
-    listings: Listings,
+    listings: Arc<Listings>,
 }
 
 /// A file that the kernel has open. It opens directories without a request.
@@ -65,7 +65,7 @@ impl Server {
             access_times,
             cut_files: MarkedFiles::default(),
             unstored_files: MarkedFiles::default(),
-            listings: Listings::new(),
+            listings: Arc::new(Listings::new()),
         }
     }
 
@@ -291,7 +291,7 @@ impl Server {
     }
 
     /// What the kernel may have collected of listings.
-    pub(crate) fn listings(&self) -> &Listings {
+    pub(crate) fn listings(&self) -> &Arc<Listings> {
         &self.listings
     }
 

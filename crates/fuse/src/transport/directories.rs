@@ -79,14 +79,14 @@ impl Transport {
         if !self.server.listings().is_old(directory) {
             return reply.bytes(&[]);
         }
-        // The thread that waits for the kernel must not keep the volume open.
-        let server = Arc::downgrade(&self.server);
-        let then = move |is_dropped: bool| match server.upgrade().filter(|_| is_dropped) {
-            Some(server) => {
-                server.listings().note_drop(directory);
-                reply.bytes(&[]);
+        // Without the server: the thread that waits for the kernel must not keep the volume open.
+        let listings = Arc::clone(self.server.listings());
+        let then = move |is_dropped: bool| {
+            if !is_dropped {
+                return reply.bytes(&NO_ENTRY);
             }
-            None => reply.bytes(&NO_ENTRY),
+            listings.note_drop(directory);
+            reply.bytes(&[]);
         };
         self.deferred.send(DeferredWork::DropListing(directory, Box::new(then)));
     }
