@@ -18,7 +18,8 @@ use support::workspace::TESTS;
 
 use crate::setup;
 
-/// What all steps but set-up and those that only compile may take together, on the machine of two cores that the gate is made for.
+/// What all steps but set-up and those that only compile may take together, on the machine of two cores that the gate is
+/// made for.
 const SECONDS_MAX: f64 = 1200.0;
 /// What compiling may take where nothing has been compiled before, so that all of it is done within an hour.
 const COMPILE_SECONDS_MAX: f64 = 2100.0;

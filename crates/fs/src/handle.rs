@@ -160,10 +160,7 @@ impl Fs {
     /// fdatasync, also of directories). An error of the volume is reported once through each handle that was open
     /// when it happened.
     pub fn fsync(&self, handle: &Handle, _data_only: bool) -> Result<()> {
-        let synced = self.sync();
-        if let Err(error) = &synced {
-            self.runtime.failed(error);
-        }
+        let synced = self.sync_and_note_error();
         let errors = self.runtime.errors();
         if handle.errors_seen.swap(errors, Ordering::SeqCst) < errors {
             return Err(self.runtime.last_error());
@@ -174,14 +171,15 @@ impl Fs {
     /// The same for directories, for callers that have no handles of them. After a failure, each call fails until the
     /// volume is mounted again.
     pub fn fsync_directories(&self) -> Result<()> {
-        let synced = self.sync();
-        if let Err(error) = &synced {
-            self.runtime.failed(error);
-        }
+        let synced = self.sync_and_note_error();
         match self.store.shutdown_reason() {
             Some(_) => Err(self.runtime.last_error()),
             None => synced,
         }
+    }
+
+    fn sync_and_note_error(&self) -> Result<()> {
+        self.sync().inspect_err(|error| self.runtime.failed(error))
     }
 }
 

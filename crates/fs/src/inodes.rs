@@ -52,8 +52,9 @@ impl State {
         }
     }
 
-    /// The same for access to attributes: a deleted pipe may still be in use, as may a directory that no
-    /// kernel keeps, and the kernel asks for its access list. A deleted inode that had attributes is refused, because they are not kept.
+    /// The same for access to attributes: a deleted pipe may still be in use, as may a directory that no kernel keeps,
+    /// and the kernel asks for its access list. A deleted inode that had attributes is refused, because they are not
+    /// kept.
     pub(crate) fn record_with_attributes(&self) -> Result<&Record> {
         match self {
             State::Gone(Some(last)) if last.xattrs == 0 => Ok(last),

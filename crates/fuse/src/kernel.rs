@@ -58,7 +58,7 @@ pub(crate) trait Answers {
     /// Answers a request. A thread waits for the answer.
     fn answer(&self, request: Request<'_>, reply: Reply);
 
-    /// The kernel has forgotten so many lookups of this node. There is no answer.
+    /// The kernel drops `lookups` of its references to this node. No reply is sent.
     fn forget(&self, node: u64, lookups: u64);
 }
 

@@ -7,12 +7,12 @@
 //! could continue with entries that another listing had collected before the last change.
 //!
 //! The kernel changes a directory only while no request of a listing of it is in progress, and the other way round
-//! (`i_rwsem`). So it is enough to note which directories have changed since entries were collected. The kernel cannot
-//! be told to drop these entries, but it does so as soon as it wants to use a complete listing without its first page.
-//! So the first page is dropped before an empty reply about a directory that has changed. The listing that ends with
-//! it is not kept, and the next one is.
+//! (`i_rwsem`). So it is enough to note which directories have changed since entries were collected. No notification
+//! invalidates these entries, but one drops pages. If the first page of a complete listing is missing, the kernel
+//! discards the listing at the next use. So the first page is dropped before the empty reply that ends a listing of a
+//! changed directory. That listing is not cached. The next one is.
 //!
-//! **Lookups** of directories are counted. When the kernel has forgotten them all, it has nothing of that directory.
+//! **Lookups** of directories are counted. The kernel drops its cache of a directory with its last reference.
 //!
 //! The test is a model of the kernel's cache.
 
@@ -59,7 +59,8 @@ impl Listings {
         }
     }
 
-    /// The kernel has forgotten so many lookups of an inode. Returns whether that is a directory that it still knows.
+    /// The kernel drops `lookups` of its references to an inode. Returns whether the inode is a directory to which the
+    /// kernel has further references.
     pub(crate) fn forget(&self, inode: InodeNo, lookups: u64) -> bool {
         let mut shard = self.shard(inode).lock();
         let Some(known) = shard.get_mut(&inode) else { return false };

@@ -82,7 +82,10 @@ fn a_failed_flush_is_reported_once_to_every_handle_and_shuts_the_volume_down() {
     );
     for _ in 0..2 {
         let synced = volume.fs.fsync_directories();
-        assert!(matches!(synced, Err(FsError::Io(_))), "no handle says who has learnt of it: {synced:?}");
+        assert!(
+            matches!(synced, Err(FsError::Io(_))),
+            "directories have no handle that records a reported error: {synced:?}"
+        );
     }
     assert_eq!(volume.fs.write(&first, 0, b"more"), Err(FsError::ReadOnly));
     assert_eq!(volume.unlink(ROOT, "first"), Err(FsError::ReadOnly));

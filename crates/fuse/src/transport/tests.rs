@@ -605,7 +605,7 @@ fn old_entries_are_dropped_before_they_could_be_used() {
     }
 }
 
-/// A kernel that cannot be told to drop anything must not take a listing for complete.
+/// If the kernel's first page cannot be dropped, a listing must not end with an empty reply.
 #[test]
 fn a_listing_stays_incomplete_if_nothing_can_be_dropped() {
     let mount = Mount::new();

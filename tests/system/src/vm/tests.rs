@@ -5,7 +5,7 @@ use rt::{Clock, SystemClock};
 
 use super::*;
 
-/// Whoever waits longer has failed.
+/// A test that waits longer has failed.
 const PATIENCE_NS: u64 = 20_000_000_000;
 
 /// Each killed command left the disks of its machine and its archive behind permanently.
