@@ -73,7 +73,12 @@ impl Place for Directory {
     }
 
     fn write(&mut self, file: u32, offset: u64, bytes: &[u8]) -> Result<(), Refused> {
-        Ok(self.open(file)?.write_all_at(bytes, offset)?)
+        let opened = self.open(file)?;
+        let written = opened.write_all_at(bytes, offset);
+        // Closing writes back. If that is refused, a mount makes the kernel forget the file, and with it the error:
+        // an `fsync` of the file as it is then succeeds.
+        let closed = nix::unistd::close(opened);
+        Ok(written.and_then(|()| Ok(closed?))?)
     }
 
     fn truncate(&mut self, file: u32, size: u64) -> Result<(), Refused> {
