@@ -128,16 +128,16 @@ impl Model {
 
     fn change_attributes(&mut self, operation: &Operation) -> Result<()> {
         match operation {
-            Operation::SetPermissions { path, permissions } => {
-                let number = self.resolve(path)?;
+            Operation::SetPermissions { file, permissions } => {
+                let number = self.number(file)?;
                 self.node_mut(number).permissions = *permissions;
             }
-            Operation::SetXattr { path, name, value } => {
-                let number = self.resolve(path)?;
+            Operation::SetXattr { file, name, value } => {
+                let number = self.number(file)?;
                 self.node_mut(number).xattrs.insert(name.clone(), value.clone());
             }
-            Operation::RemoveXattr { path, name } => {
-                let number = self.resolve(path)?;
+            Operation::RemoveXattr { file, name } => {
+                let number = self.number(file)?;
                 self.node_mut(number).xattrs.remove(name).ok_or(FsError::NoAttribute)?;
             }
             other => unreachable!("{other} changes no attribute"),
@@ -195,6 +195,12 @@ impl Model {
             Body::Directory(_) => Err(FsError::IsDirectory),
             Body::Symlink(_) => Err(FsError::Invalid),
         }
+    }
+
+    /// The permissions and extended attributes of a file.
+    pub fn attributes(&self, file: &File) -> Result<(u16, &BTreeMap<String, Vec<u8>>)> {
+        let node = self.node(self.number(file)?);
+        Ok((node.permissions, &node.xattrs))
     }
 
     /// The bytes of a file by its number, while the file exists.
@@ -316,7 +322,7 @@ impl Model {
             return Err(FsError::NotEmpty);
         }
         self.entries_mut(parent).remove(name);
-        self.nodes.remove(&number);
+        self.drop_link(number);
         Ok(())
     }
 
@@ -334,10 +340,8 @@ impl Model {
         }
         self.entries_mut(parent).remove(name);
         self.entries_mut(new_parent).insert(new_name.to_owned(), moved);
-        match replaced {
-            Some(replaced) if self.node(replaced).is_directory() => drop(self.nodes.remove(&replaced)),
-            Some(replaced) => self.drop_link(replaced),
-            None => {}
+        if let Some(replaced) = replaced {
+            self.drop_link(replaced);
         }
         Ok(())
     }

@@ -106,6 +106,7 @@ pub const BUGS: &[Bug] = &[
     found("break-promise"),
     found("break-prepaid-freed"),
     found("break-prepaid-cut"),
+    found("break-detached-orphan"),
     thread("break-read-node"),
     thread("break-lease-count"),
     thread("break-returned"),

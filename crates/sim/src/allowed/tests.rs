@@ -182,7 +182,7 @@ fn names_are_a_prefix_and_not_a_selection() {
 #[test]
 fn attributes_and_links_are_compared() {
     let story = Story::new().create("a").create("b");
-    let mode = Operation::SetPermissions { path: "a".to_owned(), permissions: 0o777 };
+    let mode = Operation::SetPermissions { file: File::Path("a".to_owned()), permissions: 0o777 };
     assert!(story.refuses(&story.wrong(|model| apply(model, mode.clone()))));
     let mut count = story.model.snapshot();
     count.items.get_mut("a").expect("it is there").links = 2;

@@ -142,7 +142,8 @@ impl Stage {
     ) -> Result<Driver, Wrong> {
         let clock = Volume::clock();
         let fs = self.volume().mount(device, Arc::clone(&clock) as _)?;
-        Ok(Driver::new(fs, Arc::clone(device), clock, history, Rng::with_seed(self.seed), 0))
+        let driver = Driver::new(fs, Arc::clone(device), clock, history, Rng::with_seed(self.seed), 0);
+        Ok(self.scenario.client(driver))
     }
 
     /// The volume at which faults begin, mounted and recording.

@@ -27,8 +27,8 @@ use crate::store::ZoneFailure;
 
 const WRITING: OpenFlags = OpenFlags { read: true, write: true, append: false, truncate: false, sync: false };
 
-/// The error of an operation that read other bytes than were written.
-const MISREAD: &str = "reads other bytes than were written";
+/// The error of an operation that read other bytes or attributes than were written.
+const MISREAD: &str = "reads other bytes or attributes than were written";
 
 /// Limit for the syncs of the second thread while a range is collapsed or inserted.
 const SYNCS_AMID: u32 = 200;
@@ -46,7 +46,7 @@ pub struct Driver {
     /// The notes for the histories of the other clients. `None` if there are no other clients.
     pub(super) account: Option<Account>,
     model: Model,
-    held: BTreeMap<u8, Handle>,
+    held: BTreeMap<u8, Held>,
     clock: Arc<ManualClock>,
     /// After each operation: the newest record, and the index of the state.
     pub(super) commits: Vec<(Lsn, usize)>,
@@ -61,14 +61,43 @@ pub struct Driver {
     pub without_space: u64,
     /// Moments in the middle of an operation at which its completed part became durable.
     amid: Cell<u64>,
-    /// Inodes that have lost a name or a handle. An inode that has lost all of them cannot be opened any more.
-    dropped: Vec<InodeNo>,
+    /// Inodes that have lost a name or a handle. An inode that has lost all of them, and that no kernel references,
+    /// cannot be opened any more.
+    dropped: BTreeMap<InodeNo, Referenced>,
+    /// Whether the client is a kernel. It opens a file for each operation that a program holds, and references an inode
+    /// until some time after the last name and the last program are gone.
+    is_kernel: bool,
+}
+
+/// A file or directory that a program holds.
+enum Held {
+    /// Here it is an open handle.
+    Open(Handle),
+    /// A kernel knows its number.
+    Known(InodeNo),
+}
+
+impl Held {
+    fn inode(&self) -> InodeNo {
+        match self {
+            Held::Open(handle) => handle.inode(),
+            Held::Known(inode) => *inode,
+        }
+    }
+}
+
+/// Whether a kernel references an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Referenced {
+    ByKernel,
+    No,
 }
 
 impl Driver {
     /// Closes all held files.
     pub fn close_all(&mut self) {
         self.held.clear();
+        self.fs.forget_all();
     }
 
     /// Continues from the newest state of the history.
@@ -97,8 +126,16 @@ impl Driver {
             lacks_space: false,
             without_space: 0,
             amid: Cell::new(0),
-            dropped: Vec::new(),
+            dropped: BTreeMap::new(),
+            is_kernel: false,
         }
+    }
+
+    /// From now on the client is a kernel.
+    pub fn as_kernel(mut self) -> Self {
+        self.fs.keep_unlinked();
+        self.is_kernel = true;
+        self
     }
 
     /// From now on works below this directory. Other clients work below other directories.
@@ -184,6 +221,11 @@ impl Driver {
                 return Ok(None);
             }
             (Err(refused), Err(expected)) if refused == expected => {}
+            // What nothing but a kernel references is deleted if the space is needed.
+            (Err(FsError::Stale), Ok(())) if self.is_kernel && !self.has_space() => {
+                self.history.withdraw();
+                return Ok(None);
+            }
             // A drawn operation may have several reasons to be refused. It is not promised which of them is reported.
             (Err(refused), Err(_)) if self.account.is_some() && !is_of_device(&refused) => {}
             (Err(error), _) if is_of_device(&error) => return Ok(Some(Failed { error, after })),
@@ -199,32 +241,54 @@ impl Driver {
 
     /// Notes the inode from which an operation takes a name or a handle, while the inode can still be found.
     fn note_dropped(&mut self, operation: &Operation) {
+        let known = if self.is_kernel { Referenced::ByKernel } else { Referenced::No };
         let dropped = match operation {
-            Operation::Unlink { path } | Operation::Rename { to: path, .. } => self.resolve(path).ok(),
-            Operation::Release { handle } => self.held.get(handle).map(Handle::inode),
+            Operation::Unlink { path }
+            | Operation::RemoveDirectory { path }
+            | Operation::Rename { to: path, .. } => self.resolve(path).ok().map(|inode| (inode, known)),
+            Operation::Release { handle } => self.held.get(handle).map(|held| match held {
+                Held::Open(handle) => (handle.inode(), Referenced::No),
+                Held::Known(inode) => (*inode, known),
+            }),
             _ => None,
         };
         self.dropped.extend(dropped);
     }
 
     /// A file with neither name nor handle cannot be opened by its number any more: it may already have lost a part
-    /// of its contents.
+    /// of its contents. It can as long as a kernel references it, and one forgets it at any time.
     fn open_deleted(&mut self) -> Result<(), Wrong> {
-        let (volume, held) = (&self.fs, &self.held);
-        let is_deleted = |inode: InodeNo| {
-            let is_open = held.values().any(|handle| handle.inode() == inode);
+        let (volume, has_space) = (&self.fs, self.has_space());
+        // Only a later mount reuses the number of a deleted inode.
+        self.dropped.retain(|&inode, _| volume.attributes(inode).is_ok());
+        for (&inode, referenced) in &mut self.dropped {
+            let is_held = self.held.values().any(|held| held.inode() == inode);
+            let Ok(found) = volume.attributes(inode) else { continue };
+            if is_held || found.links > 0 {
+                continue;
+            }
+            let opens = || volume.open(&caller(), inode, observe::READING).is_ok();
+            if *referenced == Referenced::ByKernel {
+                if !opens() && has_space {
+                    return Err(Wrong(format!("inode {} is referenced, and is not opened", inode.0)));
+                }
+                if self.rng.bool() {
+                    continue;
+                }
+                volume.forget(inode);
+                *referenced = Referenced::No;
+            }
             // A removed directory can still be opened through its number, and is empty.
-            let is_file = |found: &fs::Attributes| found.kind == fs::Kind::File && found.links == 0;
-            !is_open && volume.attributes(inode).is_ok_and(|found| is_file(&found))
-        };
-        for inode in self.dropped.iter().copied().filter(|&inode| is_deleted(inode)) {
-            if volume.open(&caller(), inode, observe::READING).is_ok() {
+            if found.kind == fs::Kind::File && opens() {
                 return Err(Wrong(format!("inode {} is opened while it is being deleted", inode.0)));
             }
         }
-        // Only a later mount reuses the number of a deleted inode.
-        self.dropped.retain(|&inode| volume.attributes(inode).is_ok());
         Ok(())
+    }
+
+    /// Whether no operation has lacked space so far. Nothing is known of other clients' operations.
+    fn has_space(&self) -> bool {
+        self.without_space == 0 && self.account.is_none()
     }
 
     /// Advances the clock after an operation and runs background steps. Returns their error, if one fails.
@@ -319,13 +383,17 @@ impl Driver {
     fn perform_other(&mut self, operation: &Operation) -> Result<(), FsError> {
         match operation {
             Operation::Hold { path, handle } => {
-                let open = self.fs.open(&caller(), self.resolve(path)?, WRITING)?;
-                self.held.insert(*handle, open);
+                let inode = self.resolve(path)?;
+                let held = match self.is_kernel {
+                    true => Held::Known(inode),
+                    false => Held::Open(self.fs.open(&caller(), inode, WRITING)?),
+                };
+                self.held.insert(*handle, held);
                 Ok(())
             }
             Operation::Temporary { handle } => {
                 let (_, open) = self.fs.temporary_file(&caller(), self.root, 0o600, WRITING)?;
-                self.held.insert(*handle, open);
+                self.held.insert(*handle, Held::Open(open));
                 Ok(())
             }
             Operation::Release { handle } => self.held.remove(handle).map(drop).ok_or(FsError::BadHandle),
@@ -375,15 +443,15 @@ impl Driver {
             Operation::Exchange { a, b } => {
                 self.rename(a, b, RenameFlags { exchange: true, ..RenameFlags::default() })
             }
-            Operation::SetPermissions { path, permissions } => {
+            Operation::SetPermissions { file, permissions } => {
                 let changes = Changes { permissions: Some(*permissions), ..Changes::default() };
-                fs.set_attributes(user, self.resolve(path)?, &changes).map(|_| ())
+                fs.set_attributes(user, self.inode(file)?, &changes).map(|_| ())
             }
-            Operation::SetXattr { path, name, value } => {
-                fs.set_xattr(user, self.resolve(path)?, name.as_bytes(), value, false, false)
+            Operation::SetXattr { file, name, value } => {
+                fs.set_xattr(user, self.inode(file)?, name.as_bytes(), value, false, false)
             }
-            Operation::RemoveXattr { path, name } => {
-                fs.remove_xattr(user, self.resolve(path)?, name.as_bytes())
+            Operation::RemoveXattr { file, name } => {
+                fs.remove_xattr(user, self.inode(file)?, name.as_bytes())
             }
             Operation::FsyncDirectory { path } => {
                 let handle = fs.open(user, self.resolve(path)?, observe::READING)?;
@@ -398,14 +466,29 @@ impl Driver {
         self.fs.rename(&caller(), parent, name, new_parent, new_name, flags)
     }
 
-    fn with_file(&self, file: &File, operation: &Operation) -> Result<Option<usize>, FsError> {
+    fn inode(&self, file: &File) -> Result<InodeNo, FsError> {
         match file {
-            File::Held(handle) => self.on_handle(self.held.get(handle).ok_or(FsError::BadHandle)?, operation),
-            File::Path(path) => {
-                let handle = self.fs.open(&caller(), self.resolve(path)?, WRITING)?;
-                self.on_handle(&handle, operation)
-            }
+            File::Held(handle) => self.held.get(handle).map(Held::inode).ok_or(FsError::BadHandle),
+            File::Path(path) => self.resolve(path),
         }
+    }
+
+    fn with_handle<T>(
+        &self,
+        file: &File,
+        flags: OpenFlags,
+        then: impl FnOnce(&Handle) -> Result<T, FsError>,
+    ) -> Result<T, FsError> {
+        if let File::Held(number) = file
+            && let Some(Held::Open(handle)) = self.held.get(number)
+        {
+            return then(handle);
+        }
+        then(&self.fs.open(&caller(), self.inode(file)?, flags)?)
+    }
+
+    fn with_file(&self, file: &File, operation: &Operation) -> Result<Option<usize>, FsError> {
+        self.with_handle(file, WRITING, |handle| self.on_handle(handle, operation))
     }
 
     fn on_handle(&self, handle: &Handle, operation: &Operation) -> Result<Option<usize>, FsError> {
@@ -439,21 +522,21 @@ impl Driver {
                 self.amid_syncs((*offset, *length), insert)?;
             }
             Operation::Clone { from, offset, at, length, .. } => {
-                let opened;
-                let source = match from {
-                    File::Held(handle) => self.held.get(handle).ok_or(FsError::BadHandle)?,
-                    File::Path(path) => {
-                        opened = self.fs.open(&caller(), self.resolve(path)?, observe::READING)?;
-                        &opened
-                    }
-                };
-                let clone = || fs.clone_range(source, *offset, handle, *at, *length);
-                self.amid_syncs((*at, *length), clone)?;
+                self.with_handle(from, observe::READING, |source| {
+                    let clone = || fs.clone_range(source, *offset, handle, *at, *length);
+                    self.amid_syncs((*at, *length), clone)
+                })?;
             }
             Operation::Fsync { data_only, .. } => self.fs.fsync(handle, *data_only)?,
             Operation::ReadBack { file } => {
                 let expected = self.model.content(file)?.bytes();
                 if observe::read_all(&self.fs, handle, size()?)? != expected {
+                    return Err(FsError::Io(MISREAD.to_owned()));
+                }
+                let (permissions, xattrs) = self.model.attributes(file)?;
+                if fs.attributes(handle.inode())?.permissions != permissions
+                    || &observe::xattrs(fs, handle.inode())? != xattrs
+                {
                     return Err(FsError::Io(MISREAD.to_owned()));
                 }
             }

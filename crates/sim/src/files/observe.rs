@@ -163,7 +163,7 @@ impl Walk<'_> {
         };
         let links = if kind == Kind::Directory { 0 } else { attributes.links };
         let permissions = attributes.permissions;
-        let xattrs = self.xattrs(inode)?;
+        let xattrs = xattrs(self.fs, inode)?;
         let content = Arc::new(content);
         Ok(Item { kind, permissions, links, same_as: String::new(), xattrs, target, content })
     }
@@ -201,15 +201,6 @@ impl Walk<'_> {
         Ok(bytes)
     }
 
-    fn xattrs(&self, inode: InodeNo) -> Result<BTreeMap<String, Vec<u8>>, FsError> {
-        let mut xattrs = BTreeMap::new();
-        for name in self.fs.list_xattrs(&caller(), inode)? {
-            let value = self.fs.get_xattr(&caller(), inode, &name)?;
-            xattrs.insert(String::from_utf8_lossy(&name).into_owned(), value);
-        }
-        Ok(xattrs)
-    }
-
     /// Links the paths of one inode to the first of them.
     fn finish(mut self) -> BTreeMap<String, Item> {
         let mut first: BTreeMap<InodeNo, String> = BTreeMap::new();
@@ -218,6 +209,16 @@ impl Walk<'_> {
         }
         self.items
     }
+}
+
+/// All extended attributes of an inode.
+pub(super) fn xattrs(fs: &Fs, inode: InodeNo) -> Result<BTreeMap<String, Vec<u8>>, FsError> {
+    let mut xattrs = BTreeMap::new();
+    for name in fs.list_xattrs(&caller(), inode)? {
+        let value = fs.get_xattr(&caller(), inode, &name)?;
+        xattrs.insert(String::from_utf8_lossy(&name).into_owned(), value);
+    }
+    Ok(xattrs)
 }
 
 /// All bytes of an open file.

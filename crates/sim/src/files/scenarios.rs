@@ -3,6 +3,7 @@
 use emulated::Effect;
 use zone::Role;
 
+use super::driver::Driver;
 use super::script::Script;
 use crate::model::Operation;
 use crate::shapes::Shape;
@@ -26,8 +27,17 @@ pub struct Scenario {
     pub idle_before: bool,
     /// While the part that is cut writes, a second thread looks for zones that can be reset.
     pub reclaims_amid: bool,
+    /// The client is a kernel, which references files by their numbers.
+    pub for_kernel: bool,
     /// The operations, for a device shape and a seed.
     pub plan: fn(&Shape, u64) -> Plan,
+}
+
+impl Scenario {
+    /// The driver as the client of this scenario.
+    pub fn client(&self, driver: Driver) -> Driver {
+        if self.for_kernel { driver.as_kernel() } else { driver }
+    }
 }
 
 /// The operations before the recording, and those that are cut.
@@ -49,6 +59,7 @@ const fn usual(name: &'static str, plan: fn(&Shape, u64) -> Plan) -> Scenario {
         steps_between: 1,
         idle_before: false,
         reclaims_amid: false,
+        for_kernel: false,
         plan,
     }
 }
@@ -82,6 +93,10 @@ pub fn all() -> Vec<Scenario> {
         showing(&[Sign::Failures, Sign::ReadOnly, Sign::DataZones], usual("data-failure", data_failure)),
         showing(&[Sign::NodesRead, Sign::NodesWritten], evicting),
         showing(&[Sign::Batches, Sign::Checkpoints], usual("orphans", orphans)),
+        showing(
+            &[Sign::Batches, Sign::Checkpoints],
+            Scenario { for_kernel: true, ..usual("unlinked-known", unlinked_known) },
+        ),
         usual("directories", directories),
         usual("attributes", attributes),
         usual("commit-interval", commit_interval),
@@ -573,6 +588,41 @@ fn orphans(shape: &Shape, seed: u64) -> Plan {
         script.rename("o1", "o2").sync().write("#2", 0, 2 * block).release(0).steps(3).fsync("#1");
         script.temporary(5).write("#5", 0, 3 * block).fsync("#5").release(1).create("last").fsync("last");
         script.release(2).steps(3).checkpoint().release(5).steps(3).sync();
+    };
+    plan(shape, seed, prepare, cut)
+}
+
+/// Files and directories lose their last name while a kernel knows them by their numbers, and are used and forgotten
+/// afterwards. Some have rows then, some get rows again, and some exist in memory alone.
+fn unlinked_known(shape: &Shape, seed: u64) -> Plan {
+    let prepare = |script: &mut Script| {
+        let block = script.block;
+        let files = ["small", "large", "named", "grows", "over", "empty"];
+        for (handle, name) in (0..).zip(files) {
+            script.create(name).write(name, 0, 50).hold(name, handle);
+        }
+        script.write("large", 0, 4 * block).xattr("named", "user.a", b"one").truncate("empty", 0);
+        for (handle, name) in (6..).zip(["d", "x", "under"]) {
+            script.make_directory(name).hold(name, handle);
+        }
+        script.xattr("x", "user.a", b"one").make_directory("above");
+    };
+    let cut = |script: &mut Script| {
+        let block = script.block;
+        script.unlink("small").fsync_directory("").read_back("#0").append("#0", 10).sync().read_back("#0");
+        script.unlink("grows").permissions("#3", 0o600).sync().write("#3", 0, 3 * block).fsync("#3");
+        script.unlink("large").append("#1", block).fsync("#1").unlink("named").read_back("#2").sync();
+        script.remove_directory("d").remove_directory("x").sync().permissions("#6", 0o700).sync();
+        script.xattr("#6", "user.b", b"two").permissions("#7", 0o700).remove_xattr("#7", "user.a").sync();
+        script.create("new").write("new", 0, 2 * block).rename("new", "over").rename("above", "under");
+        script.xattr("#0", "user.c", b"three").read_back("#0").fsync("#0").truncate("#3", 0).read_back("#3");
+        script.remove_xattr("#2", "user.a").append("#4", block).read_back("#4").sync().release(6).steps(2);
+        script.unlink("empty").append("#5", 30).fsync_directory("").release(5).release(3).steps(3).sync();
+        // What nothing holds is forgotten at any time.
+        for name in ["p", "q", "r"] {
+            script.create(name).append(name, 20).unlink(name).make_directory(name).remove_directory(name);
+        }
+        script.checkpoint().release(0).release(1).release(2).release(4).release(7).release(8).steps(3).sync();
     };
     plan(shape, seed, prepare, cut)
 }

@@ -84,16 +84,16 @@ impl Script {
     }
 
     pub(super) fn permissions(&mut self, path: &str, permissions: u16) -> &mut Self {
-        self.add(Operation::SetPermissions { path: path.to_owned(), permissions })
+        self.add(Operation::SetPermissions { file: at(path), permissions })
     }
 
     pub(super) fn xattr(&mut self, path: &str, name: &str, value: &[u8]) -> &mut Self {
-        let (path, name, value) = (path.to_owned(), name.to_owned(), value.to_vec());
-        self.add(Operation::SetXattr { path, name, value })
+        let (file, name, value) = (at(path), name.to_owned(), value.to_vec());
+        self.add(Operation::SetXattr { file, name, value })
     }
 
     pub(super) fn remove_xattr(&mut self, path: &str, name: &str) -> &mut Self {
-        self.add(Operation::RemoveXattr { path: path.to_owned(), name: name.to_owned() })
+        self.add(Operation::RemoveXattr { file: at(path), name: name.to_owned() })
     }
 
     pub(super) fn write(&mut self, path: &str, offset: u64, length: u64) -> &mut Self {

@@ -80,7 +80,8 @@ impl Subject for FilesSubject {
         let history = History::from(FilesState::new(Model::new(self.block_size())));
         let rng = Rng::with_seed(self.run.seed);
         let steps_before = if self.scenario.idle_before { 0 } else { self.scenario.steps_between };
-        let mut driver = Driver::new(fs, Arc::clone(device), clock, history, rng, steps_before);
+        let driver = Driver::new(fs, Arc::clone(device), clock, history, rng, steps_before);
+        let mut driver = self.scenario.client(driver);
         let plan = (self.scenario.plan)(&self.shape, self.run.seed);
         driver.run(&plan.prepare)?;
         driver.steps_between = self.scenario.steps_between;
@@ -108,7 +109,7 @@ impl Subject for FilesSubject {
         history.settle(mounted, Arc::new(found));
         let seed = mix(&[self.run.seed, round as u64]);
         let rng = Rng::with_seed(seed);
-        let mut driver = Driver::new(fs, Arc::clone(device), clock, history, rng, 1);
+        let mut driver = self.scenario.client(Driver::new(fs, Arc::clone(device), clock, history, rng, 1));
         driver.run(&afterwards(round, seed, self.block_size()))?;
         Ok(Recovered { found: digest, history: driver.history })
     }

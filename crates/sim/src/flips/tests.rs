@@ -49,7 +49,7 @@ fn a_volume_that_differs_from_the_written_one_is_wrong() {
         .find(|flip| target.try_flip(flip).expect("no bit has a forbidden effect") == Fate::Harmless);
     let mut other = target.states[1].model.clone();
     other
-        .apply(&Operation::SetPermissions { path: "hard".to_owned(), permissions: 0o600 })
+        .apply(&Operation::SetPermissions { file: File::Path("hard".to_owned()), permissions: 0o600 })
         .expect("it is there");
     target.states = [(); 2].map(|()| Arc::new(FilesState::new(other.clone())));
     let wrong = target.try_flip(&harmless.expect("most bits do not matter")).unwrap_err();

@@ -50,16 +50,16 @@ pub enum Operation {
         b: String,
     },
     SetPermissions {
-        path: String,
+        file: File,
         permissions: u16,
     },
     SetXattr {
-        path: String,
+        file: File,
         name: String,
         value: Vec<u8>,
     },
     RemoveXattr {
-        path: String,
+        file: File,
         name: String,
     },
     Write {
@@ -131,7 +131,7 @@ pub enum Operation {
         path: String,
     },
     Sync,
-    /// Reads the whole file and compares.
+    /// Reads the whole file and its attributes, and compares.
     ReadBack {
         file: File,
     },

@@ -126,7 +126,7 @@ fn a_model_of_a_snapshot_has_the_same_snapshot() {
     let mut model = model(&[make_directory("d"), create("d/f"), link("d/f", "g"), make_directory("d/e")]);
     let long = Operation::Write { file: file("g"), offset: 700, length: 2000, tag: 3 };
     model.apply(&long).expect("it is there");
-    let xattr = Operation::SetXattr { path: "d".to_owned(), name: "user.x".to_owned(), value: vec![1] };
+    let xattr = Operation::SetXattr { file: file("d"), name: "user.x".to_owned(), value: vec![1] };
     model.apply(&xattr).expect("it is there");
     let snapshot = model.snapshot();
     let again = Model::of(&snapshot, 512);

@@ -316,19 +316,23 @@ fn clone((from, offset): (&str, u64), (to, place): (&str, u64), length: u64) -> 
 }
 
 fn set(path: &str, name: &str, value: u8) -> Operation {
-    Operation::SetXattr { path: path.to_owned(), name: name.to_owned(), value: vec![value; 20] }
+    Operation::SetXattr { file: File::Path(path.to_owned()), name: name.to_owned(), value: vec![value; 20] }
 }
 
 fn large(path: &str) -> Operation {
-    Operation::SetXattr { path: path.to_owned(), name: "user.large".to_owned(), value: vec![7; 3000] }
+    Operation::SetXattr {
+        file: File::Path(path.to_owned()),
+        name: "user.large".to_owned(),
+        value: vec![7; 3000],
+    }
 }
 
 fn remove(path: &str, name: &str) -> Operation {
-    Operation::RemoveXattr { path: path.to_owned(), name: name.to_owned() }
+    Operation::RemoveXattr { file: File::Path(path.to_owned()), name: name.to_owned() }
 }
 
 fn chmod(path: &str) -> Operation {
-    Operation::SetPermissions { path: path.to_owned(), permissions: 0o700 }
+    Operation::SetPermissions { file: File::Path(path.to_owned()), permissions: 0o700 }
 }
 
 #[cfg(test)]

@@ -174,7 +174,9 @@ impl<'a> Life<'a> {
         history.settle(mounted, Arc::new(found));
         let (clock, rng) = (Arc::clone(&self.clock), Rng::with_seed(0));
         let driver = Driver::new(Arc::clone(fs), Arc::clone(&self.device), clock, history, rng, 0);
-        Ok(driver.in_company(attributes.inode))
+        let driver = driver.in_company(attributes.inode);
+        // Half of the runs have kernels as clients.
+        Ok(if self.plan.seed.is_multiple_of(2) { driver.as_kernel() } else { driver })
     }
 
     /// Runs all clients and the background at once, until the clients have finished.

@@ -96,11 +96,11 @@ fn durable(rng: &mut Rng) -> Operation {
 }
 
 fn attributes(rng: &mut Rng) -> Operation {
-    let (path, name) = (name(rng), format!("user.{}", rng.u32(0..2)));
+    let (file, name) = (File::Path(name(rng)), format!("user.{}", rng.u32(0..2)));
     match rng.u32(0..4) {
-        0 => Operation::SetPermissions { path, permissions: if rng.bool() { 0o600 } else { 0o640 } },
-        1 => Operation::RemoveXattr { path, name },
-        _ => Operation::SetXattr { path, name, value: vec![rng.u8(..); rng.usize(1..900)] },
+        0 => Operation::SetPermissions { file, permissions: if rng.bool() { 0o600 } else { 0o640 } },
+        1 => Operation::RemoveXattr { file, name },
+        _ => Operation::SetXattr { file, name, value: vec![rng.u8(..); rng.usize(1..900)] },
     }
 }
 
