@@ -70,6 +70,8 @@ enum Command {
     Turns(run_speed::Turns),
     /// Perform one kind of operation in a directory, and print its rate and latencies.
     Calls(run_calls::Calls),
+    /// Perform each of the most frequent operations many times, in memory, for a program that counts instructions.
+    Counted,
     /// Measure reads or writes of one place: a raw zoned device, or a directory.
     Transfer(run_speed::Transfer),
     /// Count the metadata written for each operation on a tree much larger than the cache.
@@ -143,6 +145,7 @@ fn main() -> ExitCode {
         Command::Names(options) => run_speed::names(&options),
         Command::Turns(options) => run_speed::turns(&options),
         Command::Calls(options) => run_calls::calls(&options),
+        Command::Counted => run_calls::counted(),
         Command::Transfer(options) => run_speed::transfer(&options),
         Command::Amplification(options) => run_speed::amplification(&options),
         Command::Extents(options) => run_speed::extents(&options),

@@ -1,4 +1,5 @@
 //! `polder-sim calls`: one kind of operation with its latencies, the client of `cargo system bench`.
+//! `polder-sim counted`: what `cargo system instructions` counts.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,6 +7,7 @@ use std::sync::Arc;
 use anyhow::{Result, anyhow, ensure};
 use clap::Args;
 use polder_sim::speed::calls::{self, Call, Work};
+use polder_sim::speed::counted;
 use rt::SystemClock;
 
 /// The printed parts of all operations.
@@ -51,4 +53,10 @@ pub(crate) fn calls(options: &Calls) -> Result<()> {
         println!("measured {name}: {}", done.latencies.quantile_ns(part));
     }
     Ok(())
+}
+
+/// Performs the operations that are counted, and prints how often.
+pub(crate) fn counted() -> Result<()> {
+    let print = |operation: counted::Operation, times| println!("measured {}: {times}", operation.name());
+    counted::run(print).map_err(|wrong| anyhow!(wrong))
 }

@@ -4,9 +4,11 @@
 //! measured in turns of a fraction of a second each, in one process. The reader of the figures must take medians and
 //! ratios. A [`Place`] performs the operations: the library on a file device, or a directory through system calls.
 //! [`names`] measures names at two sizes, [`data`] bytes and single operations, [`extents`] one file with very many
-//! extents. [`calls`] is different: one kind of operation in one directory, with latencies.
+//! extents. Two are different: [`calls`] is one kind of operation in one directory, with latencies, and [`counted`] is
+//! operations for counting instructions.
 
 pub mod calls;
+pub mod counted;
 pub mod data;
 mod directory;
 pub mod extents;

@@ -82,6 +82,13 @@ pub const LOOP: Need = kernel(
 const CLANG: Need =
     package("clang", |machine| machine.compiles("clang"), "building pjdfstest and a part of `accept 6`");
 
+/// The counter of instructions.
+pub const VALGRIND: Need = package(
+    "valgrind",
+    |machine| machine.runs("valgrind --version"),
+    "counting instructions, in `instructions`",
+);
+
 /// A database without a server.
 pub const SQLITE: Need = package(
     "sqlite3",
@@ -155,7 +162,7 @@ pub const COVERAGE: [Need; 1] = [tool(
 )];
 
 /// The needs of the gate, beside those of mounts and of [`PROGRAMS`].
-pub const GATE: [Need; 12] = [
+pub const GATE: [Need; 13] = [
     component("rustfmt", |machine| machine.runs("cargo-fmt --version"), "the step fmt"),
     component("clippy", |machine| machine.runs("cargo-clippy --version"), "the step clippy"),
     package(
@@ -183,6 +190,7 @@ pub const GATE: [Need; 12] = [
     XFS,
     package("libacl1-dev", |_| has_file("/usr/include/sys/acl.h"), "building pjdfstest"),
     CLANG,
+    VALGRIND,
     tool(
         "cargo-deny",
         CARGO_DENY,

@@ -14,6 +14,7 @@ mod builds;
 mod coverage;
 mod crash;
 mod fuzz;
+mod instructions;
 mod marked;
 mod measured;
 mod mutants;
@@ -67,6 +68,8 @@ enum Command {
     Space(space::Args),
     /// The speed of Polder compared with a plain file, ext4 and XFS.
     Bench(bench::Args),
+    /// How many instructions the most frequent operations take, compared with the recorded counts.
+    Instructions(instructions::Args),
     /// YCSB on RocksDB through a mount, on ext4 and on XFS.
     Ycsb(ycsb::Args),
     /// Interleavings of threads that a scheduler chooses.
@@ -107,6 +110,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Vm(args) => vm::run(&args),
         Command::Space(args) => space::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Instructions(args) => instructions::run(&args),
         Command::Ycsb(args) => ycsb::run(&args),
         Command::Shuttle(args) => shuttle::run(&args),
         Command::Sanitizer(args) => sanitizer::run(&args),

@@ -145,7 +145,8 @@ pub(crate) fn all() -> Vec<Suite> {
         ..Suite::outside(name.to_owned(), long.to_owned(), Some(quick).filter(|quick| !quick.is_empty()))
     });
     let (first, rest): (Vec<Suite>, Vec<Suite>) = fixed.partition(|suite| suite.name == SHUTTLE);
-    points.chain(first).chain(guests()).chain(rest).chain(crashes()).chain(pages()).collect()
+    let counted = Suite::in_gate("instructions".to_owned(), None, "cargo system instructions".to_owned());
+    points.chain(first).chain([counted]).chain(guests()).chain(rest).chain(crashes()).chain(pages()).collect()
 }
 
 /// The suites in the guest. One of them runs only in the gate.

@@ -1,0 +1,129 @@
+//! `cargo system instructions`: how many instructions the most frequent operations take, compared with the recorded
+//! counts.
+//!
+//! Valgrind executes the operations of `polder-sim counted` and counts. Nothing else on the machine changes the counts:
+//! they are equal to a few millionths from run to run. So a growth that no clock could show fails here. Counted is the
+//! library in a volume in memory: Valgrind 3.19 cannot run a mount, whose clock reads the kernel's time without a system
+//! call.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use support::needs;
+use support::shell::Line;
+use support::workspace;
+
+use crate::accept::simulator;
+
+/// `cargo system instructions`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Record the counts, after a change that is worth its instructions or saves some.
+    #[arg(long)]
+    record: bool,
+}
+
+/// The recorded counts.
+const FILE: &str = "docs/results/instructions.csv";
+const HEADING: &str = "operation,instructions";
+/// The function that performs one operation many times.
+const COUNTED: &str = "polder_sim::speed::counted::perform";
+/// An operation may take this many times its recorded instructions.
+const GROWTH_MAX: f64 = 1.05;
+
+/// Instructions by operation.
+type Counts = BTreeMap<String, u64>;
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    needs::require([&needs::VALGRIND])?;
+    simulator::build_line().run()?;
+    let file = workspace::root().join(FILE);
+    let counts = count(&workspace::target_dir()?.join("release/polder-sim"))?;
+    if args.record {
+        std::fs::create_dir_all(file.parent().expect("it is in a folder"))?;
+        return std::fs::write(&file, written(&counts)).with_context(|| file.display().to_string());
+    }
+    let recorded = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+    let (table, grown) = compared(&counts, &read(&recorded)?);
+    print!("{table}");
+    ensure!(
+        grown.is_empty(),
+        "{} take more than {GROWTH_MAX} times the recorded instructions: `callgrind_annotate` shows where; if they are \
+         worth it, record them: cargo system instructions --record",
+        grown.join(" and ")
+    );
+    Ok(())
+}
+
+/// Has Valgrind count the instructions of each operation.
+fn count(program: &Path) -> Result<Counts> {
+    let folder = tempfile::tempdir()?;
+    let counts = folder.path().join("counts");
+    let printed = Line::new("valgrind --tool=callgrind --quiet --collect-atstart=no")
+        .args([format!("--toggle-collect={COUNTED}"), format!("--dump-after={COUNTED}")])
+        .arg(format!("--callgrind-out-file={}", counts.display()))
+        .arg(program)
+        .arg("counted")
+        .output()?;
+    let performed: Vec<(&str, u64)> = printed.lines().filter_map(performed).collect();
+    ensure!(!performed.is_empty(), "no operation was performed: {printed}");
+    // One file for each call of the function.
+    let counted = (1..).zip(performed).map(|(number, (operation, times))| {
+        let path = counts.with_extension(number.to_string());
+        let text = std::fs::read_to_string(&path)
+            .with_context(|| format!("Valgrind did not find {COUNTED} in {}", program.display()))?;
+        let all = total(&text).filter(|&all| all >= times).context("Valgrind counted nothing")?;
+        Ok((operation.to_owned(), all / times))
+    });
+    counted.collect()
+}
+
+/// A line such as `measured create: 1000`.
+fn performed(line: &str) -> Option<(&str, u64)> {
+    let (operation, times) = line.strip_prefix("measured ")?.split_once(": ")?;
+    Some((operation, times.parse().ok().filter(|&times| times > 0)?))
+}
+
+/// The sum in a file of Callgrind.
+fn total(text: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix("summary: "))?.trim().parse().ok()
+}
+
+fn written(counts: &Counts) -> String {
+    let mut text = format!("{HEADING}\n");
+    for (operation, count) in counts {
+        writeln!(text, "{operation},{count}").expect("a string takes everything");
+    }
+    text
+}
+
+fn read(text: &str) -> Result<Counts> {
+    let mut lines = text.lines();
+    ensure!(lines.next() == Some(HEADING), "{FILE} does not begin with {HEADING}");
+    lines
+        .map(|line| {
+            let (operation, count) = line.split_once(',').with_context(|| format!("`{line}` in {FILE}"))?;
+            Ok((operation.to_owned(), count.parse().with_context(|| format!("`{line}` in {FILE}"))?))
+        })
+        .collect()
+}
+
+/// A table of all operations, and those that have grown too much. One that is not recorded has.
+fn compared(counts: &Counts, recorded: &Counts) -> (String, Vec<String>) {
+    let (mut table, mut grown) = (String::new(), Vec::new());
+    for (operation, &count) in counts {
+        let before = recorded.get(operation).copied();
+        let times = before.map_or(f64::INFINITY, |before| count as f64 / before as f64);
+        writeln!(table, "{operation:<12} {count:>8} instructions, {times:.3} times the recorded ones")
+            .expect("a string takes everything");
+        if times > GROWTH_MAX {
+            grown.push(format!("{operation} ({times:.2})"));
+        }
+    }
+    (table, grown)
+}
+
+#[cfg(test)]
+mod tests;
