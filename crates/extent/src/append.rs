@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
+use smallvec::{SmallVec, smallvec};
 use zone::{Address, Blocks, Cause, Command, DeviceError, Output, ZoneId};
 
 use crate::appended::{Appended, Pending};
@@ -77,7 +78,7 @@ impl<'a> Run<'a> {
 
 /// The runs that one command appends: they are adjacent in memory, and may be of several objects.
 struct Append<'a> {
-    runs: Vec<Run<'a>>,
+    runs: SmallVec<[Run<'a>; 1]>,
 }
 
 impl<'a> Append<'a> {
@@ -102,11 +103,13 @@ pub(crate) struct Appending<'r, 'd> {
     pub(crate) at_once: usize,
 }
 
-/// Appends that are submitted together.
+/// What one append needs for each of its runs when it is complete: the blocks in flight, and their checksums.
+type Prepared = SmallVec<[(Pending, Vec<u32>); 1]>;
+
+/// Appends that are submitted together. A small write is one append of one run.
 struct Batch<'d> {
-    appends: Vec<Append<'d>>,
-    /// For each run of each append.
-    prepared: Vec<Vec<(Pending, Vec<u32>)>>,
+    appends: SmallVec<[Append<'d>; 1]>,
+    prepared: SmallVec<[Prepared; 1]>,
     /// Bytes of the reverse map's entries for these appends.
     entry_bytes: usize,
     /// A summary of earlier appends, which is appended first.
@@ -116,7 +119,7 @@ struct Batch<'d> {
 impl Batch<'_> {
     fn commands(&self, zone: ZoneId) -> impl Iterator<Item = Command<'_>> {
         let due = self.due.iter().map(|summary| &summary.bytes[..]);
-        let data = due.chain(self.appends.iter().map(Append::data));
+        let data = due.chain(self.appends.iter().map(|append| append.data()));
         data.map(move |from| Command::Append { zone, from })
     }
 }
@@ -148,7 +151,7 @@ impl Appender {
 
     fn submit_batch(&self, open: &Arc<OpenZone>, batch: &Batch<'_>, beside: Vec<Command<'_>>) -> Vec<Output> {
         self.maps.appends().submit_deferred();
-        let mut commands: Vec<Command<'_>> = batch.commands(open.lease.zone()).collect();
+        let mut commands: SmallVec<[Command<'_>; 2]> = batch.commands(open.lease.zone()).collect();
         if commands.is_empty() {
             return Vec::new();
         }
@@ -185,7 +188,8 @@ impl Appender {
             return Ok(Vec::new());
         }
         let (size, zone) = (self.maps.block_size() as usize, open.lease.zone());
-        let (mut pieces, mut entries, mut failed, mut fatal) = (Vec::new(), Vec::new(), Vec::new(), None);
+        let (mut pieces, mut failed, mut fatal) = (Vec::new(), Vec::new(), None);
+        let mut entries: SmallVec<[Entry; 1]> = SmallVec::new();
         let sequence = self.maps.store().last_lsn().0;
         for ((append, prepared), output) in batch.appends.into_iter().zip(batch.prepared).zip(outputs) {
             open.lease.account(cause, append.data().len(), &output);
@@ -220,11 +224,11 @@ impl Appender {
 
     /// Takes runs from the front as far as the zone has space for them. Returns them and the bytes of their entries. Begins
     /// a batch unless it is empty.
-    fn admit_batch<'d>(&self, to: &mut Appending<'_, 'd>) -> (Vec<Append<'d>>, usize) {
+    fn admit_batch<'d>(&self, to: &mut Appending<'_, 'd>) -> (SmallVec<[Append<'d>; 1]>, usize) {
         let Appending { open, runs, at_once, .. } = to;
         let size = self.maps.block_size() as usize;
         let most = self.maps.piece_blocks_max() as usize * size;
-        let (mut batch, mut entry_bytes): (Vec<Append<'d>>, usize) = (Vec::new(), 0);
+        let (mut batch, mut entry_bytes) = (SmallVec::<[Append<'d>; 1]>::new(), 0);
         let mut map = open.map.lock();
         while let Some(run) = runs.pop_front() {
             let blocks = run.blocks(size).min(self.maps.piece_blocks_max());
@@ -242,7 +246,7 @@ impl Appender {
             entry_bytes += Entry::bytes_for(blocks);
             match batch.last_mut().filter(|_| joins) {
                 Some(last) => last.runs.push(piece),
-                None => batch.push(Append { runs: vec![piece] }),
+                None => batch.push(Append { runs: smallvec![piece] }),
             }
             rest.into_iter().for_each(|rest| runs.push_front(rest));
         }

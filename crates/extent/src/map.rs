@@ -8,7 +8,7 @@
 //! A caller that changes the map holds the object's map lock for writing from the look-up until the commit has returned.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 use tree::{KeyRange, Store, StoreError, Table, Tx};
 use zone::{Blocks, Geometry, ZoneId};
@@ -17,23 +17,13 @@ use crate::appended::Appended;
 use crate::format::{self, EXTENT, Extent, INLINE_BLOCK, KEY_BYTES};
 use crate::{Object, Result};
 
-/// Entries that are read from the store at once.
-const BATCH: usize = 256;
-
-/// The smallest key after this one.
-fn after(key: &[u8]) -> Vec<u8> {
-    let mut next = key.to_vec();
-    next.push(0);
-    next
-}
-
-fn decode(store: &Store, object: Object, key: &[u8], value: &[u8]) -> Result<(u64, Extent)> {
+fn decode(geometry: &Geometry, object: Object, key: &[u8], value: &[u8]) -> Result<(u64, Extent)> {
     let (owner, start) = format::decode_key(key).ok_or_else(|| damaged(object, "a key"))?;
     let extent = Extent::decode(value).ok_or_else(|| damaged(owner, "an extent"))?;
     if extent.origin.is_some_and(|origin| origin.object == owner) {
         return Err(damaged(owner, "a reference to itself").into());
     }
-    if !is_possible(store.device().geometry(), start, &extent) {
+    if !is_possible(geometry, start, &extent) {
         return Err(outside(owner, start, &extent).into());
     }
     Ok((start, extent))
@@ -82,14 +72,12 @@ fn covering(store: &Store, object: Object, block: u64) -> Result<Option<(u64, Ex
 
 /// The last extent that begins at or before `block`.
 fn extent_up_to(store: &Store, object: Object, block: u64) -> Result<Option<(u64, Extent)>> {
-    let group = store.group_of(object.0);
-    let Some((key, value)) = store.floor(group, EXTENT, &format::key(object, block))? else {
-        return Ok(None);
-    };
-    if format::decode_key(&key).is_none_or(|(owner, _)| owner != object) {
-        return Ok(None);
-    }
-    decode(store, object, &key, &value).map(Some)
+    let (group, geometry) = (store.group_of(object.0), store.device().geometry());
+    let found = store.floor(group, EXTENT, &format::key(object, block), |key, value| {
+        let is_its = format::decode_key(key).is_some_and(|(owner, _)| owner == object);
+        is_its.then(|| decode(geometry, object, key, value))
+    })?;
+    found.flatten().transpose()
 }
 
 /// The last extent that begins before `block`.
@@ -100,9 +88,11 @@ pub(crate) fn extent_before(store: &Store, object: Object, block: u64) -> Result
 /// The last inline block before `block`.
 pub(crate) fn inline_block_before(store: &Store, object: Object, block: u64) -> Result<Option<u64>> {
     let Some(last) = block.checked_sub(1) else { return Ok(None) };
-    let found = store.floor(store.group_of(object.0), INLINE_BLOCK, &format::key(object, last))?;
-    let Some((key, _)) = found else { return Ok(None) };
-    let (owner, block) = format::decode_key(&key).ok_or_else(|| damaged(object, "a key"))?;
+    let group = store.group_of(object.0);
+    let found =
+        store.floor(group, INLINE_BLOCK, &format::key(object, last), |key, _| format::decode_key(key))?;
+    let Some(found) = found else { return Ok(None) };
+    let (owner, block) = found.ok_or_else(|| damaged(object, "a key"))?;
     Ok((owner == object).then_some(block))
 }
 
@@ -118,29 +108,15 @@ pub(crate) fn extents(
         return Ok(found);
     }
     found.extend(covering(store, object, from)?);
-    let mut key = match found.first() {
-        Some((start, _)) => format::key(object, (*start).max(from)).to_vec(),
-        None => format::key(object, from).to_vec(),
-    };
-    if found.first().is_some_and(|(start, _)| *start >= from) {
-        key = after(&key);
-    }
-    let group = store.group_of(object.0);
-    while found.len() < limit {
-        let wanted = BATCH.min(limit - found.len());
-        let batch = store.range(group, EXTENT, &key, &format::key(object, to), wanted)?;
-        for (key, value) in &batch {
-            let (start, extent) = decode(store, object, key, value)?;
-            if found.last().is_some_and(|(before, extent)| has(*before, extent, start)) {
-                return Err(overlap(object, start).into());
-            }
-            found.push((start, extent));
+    let next = if found.first().is_some_and(|(start, _)| *start >= from) { from + 1 } else { from };
+    let geometry = store.device().geometry();
+    rows(store, (object, EXTENT), (next, to), limit, &mut found, |found, key, value| {
+        let (start, extent) = decode(geometry, object, key, value)?;
+        match found.last() {
+            Some((before, extent)) if has(*before, extent, start) => Err(overlap(object, start).into()),
+            _ => Ok((start, extent)),
         }
-        match batch.last() {
-            Some((last, _)) if batch.len() == wanted => key = after(last),
-            _ => break,
-        }
-    }
+    })?;
     Ok(found)
 }
 
@@ -148,33 +124,41 @@ pub(crate) fn extents(
 pub(crate) fn inline_blocks(
     store: &Store,
     object: Object,
-    (from, to): (u64, u64),
+    range: (u64, u64),
     limit: usize,
 ) -> Result<Vec<(u64, Vec<u8>)>> {
-    let mut found = Vec::new();
-    if from >= to {
-        return Ok(found);
-    }
     let geometry = store.device().geometry();
-    let (group, mut key) = (store.group_of(object.0), format::key(object, from).to_vec());
-    while found.len() < limit {
-        let wanted = BATCH.min(limit - found.len());
-        let batch = store.range(group, INLINE_BLOCK, &key, &format::key(object, to), wanted)?;
-        let more = (batch.len() == wanted).then(|| after(&batch[wanted - 1].0));
-        for (key, value) in batch {
-            let (_, block) = format::decode_key(&key).ok_or_else(|| damaged(object, "a key"))?;
-            let fits = value.len() <= geometry.block_size as usize && block < blocks_max(geometry);
-            if !fits {
-                return Err(damaged(object, "an inline block").into());
-            }
-            found.push((block, value));
-        }
-        match more {
-            Some(next) => key = next,
-            None => break,
-        }
-    }
+    let mut found = Vec::new();
+    rows(store, (object, INLINE_BLOCK), range, limit, &mut found, |_, key, value| {
+        let (_, block) = format::decode_key(key).ok_or_else(|| damaged(object, "a key"))?;
+        let fits = value.len() <= geometry.block_size as usize && block < blocks_max(geometry);
+        if fits { Ok((block, value.to_vec())) } else { Err(damaged(object, "an inline block").into()) }
+    })?;
     Ok(found)
+}
+
+/// Adds what `read` makes of the rows of a table for blocks [from, to) of an object, until there are `limit`.
+fn rows<T>(
+    store: &Store,
+    (object, table): (Object, Table),
+    (from, to): (u64, u64),
+    limit: usize,
+    found: &mut Vec<T>,
+    mut read: impl FnMut(&[T], &[u8], &[u8]) -> Result<T>,
+) -> Result<()> {
+    if from >= to || found.len() >= limit {
+        return Ok(());
+    }
+    let mut done = Ok(());
+    let (first, end) = (format::key(object, from), format::key(object, to));
+    store.visit(store.group_of(object.0), table, &first, &end, |key, value| {
+        match read(found, key, value) {
+            Ok(row) => found.push(row),
+            Err(error) => done = Err(error),
+        }
+        if done.is_ok() && found.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    done
 }
 
 /// Whether an extent that begins at `start`, at or before `block`, contains `block`.

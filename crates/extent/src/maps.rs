@@ -232,7 +232,7 @@ impl ObjectMaps {
     /// Calls `each` for every entry of a table, group by group.
     pub(crate) fn each_entry(&self, table: tree::Table, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
         for group in (0..self.store.info().groups).map(Group) {
-            let mut from = Vec::new();
+            let mut from = tree::Key::new();
             loop {
                 let batch = self.store.range(group, table, &from, &[], 512)?;
                 batch.iter().for_each(|(key, value)| each(key, value));

@@ -114,8 +114,9 @@ impl Counts {
 pub(crate) fn counted(store: &Store, owner: Object, run: &Range<u64>) -> Result<Vec<(Range<u64>, u32)>> {
     let group = store.group_of(owner.0);
     let mut found = Vec::new();
-    if let Some((key, value)) = store.floor(group, REFCOUNT, &format::key(owner, run.start))?
-        && let Some((of, count)) = decode(owner, &key, &value)?
+    let before = store
+        .floor(group, REFCOUNT, &format::key(owner, run.start), |key, value| decode(owner, key, value))?;
+    if let Some((of, count)) = before.transpose()?.flatten()
         && of.start < run.start
         && of.end > run.start
     {

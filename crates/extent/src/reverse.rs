@@ -125,12 +125,14 @@ impl ZoneMap {
     }
 
     /// A batch has ended: the bytes that were reserved for its entries, and the entries of successful appends.
-    pub(crate) fn end(&mut self, bytes: usize, entries: Vec<Entry>) {
+    pub(crate) fn end(&mut self, bytes: usize, entries: impl IntoIterator<Item = Entry>) {
         assert!(self.in_flight > 0 && self.in_flight_bytes >= bytes, "a batch ends once");
         self.in_flight -= 1;
         self.in_flight_bytes -= bytes;
-        self.entry_bytes += entries.iter().map(Entry::bytes).sum::<usize>();
-        self.entries.extend(entries);
+        for entry in entries {
+            self.entry_bytes += entry.bytes();
+            self.entries.push(entry);
+        }
     }
 
     /// An append is about to be submitted.

@@ -545,29 +545,41 @@ pub fn decode_counter(bytes: &[u8]) -> Result<u64, Damaged> {
 }
 
 /// inode u64, snapshot u32.
-pub fn inode_key(inode: InodeNo) -> Vec<u8> {
-    [&inode.0.to_be_bytes()[..], &SNAPSHOT_LIVE.to_be_bytes()].concat()
+pub fn inode_key(inode: InodeNo) -> [u8; 12] {
+    key([&inode.0.to_be_bytes(), &SNAPSHOT_LIVE.to_be_bytes()])
 }
 
 /// parent u64, cookie u64 (hash × 256 + collision number), snapshot u32.
-pub fn dirent_key(parent: InodeNo, cookie: u64) -> Vec<u8> {
-    [&parent.0.to_be_bytes()[..], &cookie.to_be_bytes(), &SNAPSHOT_LIVE.to_be_bytes()].concat()
+pub fn dirent_key(parent: InodeNo, cookie: u64) -> [u8; 20] {
+    key([&parent.0.to_be_bytes(), &cookie.to_be_bytes(), &SNAPSHOT_LIVE.to_be_bytes()])
 }
 
 /// inode u64, hash of the name u64, collision number u8, part u8, snapshot u32.
-pub fn xattr_key(inode: InodeNo, hash: u64, collision: u8, part: u8) -> Vec<u8> {
-    [&inode.0.to_be_bytes()[..], &hash.to_be_bytes(), &[collision, part], &SNAPSHOT_LIVE.to_be_bytes()]
-        .concat()
+pub fn xattr_key(inode: InodeNo, hash: u64, collision: u8, part: u8) -> [u8; 22] {
+    let snapshot = SNAPSHOT_LIVE.to_be_bytes();
+    key([&inode.0.to_be_bytes(), &hash.to_be_bytes(), &[collision, part], &snapshot])
 }
 
 /// inode u64.
-pub fn number_key(inode: InodeNo) -> Vec<u8> {
-    inode.0.to_be_bytes().to_vec()
+pub fn number_key(inode: InodeNo) -> [u8; 8] {
+    inode.0.to_be_bytes()
 }
 
 /// group u16.
-pub fn counter_key(group: u16) -> Vec<u8> {
-    group.to_be_bytes().to_vec()
+pub fn counter_key(group: u16) -> [u8; 2] {
+    group.to_be_bytes()
+}
+
+/// The parts of a key one after another. They have that length together.
+fn key<const LENGTH: usize, const PARTS: usize>(parts: [&[u8]; PARTS]) -> [u8; LENGTH] {
+    let mut key = [0; LENGTH];
+    let mut at = 0;
+    for part in parts {
+        key[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
+    }
+    assert_eq!(at, LENGTH, "the parts fill the key");
+    key
 }
 
 /// The inode of an [`inode_key`] or a [`number_key`].

@@ -82,15 +82,15 @@ fn access_lists(bytes: &[u8]) {
 /// Keys of all tables, and a counter.
 fn keys(bytes: &[u8]) {
     let _ = decode_counter(bytes);
-    let is_its = |key: Vec<u8>| key[..key.len() - SNAPSHOT] == bytes[..key.len() - SNAPSHOT];
+    let is_its = |key: &[u8]| key[..key.len() - SNAPSHOT] == bytes[..key.len() - SNAPSHOT];
     if let Ok(inode) = decode_inode_key(bytes) {
-        assert!(is_its(inode_key(inode)), "a key has one form");
+        assert!(is_its(&inode_key(inode)), "a key has one form");
     }
     if let Ok((inode, cookie)) = decode_dirent_key(bytes) {
-        assert!(is_its(dirent_key(inode, cookie)), "a key has one form");
+        assert!(is_its(&dirent_key(inode, cookie)), "a key has one form");
     }
     if let Ok((inode, hash, collision, part)) = decode_xattr_key(bytes) {
-        assert!(is_its(xattr_key(inode, hash, collision, part)), "a key has one form");
+        assert!(is_its(&xattr_key(inode, hash, collision, part)), "a key has one form");
     }
 }
 

@@ -235,7 +235,7 @@ impl Fs {
     fn entries(&self, directory: InodeNo) -> Result<Vec<Option<DirEntry>>> {
         let (from, to) = (dirent_key(directory, 0), dirent_key(directory, u64::MAX));
         let rows = self.store.range(self.group(directory), DIRENT, &from, &to, usize::MAX)?;
-        let decoded = |(key, value): &(Vec<u8>, Vec<u8>)| {
+        let decoded = |(key, value): &tree::Entry| {
             let (_, cookie) = decode_dirent_key(key).ok()?;
             let Dirent { inode, kind, name } = Dirent::decode(value).ok()?;
             Some(DirEntry { inode, cookie, kind, name: name.to_vec() })

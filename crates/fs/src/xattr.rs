@@ -343,7 +343,7 @@ impl Fs {
         let from = xattr_key(inode, hash, 0, 0);
         let to = match hash.checked_add(1) {
             Some(next) => xattr_key(inode, next, 0, 0),
-            None => inode_key(InodeNo(inode.0 + 1)),
+            None => xattr_key(InodeNo(inode.0 + 1), 0, 0, 0),
         };
         let rows = self.store.range(self.group(inode), XATTR, &from, &to, usize::MAX)?;
         let mut free = 0;

@@ -130,5 +130,5 @@ impl Salvage {
 
 /// The end of the keys that begin with an inode's number.
 fn after(inode: InodeNo) -> Vec<u8> {
-    inode.0.checked_add(1).map_or(Vec::new(), |next| number_key(InodeNo(next)))
+    inode.0.checked_add(1).map_or(Vec::new(), |next| number_key(InodeNo(next)).to_vec())
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rt::sync::Mutex;
 use tree::decode::{Page, tree_key};
-use tree::{Bytes, Group, KeyRange, KeyRanges, Lsn, Result, Table};
+use tree::{Bytes, Group, Key, KeyRange, KeyRanges, Lsn, Result, Table};
 use zone::{Device, FsId};
 
 use crate::assemble::{Assembly, KnownZone, TableCounts};
@@ -195,8 +195,8 @@ fn lost(groups: &[Vec<Segment>]) -> Vec<KeyRange> {
     let of_group = |(group, segments): (usize, &Vec<Segment>)| {
         let range = |segment: &Segment| KeyRange {
             group: Group(group as u16),
-            low: segment.low.clone(),
-            high: segment.high.clone(),
+            low: Key::from_slice(&segment.low),
+            high: segment.high.as_deref().map(Key::from_slice),
         };
         segments.iter().filter(is_lost).map(range).collect::<Vec<_>>()
     };

@@ -13,7 +13,7 @@ use zone::{Role, ZoneId};
 use crate::key_range::KeyRange;
 use crate::nodes::Nodes;
 use crate::trees::Trees;
-use crate::types::{Bytes, Group, NodeId, Result, StoreError, Table};
+use crate::types::{Bytes, Group, Key, NodeId, Result, StoreError, Table};
 
 /// Called for every entry with its group, table, key and value.
 pub type Visit<'a> = dyn FnMut(Group, Table, &[u8], &[u8]) + 'a;
@@ -200,7 +200,7 @@ impl Walk<'_, '_> {
 
     /// Notes a node that cannot be used, and that everything below it is lost.
     fn lost(&mut self, what: String, low: &[u8], high: Option<&[u8]>) {
-        let lost = KeyRange { group: self.group, low: low.to_vec(), high: high.map(<[u8]>::to_vec) };
+        let lost = KeyRange { group: self.group, low: Key::from_slice(low), high: high.map(Key::from_slice) };
         self.findings.push(Finding { kind: FindingKind::Node, what, lost: Some(lost) });
     }
 

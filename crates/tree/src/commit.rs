@@ -34,7 +34,7 @@ use crate::page::Page;
 use crate::patch::PATCHES_MAX;
 use crate::record::{self, Patched};
 use crate::trees::{Tree, Trees};
-use crate::types::{Bytes, Draw, Epoch, Group, NodeId, Op, Result, StoreError, Tx, tree_key};
+use crate::types::{Draw, Epoch, Group, Key, NodeId, Op, Result, StoreError, Tx, tree_key};
 use crate::volume::Volume;
 use crate::weight::Weight;
 use crate::zones::Zones;
@@ -50,7 +50,7 @@ type LockedTrees<'a> = SmallVec<[(Group, Guard<RwLockWriteGuard<'a, Tree>>); 2]>
 struct PinnedWrite<'a> {
     group: Group,
     /// The key with the number of its table.
-    key: Bytes,
+    key: Key,
     /// None: the entry is deleted.
     value: Option<&'a [u8]>,
     path: Path,
@@ -662,14 +662,14 @@ impl Change<'_> {
 }
 
 /// The shortest key that is greater than all before `at` and not greater than the one there.
-fn separator(page: &Page, at: usize) -> Bytes {
+fn separator(page: &Page, at: usize) -> Key {
     let right = page.key(at);
     if page.level() > 0 {
-        return right.to_vec();
+        return Key::from_slice(right);
     }
     let left = page.key(at - 1);
     let shared = left.iter().zip(right).take_while(|(a, b)| a == b).count();
-    right[..shared + 1].to_vec()
+    Key::from_slice(&right[..shared + 1])
 }
 
 /// Appends the entries of the right neighbour, whose first key in an inner node is the separator.

@@ -103,7 +103,7 @@ pub fn zone_entries(chunk: &[u8]) -> Vec<Option<ZoneEntry>> {
 
 /// The key of a row in the tree of its group: the number of the table, then the key in the table.
 pub fn tree_key(table: Table, key: &[u8]) -> Bytes {
-    crate::types::tree_key(table, key)
+    crate::types::tree_key(table, key).into_vec()
 }
 
 /// The entries behind the header of a page.

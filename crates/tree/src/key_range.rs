@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use crate::types::{Bytes, Group, Table, tree_key};
+use crate::types::{Group, Key, Table, tree_key};
 
 /// Consecutive keys of one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,9 +11,9 @@ pub struct KeyRange {
     /// The group.
     pub group: Group,
     /// The first key: the table's number, then the key.
-    pub low: Bytes,
+    pub low: Key,
     /// The first key behind the range; none at the end of the group.
-    pub high: Option<Bytes>,
+    pub high: Option<Key>,
 }
 
 /// Several ranges. A look-up by key does not examine each of them.
@@ -27,7 +27,7 @@ pub struct KeyRanges {
 struct Part {
     range: KeyRange,
     /// The greatest end of this range and those before it; none at the end of the group.
-    reached: Option<Bytes>,
+    reached: Option<Key>,
 }
 
 impl KeyRange {
@@ -55,7 +55,7 @@ impl KeyRange {
         (first <= last).then_some(first..=last)
     }
 
-    fn begins_at_or_before(&self, key: &Bytes) -> bool {
+    fn begins_at_or_before(&self, key: &Key) -> bool {
         self.low <= *key || self.low.starts_with(key)
     }
 }
@@ -104,7 +104,7 @@ impl KeyRanges {
 }
 
 /// Whether a range with this end contains keys behind this one.
-fn ends_behind(high: Option<&Bytes>, key: &Bytes) -> bool {
+fn ends_behind(high: Option<&Key>, key: &Key) -> bool {
     high.is_none_or(|high| high > key)
 }
 

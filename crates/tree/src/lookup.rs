@@ -13,7 +13,7 @@ use crate::cache::Node;
 use crate::page::Page;
 use crate::readahead::{NEXT_LEAVES, NextLeaves, request_len};
 use crate::trees::Trees;
-use crate::types::{Bytes, Entry, Group, NodeId, Result, Table, tree_key};
+use crate::types::{Group, Key, NodeId, Result, Table, tree_key};
 
 /// How often a walk may find a node that has just been freed.
 const RETRIES_MAX: usize = 100;
@@ -151,22 +151,38 @@ impl Trees {
         Ok(())
     }
 
-    pub(crate) fn floor(&self, group: Group, table: Table, key: &[u8]) -> Result<Option<Entry>> {
+    pub(crate) fn floor<T>(
+        &self,
+        group: Group,
+        table: Table,
+        key: &[u8],
+        see: impl FnOnce(&[u8], &[u8]) -> T,
+    ) -> Result<Option<T>> {
         let key = tree_key(table, key);
-        let found = self.walking(group, || {
+        let mut see = Some(see);
+        self.walking(group, || {
+            let mut see_entry = |page: &Page, index| {
+                // An entry of another table is none.
+                let key = page.key(index).strip_prefix(&[table.0])?;
+                see.take().map(|see| see(key, page.value(index)))
+            };
             let path = self.path(group, &key)?;
-            let page = leaf_of(&path).page();
-            match page.search(&key) {
-                Ok(index) => Ok(Some(entry(&page, index))),
-                Err(0) => self.last_before(&path),
-                Err(index) => Ok(Some(entry(&page, index - 1))),
-            }
-        })?;
-        Ok(found.filter(|(key, _)| key[0] == table.0).map(|(key, value)| (key[1..].to_vec(), value)))
+            let in_leaf = {
+                let page = &leaf_of(&path).look().page;
+                let index = page.search(&key).map_or_else(|behind| behind.checked_sub(1), Some);
+                index.map(|index| see_entry(page, index))
+            };
+            // The leaf is not locked while other nodes are looked up.
+            in_leaf.map_or_else(|| self.last_before(&path, see_entry), Ok)
+        })
     }
 
-    /// The last entry of the leaf to the left of this path's leaf.
-    fn last_before(&self, path: &Path) -> std::result::Result<Option<Entry>, Miss> {
+    /// Passes the last entry of the leaf to the left of this path's leaf to `see`.
+    fn last_before<T>(
+        &self,
+        path: &Path,
+        see: impl FnOnce(&Page, usize) -> Option<T>,
+    ) -> std::result::Result<Option<T>, Miss> {
         let Some((node, branch)) = path.iter().rev().skip(1).find(|(_, branch)| *branch > 0) else {
             return Ok(None);
         };
@@ -179,7 +195,7 @@ impl Trees {
             }
             let Some(last) = page.count().checked_sub(1) else { return Ok(None) };
             if page.level() == 0 {
-                return Ok(Some(entry(&page, last)));
+                return Ok(see(&page, last));
             }
             id = page.child(last);
             above = page;
@@ -200,7 +216,7 @@ fn visit_leaf(
     start: &[u8],
     end: &[u8],
     each: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-) -> Option<Bytes> {
+) -> Option<Key> {
     let page = &leaf_of(path).look().page;
     let first = page.search(start).unwrap_or_else(|index| index);
     for index in first..page.count() {
@@ -211,15 +227,11 @@ fn visit_leaf(
     }
     path.iter().rev().skip(1).find_map(|(node, branch)| {
         let page = &node.look().page;
-        (branch + 1 < page.count()).then(|| page.key(branch + 1).to_vec())
+        (branch + 1 < page.count()).then(|| Key::from_slice(page.key(branch + 1)))
     })
 }
 
 /// The leaf that a path leads to.
 pub(crate) fn leaf_of(path: &Path) -> &Arc<Node> {
     &path.last().expect("a path has a leaf").0
-}
-
-fn entry(page: &Page, index: usize) -> Entry {
-    (page.key(index).to_vec(), page.value(index).to_vec())
 }

@@ -22,7 +22,7 @@ use pool::Lsn;
 use crate::cache::Node;
 use crate::lookup::Miss;
 use crate::trees::Trees;
-use crate::types::{Bytes, Group, Op, Table, tree_key};
+use crate::types::{Group, Key, Op, Table, tree_key};
 
 /// Bytes of nodes that a replay prefetches, at most. The leaves among them will be dirty and in memory anyway. They
 /// are at least half of the nodes in a large tree.
@@ -35,7 +35,7 @@ const KEYS: usize = 1024;
 const TURNS: usize = 16;
 
 /// A key as it is in its group's tree.
-pub(crate) type Key = (Group, Bytes);
+type GroupKey = (Group, Key);
 
 impl Trees {
     /// Reads the missing nodes on the paths to the keys that the first of these records change. Returns the number of
@@ -58,16 +58,21 @@ impl Trees {
     }
 
     /// Reads the missing nodes on the paths to the first of these keys. Returns the number of keys.
-    pub(crate) fn read_paths_ahead(&self, table: Table, keys: impl Iterator<Item = (Group, Bytes)>) -> usize {
+    pub(crate) fn read_paths_ahead(
+        &self,
+        table: Table,
+        keys: impl Iterator<Item = (Group, impl AsRef<[u8]>)>,
+    ) -> usize {
         let most = (self.nodes.cache.limit() / CACHE_SHARE).clamp(1, KEYS);
-        let keys: Vec<Key> = keys.take(most).map(|(group, key)| (group, tree_key(table, &key))).collect();
+        let keys = keys.take(most).map(|(group, key)| (group, tree_key(table, key.as_ref())));
+        let keys: Vec<GroupKey> = keys.collect();
         let count = keys.len();
         self.read_paths(keys, &mut Vec::new());
         count
     }
 
     /// Reads the missing nodes on the paths to these keys.
-    fn read_paths(&self, mut keys: Vec<Key>, held: &mut Vec<Arc<Node>>) {
+    fn read_paths(&self, mut keys: Vec<GroupKey>, held: &mut Vec<Arc<Node>>) {
         for _ in 0..TURNS {
             let mut missing = BTreeSet::new();
             keys.retain(|(group, key)| {
@@ -89,7 +94,7 @@ impl Trees {
     }
 }
 
-fn key_of(op: &Op) -> Option<Key> {
+fn key_of(op: &Op) -> Option<GroupKey> {
     match op {
         Op::Put { group, table, key, .. }
         | Op::Patch { group, table, key, .. }

@@ -7,7 +7,7 @@ use zone::{Life, Role, ZoneId};
 
 use crate::format::{RecordHeader, is_ordinal, take};
 use crate::patch::Patch;
-use crate::types::{Group, Op, Table, Tx};
+use crate::types::{Group, Key, Op, Table, Tx};
 
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
@@ -183,13 +183,18 @@ fn decode_op(reader: &mut Reader<'_>) -> Option<Op> {
             let table = Table(reader.array::<1>()?[0]);
             let key = usize::from(reader.u16()?);
             let value = usize::from(reader.u16()?);
-            Op::Put { group, table, key: reader.bytes(key)?.to_vec(), value: reader.bytes(value)?.to_vec() }
+            Op::Put {
+                group,
+                table,
+                key: Key::from_slice(reader.bytes(key)?),
+                value: reader.bytes(value)?.to_vec(),
+            }
         }
         DELETE => {
             let group = Group(reader.u16()?);
             let table = Table(reader.array::<1>()?[0]);
             let key = usize::from(reader.u16()?);
-            Op::Delete { group, table, key: reader.bytes(key)?.to_vec() }
+            Op::Delete { group, table, key: Key::from_slice(reader.bytes(key)?) }
         }
         ZONE_OPENED => Op::ZoneOpened {
             zone: reader.zone()?,
@@ -218,7 +223,7 @@ fn decode_patch(reader: &mut Reader<'_>) -> Option<Op> {
     let (key, length) = (reader.u16()?, reader.u16()?);
     let checksum = u32::from_le_bytes(reader.array()?);
     let count = reader.u16()?;
-    let key = reader.bytes(key.into())?.to_vec();
+    let key = Key::from_slice(reader.bytes(key.into())?);
     let mut pieces = Vec::new();
     for _ in 0..count {
         let (at, bytes) = (reader.u16()?, reader.u16()?);

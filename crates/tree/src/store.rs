@@ -14,7 +14,7 @@ use crate::headroom::Need;
 use crate::mkfs::FormatOptions;
 use crate::recover::{Config, Recovery, Replay};
 use crate::trees::Growth;
-use crate::types::{Bytes, Entry, Group, Result, Step, Table, Tx, VolumeInfo};
+use crate::types::{Bytes, Entry, Group, Key, Result, Step, Table, Tx, VolumeInfo};
 use crate::zones::ZoneRef;
 
 /// Idle steps before a long epoch is ended: these take some seconds.
@@ -176,15 +176,22 @@ impl Store {
             return Ok(found);
         }
         self.visit(group, table, from, to, |key, value| {
-            found.push((key.to_vec(), value.to_vec()));
+            found.push((Key::from_slice(key), value.to_vec()));
             if found.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         Ok(found)
     }
 
-    /// The entry with the greatest key that is not greater than `key`.
-    pub fn floor(&self, group: Group, table: Table, key: &[u8]) -> Result<Option<Entry>> {
-        self.core.trees.floor(group, table, key)
+    /// Passes the entry with the greatest key that is not greater than `key` to `see` without a copy. `None` if there
+    /// is none. `see` calls nothing of the store.
+    pub fn floor<T>(
+        &self,
+        group: Group,
+        table: Table,
+        key: &[u8],
+        see: impl FnOnce(&[u8], &[u8]) -> T,
+    ) -> Result<Option<T>> {
+        self.core.trees.floor(group, table, key, see)
     }
 
     /// One of the user's counters ([`Tx::counter`]).
@@ -239,7 +246,11 @@ impl Store {
     /// Reads the missing nodes on the paths to the first of these keys, all at the same time, so that later look-ups
     /// do not wait for them. Returns the number of keys, which depends on the cache. Best in order, group by group. A
     /// hint: a later look-up reads what cannot be read here.
-    pub fn read_ahead_of(&self, table: Table, keys: impl Iterator<Item = (Group, Bytes)>) -> usize {
+    pub fn read_ahead_of(
+        &self,
+        table: Table,
+        keys: impl Iterator<Item = (Group, impl AsRef<[u8]>)>,
+    ) -> usize {
         self.core.trees.read_paths_ahead(table, keys)
     }
 

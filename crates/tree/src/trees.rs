@@ -14,7 +14,7 @@ use crate::delta;
 use crate::nodes::Nodes;
 use crate::page::Page;
 use crate::patch::PATCHES_MAX;
-use crate::types::{Bytes, Group, NodeId, Op};
+use crate::types::{Group, Key, NodeId, Op};
 use crate::volume::Volume;
 
 /// One tree: its nodes that changed since the last cut and are not written. They are written in the order of their
@@ -92,9 +92,8 @@ impl Trees {
     /// Whether groups exist, keys and values are not too long, and there are not too many patches.
     pub(crate) fn sizes_are_right(&self, ops: &[Op]) -> bool {
         let value_max = crate::page::value_max(self.volume.page_size());
-        let keyed = |group: &Group, key: &Bytes| {
-            usize::from(group.0) < self.groups.len() && key.len() < crate::KEY_MAX
-        };
+        let keyed =
+            |group: &Group, key: &Key| usize::from(group.0) < self.groups.len() && key.len() < crate::KEY_MAX;
         let is_right = |op: &Op| match op {
             Op::Put { group, key, value, .. } => keyed(group, key) && value.len() <= value_max,
             Op::Patch { group, key, patch, .. } => {

@@ -110,15 +110,18 @@ pub enum StoreError {
 /// The result of an operation of the store.
 pub type Result<T> = std::result::Result<T, StoreError>;
 
-/// Bytes of a key or value.
+/// Bytes of a value.
 pub type Bytes = Vec<u8>;
 
+/// A key. The keys of all tables fit in without an allocation, with the number of their table before them too.
+pub type Key = SmallVec<[u8; 24]>;
+
 /// A key and its value.
-pub type Entry = (Bytes, Bytes);
+pub type Entry = (Key, Bytes);
 
 /// The key as it is in the tree.
-pub(crate) fn tree_key(table: Table, key: &[u8]) -> Bytes {
-    let mut full = Vec::with_capacity(key.len() + 1);
+pub(crate) fn tree_key(table: Table, key: &[u8]) -> Key {
+    let mut full = Key::with_capacity(key.len() + 1);
     full.push(table.0);
     full.extend_from_slice(key);
     full
@@ -134,7 +137,7 @@ pub enum Op {
         /// The table.
         table: Table,
         /// The key, at most [`crate::KEY_MAX`] bytes.
-        key: Bytes,
+        key: Key,
         /// The value, at most [`crate::Store::value_max`] bytes.
         value: Bytes,
     },
@@ -145,7 +148,7 @@ pub enum Op {
         /// The table.
         table: Table,
         /// The key.
-        key: Bytes,
+        key: Key,
         /// The change of the value that the key had before the transaction.
         patch: Patch,
     },
@@ -156,7 +159,7 @@ pub enum Op {
         /// The table.
         table: Table,
         /// The key.
-        key: Bytes,
+        key: Key,
     },
     /// A zone begins a life in a role. Written by [`crate::Store::open_zone`].
     ZoneOpened {
@@ -262,19 +265,19 @@ impl Tx {
     }
 
     /// Sets a key.
-    pub fn put(&mut self, group: Group, table: Table, key: impl Into<Bytes>, value: impl Into<Bytes>) {
-        self.ops.push(Op::Put { group, table, key: key.into(), value: value.into() });
+    pub fn put(&mut self, group: Group, table: Table, key: impl AsRef<[u8]>, value: impl Into<Bytes>) {
+        self.ops.push(Op::Put { group, table, key: Key::from_slice(key.as_ref()), value: value.into() });
     }
 
     /// Sets a key. If the key is there, the journal gets only what changes in its value, where that is shorter.
-    pub fn update(&mut self, group: Group, table: Table, key: impl Into<Bytes>, value: impl Into<Bytes>) {
+    pub fn update(&mut self, group: Group, table: Table, key: impl AsRef<[u8]>, value: impl Into<Bytes>) {
         self.updates.push(self.ops.len());
         self.put(group, table, key, value);
     }
 
     /// Removes a key.
-    pub fn delete(&mut self, group: Group, table: Table, key: impl Into<Bytes>) {
-        self.ops.push(Op::Delete { group, table, key: key.into() });
+    pub fn delete(&mut self, group: Group, table: Table, key: impl AsRef<[u8]>) {
+        self.ops.push(Op::Delete { group, table, key: Key::from_slice(key.as_ref()) });
     }
 
     /// Changes the live count of a data zone.

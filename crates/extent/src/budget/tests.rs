@@ -128,7 +128,7 @@ fn change_names_until_a_zone_is_reset(extents: &Extents) {
     while store.resets_over() == before {
         let mut tx = Tx::new();
         for group in (0..store.info().groups).map(Group) {
-            tx.put(group, Table(200), b"name".to_vec(), store.last_lsn().0.to_le_bytes().to_vec());
+            tx.put(group, Table(200), b"name", store.last_lsn().0.to_le_bytes().to_vec());
         }
         store.commit(tx).unwrap();
         store.checkpoint().unwrap();

@@ -25,7 +25,7 @@ fn written() -> (Arc<Emulated>, Extent) {
 
 /// Whether a record with this extent counts if the log does not say that it was durable.
 fn counts(device: &Arc<Emulated>, extent: &Extent) -> tree::Result<bool> {
-    let key = format::key(Object(1), 0).to_vec();
+    let key = format::key(Object(1), 0)[..].into();
     let put = Op::Put { group: tree::Group(0), table: EXTENT, key, value: extent.encode() };
     Recovering::new(Arc::clone(device) as _).verify(&[put])
 }

@@ -10,7 +10,7 @@ use fs::format::{
     ORPHAN, Record, XATTR, XattrHead, dirent_key, inode_key, marker, number_key, xattr_key,
 };
 use fs::{Caller, Finding, InodeNo, Kind, NameFinding, ScrubAt};
-use tree::{Group, Table, Tx};
+use tree::{Group, Key, Table, Tx};
 
 use crate::support::{Volume, pattern};
 
@@ -48,13 +48,13 @@ impl Sound {
         Record::decode(&bytes.expect("the inode exists")).unwrap()
     }
 
-    pub(crate) fn put(&self, inode: InodeNo, table: Table, key: Vec<u8>, value: Vec<u8>) {
+    pub(crate) fn put(&self, inode: InodeNo, table: Table, key: impl AsRef<[u8]>, value: Vec<u8>) {
         let mut tx = Tx::new();
         tx.put(self.group(inode), table, key, value);
         self.volume.fs.store().commit(tx).unwrap();
     }
 
-    pub(crate) fn delete(&self, inode: InodeNo, table: Table, key: Vec<u8>) {
+    pub(crate) fn delete(&self, inode: InodeNo, table: Table, key: impl AsRef<[u8]>) {
         let mut tx = Tx::new();
         tx.delete(self.group(inode), table, key);
         self.volume.fs.store().commit(tx).unwrap();
@@ -67,7 +67,7 @@ impl Sound {
     }
 
     /// Key and entry of a name.
-    pub(crate) fn entry<'a>(&self, parent: InodeNo, name: &'a str) -> (Vec<u8>, Dirent<'a>) {
+    pub(crate) fn entry<'a>(&self, parent: InodeNo, name: &'a str) -> (Key, Dirent<'a>) {
         let store = self.volume.fs.store();
         let (from, to) = (dirent_key(parent, 0), dirent_key(parent, u64::MAX));
         let rows = store.range(self.group(parent), DIRENT, &from, &to, 100).unwrap();
@@ -143,7 +143,7 @@ fn every_kind_of_finding_is_planted() {
 fn rows_that_cannot_be_decoded() {
     let sound = Sound::new();
     sound.put(ROOT, INODE, inode_key(NOBODY), b"nonsense".to_vec());
-    sound.put(ROOT, ORPHAN, b"short".to_vec(), marker());
+    sound.put(ROOT, ORPHAN, b"short", marker());
     sound.finds(&[
         NameFinding::Damaged { table: INODE.0, why: Damaged("an inode's record is too short") },
         NameFinding::Damaged { table: ORPHAN.0, why: Damaged("a key is too short for an inode's number") },

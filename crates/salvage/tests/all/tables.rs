@@ -90,8 +90,10 @@ fn random_tx(rng: &mut Rng, model: &mut Contents, keys: u32, value_max: usize) -
 fn apply(model: &mut Contents, tx: &Tx) {
     for op in tx.ops().iter().cloned() {
         match op {
-            Op::Put { group, table, key, value } => drop(model.insert((group.0, table.0, key), value)),
-            Op::Delete { group, table, key } => drop(model.remove(&(group.0, table.0, key))),
+            Op::Put { group, table, key, value } => {
+                drop(model.insert((group.0, table.0, key.into_vec()), value))
+            }
+            Op::Delete { group, table, key } => drop(model.remove(&(group.0, table.0, key.into_vec()))),
             _ => {}
         }
     }
@@ -379,7 +381,7 @@ fn changes_that_a_crash_has_undone_are_not_found() {
     let device = formatted(Spec::new(4096, 64, 64));
     let put = |store: &Store, number: u32, value: u8| {
         let mut tx = Tx::new();
-        tx.put(Group(0), Table(1), number.to_be_bytes().to_vec(), vec![value; 200]);
+        tx.put(Group(0), Table(1), number.to_be_bytes(), vec![value; 200]);
         store.commit(tx).unwrap();
     };
     let (store, _) = open(&device).unwrap();

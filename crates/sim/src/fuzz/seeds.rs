@@ -118,12 +118,12 @@ fn of_rows(add: &mut impl FnMut(&'static str, Vec<u8>)) {
                 _ => value,
             };
             add(name, input);
-            add("keys", key);
+            add("keys", key.into_vec());
         }
     }
 }
 
-fn rows(fs: &fs::Fs, group: Group, table: Table) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn rows(fs: &fs::Fs, group: Group, table: Table) -> Vec<tree::Entry> {
     fs.store().range(group, table, &[], &[], MOST).expect("the volume is whole")
 }
 

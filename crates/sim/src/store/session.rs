@@ -205,7 +205,8 @@ fn check_look_ups(store: &Store, found: &Entries) -> Result<(), Wrong> {
             let range = store
                 .range(Group(group), Table(table), &[], &[], usize::MAX)
                 .map_err(|error| Wrong::at("range", error))?;
-            if range != expected {
+            let range = range.iter().map(|(key, value)| (&key[..], &value[..]));
+            if !range.eq(expected.iter().map(|(key, value)| (&key[..], &value[..]))) {
                 return Err(Wrong(format!(
                     "a range of group {group} table {table} is not what the walk found"
                 )));

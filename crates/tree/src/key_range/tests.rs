@@ -1,14 +1,14 @@
 use super::*;
 
 /// Ends of ranges: near the numbers 0, 1, 2, 255 and the largest, in tables 4 to 6; shorter and longer keys too.
-fn ends() -> Vec<Bytes> {
-    let mut ends =
-        vec![vec![], vec![4], vec![5], vec![6], vec![5, 0], vec![5, 0, 0, 0, 0, 0, 0, 0], vec![5, 1]];
+fn ends() -> Vec<Key> {
+    let few: [&[u8]; 7] = [&[], &[4], &[5], &[6], &[5, 0], &[5, 0, 0, 0, 0, 0, 0, 0], &[5, 1]];
+    let mut ends = few.map(Key::from).to_vec();
     for table in [4, 5, 6] {
         for number in [0, 1, 2, 255, u64::MAX - 1, u64::MAX] {
             let key = tree_key(Table(table), &number.to_be_bytes());
-            ends.push([&key[..], &[0]].concat());
-            ends.push([&key[..], &[7, 7]].concat());
+            ends.push([&key[..], &[0]].concat().into());
+            ends.push([&key[..], &[7, 7]].concat().into());
             ends.push(key);
         }
     }
@@ -17,7 +17,7 @@ fn ends() -> Vec<Bytes> {
 
 fn ranges() -> Vec<KeyRange> {
     let highs = || ends().into_iter().map(Some).chain([None]);
-    let of = |low: Bytes| highs().map(move |high| KeyRange { group: Group(1), low: low.clone(), high });
+    let of = |low: Key| highs().map(move |high| KeyRange { group: Group(1), low: low.clone(), high });
     ends().into_iter().flat_map(of).collect()
 }
 

@@ -3,10 +3,10 @@ use super::*;
 fn every_kind() -> Vec<Op> {
     let (group, table) = (Group(0x102), Table(3));
     vec![
-        Op::Put { group, table, key: b"key".to_vec(), value: b"a value".to_vec() },
-        Op::Put { group, table, key: b"k".to_vec(), value: Vec::new() },
-        Op::Patch { group, table, key: b"key".to_vec(), patch: Patch::between(b"a value", b"A  Valuable") },
-        Op::Delete { group, table, key: b"other".to_vec() },
+        Op::Put { group, table, key: b"key"[..].into(), value: b"a value".to_vec() },
+        Op::Put { group, table, key: b"k"[..].into(), value: Vec::new() },
+        Op::Patch { group, table, key: b"key"[..].into(), patch: Patch::between(b"a value", b"A  Valuable") },
+        Op::Delete { group, table, key: b"other"[..].into() },
         Op::ZoneOpened { zone: ZoneId(70_000), life: Life(80_000), role: Role::Data },
         Op::ZoneLive { zone: ZoneId(5), life: Life(6), change: -7 },
         Op::ZoneUser { zone: ZoneId(8), life: Life(9), bytes: [10; 16] },

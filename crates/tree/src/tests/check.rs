@@ -17,7 +17,7 @@ fn with_leaves() -> (Arc<Emulated>, Store) {
     let (store, _) = open(&device).unwrap();
     for number in 0..200u32 {
         let mut tx = Tx::new();
-        tx.put(Group(0), Table(1), number.to_be_bytes().to_vec(), vec![7; 200]);
+        tx.put(Group(0), Table(1), number.to_be_bytes(), vec![7; 200]);
         store.commit(tx).unwrap();
     }
     store.checkpoint().unwrap();
@@ -145,7 +145,7 @@ fn a_node_that_is_damaged_or_cannot_be_read() {
         let findings = store.check(&mut |_, _, _, _| rows += 1).unwrap();
         assert_eq!(findings.iter().map(|found| found.kind).collect::<Vec<_>>(), [FindingKind::Node]);
         let lost = findings[0].lost.as_ref().unwrap();
-        assert!(lost.low <= keys.0 && lost.high.as_ref().is_some_and(|high| *high > keys.0));
+        assert!(lost.low[..] <= keys.0[..] && lost.high.as_ref().is_some_and(|high| high[..] > keys.0[..]));
         assert!(lost.touches(Table(keys.0[0]), &keys.0[1..]) && !lost.touches(Table(2), b""));
         assert_eq!(rows, 200 - keys.1);
     }
@@ -209,7 +209,7 @@ fn a_checkpoint_that_claims_too_many_ids_does_not_extend_the_mat() {
     assert!((before..=sound * store.core.nodes.mat.per_chunk()).contains(&next), "{next}");
     for number in 200..2000u32 {
         let mut tx = Tx::new();
-        tx.put(Group(0), Table(1), number.to_be_bytes().to_vec(), vec![7; 200]);
+        tx.put(Group(0), Table(1), number.to_be_bytes(), vec![7; 200]);
         store.commit(tx).unwrap();
     }
     store.checkpoint().unwrap();
@@ -336,7 +336,7 @@ fn pages_rewritten_meanwhile_are_no_finding() {
         }
         for _ in 0..20 {
             let mut tx = Tx::new();
-            tx.put(Group(0), Table(1), rng.u32(0..200).to_be_bytes().to_vec(), vec![rng.u8(..); 300]);
+            tx.put(Group(0), Table(1), rng.u32(0..200).to_be_bytes(), vec![rng.u8(..); 300]);
             store.commit(tx).unwrap();
             store.step().unwrap();
         }

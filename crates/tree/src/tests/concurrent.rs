@@ -94,7 +94,7 @@ fn a_sync_does_not_wait_for_later_commits_of_others() {
     let clock = timed.clock();
     let write = |number: u32| {
         let mut tx = Tx::new();
-        tx.put(Group(0), Table(1), number.to_be_bytes().to_vec(), vec![1; 200]);
+        tx.put(Group(0), Table(1), number.to_be_bytes(), vec![1; 200]);
         store.commit(tx).unwrap()
     };
     write(0);

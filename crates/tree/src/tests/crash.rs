@@ -287,7 +287,7 @@ fn a_data_zone_that_goes_offline_takes_no_record_with_it() {
     let (store, _) = open(&device).unwrap();
     let put = |key: u32| {
         let mut tx = Tx::new();
-        tx.put(Group(0), Table(1), key.to_be_bytes().to_vec(), vec![7; 50]);
+        tx.put(Group(0), Table(1), key.to_be_bytes(), vec![7; 50]);
         store.commit(tx).unwrap()
     };
     put(1);
@@ -307,7 +307,7 @@ fn a_log_zone_that_can_only_be_read_is_not_given_up() {
         device.record();
         let (store, _) = open(&device).unwrap();
         let mut tx = Tx::new();
-        tx.put(Group(0), Table(1), b"key".to_vec(), vec![7; 50]);
+        tx.put(Group(0), Table(1), b"key", vec![7; 50]);
         let acknowledged = store.commit(tx).unwrap();
         store.sync(acknowledged).unwrap();
         drop(store);
@@ -337,7 +337,7 @@ impl Replay for Missing {
     }
 
     fn verify(&mut self, ops: &[Op]) -> Result<bool> {
-        Ok(!ops.iter().any(|op| matches!(op, Op::Put { key, .. } if *key == self.0)))
+        Ok(!ops.iter().any(|op| matches!(op, Op::Put { key, .. } if key[..] == self.0[..])))
     }
 
     fn apply(&mut self, _ops: &[Op]) {}
@@ -352,7 +352,7 @@ fn lsns_of_transactions_that_do_not_count_are_not_used_again() {
     let (store, _) = open(&device).unwrap();
     let put = |store: &Store, key: &[u8]| {
         let mut tx = Tx::new();
-        tx.put(Group(0), Table(1), key.to_vec(), vec![7; 50]);
+        tx.put(Group(0), Table(1), key, vec![7; 50]);
         store.commit(tx).unwrap()
     };
     store.sync(put(&store, b"durable")).unwrap();

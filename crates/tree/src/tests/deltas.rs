@@ -155,7 +155,7 @@ fn small_delta_records_are_counted_before_a_name_is_refused() {
     lacking.store(100, Ordering::Relaxed);
     let refused = (6100..6200u32).find_map(|number| {
         let mut tx = Tx::new();
-        tx.put(Group(0), Table(1), number.to_be_bytes().to_vec(), vec![3; 100]);
+        tx.put(Group(0), Table(1), number.to_be_bytes(), vec![3; 100]);
         store.commit(tx).err()
     });
     assert!(matches!(refused, Some(StoreError::NoSpace)), "{refused:?}");

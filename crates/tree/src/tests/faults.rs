@@ -228,7 +228,7 @@ fn a_wrong_count_of_live_nodes_shuts_down_without_a_panic() {
         zones.iter().for_each(|&zone| plant(&store, zone, |entry| entry.live = live));
         let wrong = (0..1200).find_map(|number| {
             let mut tx = Tx::new();
-            tx.put(Group(0), Table(1), u32::to_be_bytes(number).to_vec(), vec![9; 900]);
+            tx.put(Group(0), Table(1), u32::to_be_bytes(number), vec![9; 900]);
             model.insert((0, 1, number.to_be_bytes().to_vec()), vec![9; 900]);
             store.commit(tx).err().or_else(|| store.checkpoint().err())
         });

@@ -104,10 +104,10 @@ fn a_patch_of_another_value_does_not_fit() {
     let before = contents(&store);
     let patch = |number, old: &[u8]| {
         let patch = Patch::between(old, &value(number, 2));
-        let ops = vec![Op::Patch { group: Group(0), table: TABLE, key: key(number), patch }];
+        let ops = vec![Op::Patch { group: Group(0), table: TABLE, key: key(number).into(), patch }];
         store.core.transactions.without_patches(&ops).unwrap().map(|ops| ops.into_owned())
     };
-    let put = |number, value| vec![Op::Put { group: Group(0), table: TABLE, key: key(number), value }];
+    let put = |number, value| vec![Op::Put { group: Group(0), table: TABLE, key: key(number).into(), value }];
     assert_eq!(patch(1, &value(1, 1)).unwrap(), put(1, value(1, 2)));
     for (number, old) in [(9, value(9, 1)), (1, value(1, 2)), (1, Vec::new())] {
         let made = patch(number, &old);
@@ -129,7 +129,7 @@ fn a_log_with_a_patch_that_does_not_fit_ends_before_it() {
     let before = contents(&store);
     let mut tx = Tx::new();
     let patch = Patch::between(&value(2, 7), &value(2, 2));
-    tx.ops.push(Op::Patch { group: Group(0), table: TABLE, key: key(1), patch });
+    tx.ops.push(Op::Patch { group: Group(0), table: TABLE, key: key(1).into(), patch });
     store.commit(tx).unwrap();
     update(&store, 4..6, 1);
     store.sync(store.last_lsn()).unwrap();

@@ -86,8 +86,12 @@ fn a_replay_reads_leaves_at_depth() {
 fn the_prefetch_of_a_replay_is_bounded() {
     let device = with_a_long_journal();
     let mounted = Mounted::of(&device, Model::ssd(), true);
-    let put =
-        |group, number| Op::Put { group: Group(group), table: Table(1), key: key(number), value: vec![3] };
+    let put = |group, number| Op::Put {
+        group: Group(group),
+        table: Table(1),
+        key: key(number).into(),
+        value: vec![3],
+    };
     let records: Vec<_> = (0..ENTRIES).map(|number| (Lsn(u64::from(number)), vec![put(0, number)])).collect();
     let mut held = Vec::new();
     let count = mounted.store.core.trees.read_for_replay(&records, &mut held);

@@ -70,7 +70,7 @@ fn fill_one(store: &Store) -> ZoneId {
     lease.append(Cause::Data, &vec![7; store.device().geometry().block_size as usize]).unwrap();
     lease.finish().unwrap();
     let mut tx = Tx::new();
-    tx.put(Group(0), Table(1), KEY.to_vec(), zone.0.to_le_bytes().to_vec());
+    tx.put(Group(0), Table(1), KEY, zone.0.to_le_bytes().to_vec());
     tx.zone_live(zone, 1);
     store.commit(tx).unwrap();
     store.pool().close(zone);
@@ -80,7 +80,7 @@ fn fill_one(store: &Store) -> ZoneId {
 /// Makes all blocks of the zone dead.
 fn empty(store: &Store, zone: ZoneId) {
     let mut tx = Tx::new();
-    tx.delete(Group(0), Table(1), KEY.to_vec());
+    tx.delete(Group(0), Table(1), KEY);
     tx.zone_live(zone, -1);
     store.commit(tx).unwrap();
 }

@@ -25,7 +25,7 @@ fn used(device: Arc<Emulated>) -> Arc<Emulated> {
 /// One transaction that is acknowledged.
 fn put(store: &Store, number: u32) -> Lsn {
     let mut tx = Tx::new();
-    tx.put(Group(0), Table(1), number.to_be_bytes().to_vec(), vec![number as u8; 900]);
+    tx.put(Group(0), Table(1), number.to_be_bytes(), vec![number as u8; 900]);
     let lsn = store.commit(tx).unwrap();
     store.sync(lsn).unwrap();
     lsn

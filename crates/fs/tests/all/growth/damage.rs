@@ -16,7 +16,7 @@ fn entries(volume: &Volume, directory: InodeNo) -> Vec<(u64, InodeNo, Kind, Vec<
     let store = volume.fs.store();
     let (from, to) = (dirent_key(directory, 0), dirent_key(directory, u64::MAX));
     let rows = store.range(store.group_of(directory.0), DIRENT, &from, &to, usize::MAX).unwrap();
-    let decoded = |(key, value): &(Vec<u8>, Vec<u8>)| {
+    let decoded = |(key, value): &tree::Entry| {
         let (_, cookie) = fs::format::decode_dirent_key(key).unwrap();
         let Dirent { inode, kind, name } = Dirent::decode(value).unwrap();
         (cookie, inode, kind, name.to_vec())

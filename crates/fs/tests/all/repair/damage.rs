@@ -7,7 +7,7 @@ use fs::format::{
 };
 use fs::{InodeNo, Kind};
 use rt::random::Rng;
-use tree::{Group, Table, Tx};
+use tree::{Group, Key, Table, Tx};
 
 use crate::support::Volume;
 
@@ -91,7 +91,7 @@ impl Damage {
             Gone(table) => pick(volume, table, rng).map(|(group, key, _)| tx.delete(group, table, key)),
             Nonsense(table) => {
                 let (group, key, mut value) = match table {
-                    SHADOW => (Group(0), number_key(InodeNo(400)), vec![0]),
+                    SHADOW => (Group(0), number_key(InodeNo(400))[..].into(), vec![0]),
                     _ => pick(volume, table, rng)?,
                 };
                 value[0] ^= 0x7f;
@@ -116,8 +116,8 @@ impl Damage {
         }
     }
 
-    fn put_entry(self, tx: &mut Tx, group: Group, key: Vec<u8>, entry: &Dirent<'_>) -> Option<()> {
-        let (parent, cookie) = decode_dirent_key(&key).ok()?;
+    fn put_entry(self, tx: &mut Tx, group: Group, key: impl AsRef<[u8]>, entry: &Dirent<'_>) -> Option<()> {
+        let (parent, cookie) = decode_dirent_key(key.as_ref()).ok()?;
         match self {
             EntryOfWrongKind => tx.put(group, DIRENT, key, Dirent { kind: Kind::Socket, ..*entry }.encode()),
             EntryOfNobody => {
@@ -140,7 +140,7 @@ impl Damage {
             return put(tx, group, table, number_key(inode), marker());
         }
         let (group, key, value) = pick(volume, table, rng)?;
-        if rng.bool() && key != inode_key(InodeNo::ROOT) {
+        if rng.bool() && key[..] != inode_key(InodeNo::ROOT) {
             tx.delete(group, table, key.clone());
         }
         put(tx, Group((group.0 + rng.u16(1..4)) % 4), table, key, value)
@@ -175,7 +175,7 @@ impl Damage {
 }
 
 /// A row of a table, from all groups.
-fn pick(volume: &Volume, table: Table, rng: &mut Rng) -> Option<(Group, Vec<u8>, Vec<u8>)> {
+fn pick(volume: &Volume, table: Table, rng: &mut Rng) -> Option<(Group, Key, Vec<u8>)> {
     let store = volume.fs.store();
     let rows = (0..store.info().groups).map(Group).flat_map(|group| {
         let rows = store.range(group, table, &[], &[], usize::MAX).unwrap();
@@ -185,7 +185,7 @@ fn pick(volume: &Volume, table: Table, rng: &mut Rng) -> Option<(Group, Vec<u8>,
     (!rows.is_empty()).then(|| rows.swap_remove(rng.usize(0..rows.len())))
 }
 
-fn put(tx: &mut Tx, group: Group, table: Table, key: Vec<u8>, value: Vec<u8>) -> Option<()> {
+fn put(tx: &mut Tx, group: Group, table: Table, key: impl AsRef<[u8]>, value: Vec<u8>) -> Option<()> {
     tx.put(group, table, key, value);
     Some(())
 }

@@ -88,7 +88,7 @@ fn damage_to_names_that_are_no_text_is_repaired() {
         let store = sound.volume.fs.store();
         let (from, to) = (dirent_key(ROOT, 0), dirent_key(ROOT, u64::MAX));
         let rows = store.range(sound.group(ROOT), DIRENT, &from, &to, 100).unwrap();
-        let its = |(_, value): &&(Vec<u8>, Vec<u8>)| Dirent::decode(value).unwrap().name == name;
+        let its = |(_, value): &&tree::Entry| Dirent::decode(value).unwrap().name == name;
         let (key, _) = rows.iter().find(its).unwrap().clone();
         let entry = Dirent { inode: sound.f, kind: Kind::File, name };
         match wrong {
