@@ -16,7 +16,7 @@
 //! before it fails.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use rt::sync::Mutex;
 use rustc_hash::FxHashMap;
@@ -35,6 +35,8 @@ pub(crate) struct UnlinkedFiles {
     files: Mutex<FxHashMap<InodeNo, Arc<Node>>>,
     /// The number of `files`. Most calls of [`Fs::forget`] are for other inodes and need only this.
     count: AtomicUsize,
+    /// How many were deleted although a kernel references them.
+    given_up: AtomicU64,
 }
 
 impl UnlinkedFiles {
@@ -83,6 +85,11 @@ impl Fs {
         self.unlinked.nodes().into_iter().for_each(|node| self.forget(node.inode));
     }
 
+    /// How many unlinked files were deleted before the kernel forgot them, because their space was needed.
+    pub fn unlinked_given_up(&self) -> u64 {
+        self.unlinked.given_up.load(Ordering::SeqCst)
+    }
+
     /// Whether this file will be kept when it loses its last name.
     pub(crate) fn keeps_unlinked(&self, record: &Record) -> bool {
         matches!(record.kind, Kind::File | Kind::Directory) && self.unlinked.is_enabled.load(Ordering::SeqCst)
@@ -107,6 +114,7 @@ impl Fs {
             let has_blocks = node.state.read().record().is_ok_and(|record| !record.has_no_blocks());
             if has_blocks && self.unlinked.remove(node.inode).is_some() {
                 node.opens.fetch_sub(1, Ordering::SeqCst);
+                self.unlinked.given_up.fetch_add(1, Ordering::SeqCst);
                 self.backlog.push(Work::Reap(node.inode));
                 self.backlog.note_advance();
                 any = true;

@@ -197,6 +197,11 @@ impl Model {
         }
     }
 
+    /// The number of a file's names.
+    pub fn links(&self, file: &File) -> Result<u32> {
+        Ok(self.node(self.number(file)?).links)
+    }
+
     /// The permissions and extended attributes of a file.
     pub fn attributes(&self, file: &File) -> Result<(u16, &BTreeMap<String, Vec<u8>>)> {
         let node = self.node(self.number(file)?);

@@ -64,8 +64,8 @@ pub struct Driver {
     /// Inodes that have lost a name or a handle. An inode that has lost all of them, and that no kernel references,
     /// cannot be opened any more.
     dropped: BTreeMap<InodeNo, Referenced>,
-    /// Whether the client is a kernel. It opens a file for each operation that a program holds, and references an inode
-    /// until some time after the last name and the last program are gone.
+    /// Whether the client is a kernel. For each operation it opens the file that a program holds, and it references an
+    /// inode until some time after the last name and the last program are gone.
     is_kernel: bool,
 }
 
@@ -222,7 +222,7 @@ impl Driver {
             }
             (Err(refused), Err(expected)) if refused == expected => {}
             // What nothing but a kernel references is deleted if the space is needed.
-            (Err(FsError::Stale), Ok(())) if self.is_kernel && !self.has_space() => {
+            (Err(FsError::Stale), _) if self.has_given_up() && self.uses_nameless(operation) => {
                 self.history.withdraw();
                 return Ok(None);
             }
@@ -256,9 +256,9 @@ impl Driver {
     }
 
     /// A file with neither name nor handle cannot be opened by its number any more: it may already have lost a part
-    /// of its contents. It can as long as a kernel references it, and one forgets it at any time.
+    /// of its contents. While a kernel references it, it can be opened; the kernel may forget it at any time.
     fn open_deleted(&mut self) -> Result<(), Wrong> {
-        let (volume, has_space) = (&self.fs, self.has_space());
+        let (volume, has_given_up) = (&self.fs, self.has_given_up());
         // Only a later mount reuses the number of a deleted inode.
         self.dropped.retain(|&inode, _| volume.attributes(inode).is_ok());
         for (&inode, referenced) in &mut self.dropped {
@@ -269,7 +269,7 @@ impl Driver {
             }
             let opens = || volume.open(&caller(), inode, observe::READING).is_ok();
             if *referenced == Referenced::ByKernel {
-                if !opens() && has_space {
+                if !opens() && !has_given_up {
                     return Err(Wrong(format!("inode {} is referenced, and is not opened", inode.0)));
                 }
                 if self.rng.bool() {
@@ -286,9 +286,20 @@ impl Driver {
         Ok(())
     }
 
-    /// Whether no operation has lacked space so far. Nothing is known of other clients' operations.
-    fn has_space(&self) -> bool {
-        self.without_space == 0 && self.account.is_none()
+    /// Whether files that a kernel references were deleted for their space.
+    fn has_given_up(&self) -> bool {
+        self.fs.unlinked_given_up() > 0
+    }
+
+    /// Whether an operation is on a file without a name that only a kernel references.
+    fn uses_nameless(&self, operation: &Operation) -> bool {
+        let is_nameless = |file: &File| match file {
+            File::Held(handle) => {
+                matches!(self.held.get(handle), Some(Held::Known(_))) && self.model.links(file) == Ok(0)
+            }
+            File::Path(_) => false,
+        };
+        operation.files().into_iter().flatten().any(is_nameless)
     }
 
     /// Advances the clock after an operation and runs background steps. Returns their error, if one fails.

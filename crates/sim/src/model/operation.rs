@@ -167,6 +167,17 @@ impl Operation {
         }
     }
 
+    /// The files that the operation works on, where they can be held.
+    pub fn files(&self) -> [Option<&File>; 2] {
+        match self {
+            Operation::SetPermissions { file, .. }
+            | Operation::SetXattr { file, .. }
+            | Operation::RemoveXattr { file, .. } => [Some(file), None],
+            Operation::Clone { from, file, .. } => [Some(from), Some(file)],
+            _ => [self.file(), None],
+        }
+    }
+
     /// Whether the operation changes anything that is or could become visible.
     pub fn changes(&self) -> bool {
         use Operation::{Checkpoint, Fail, Fsync, FsyncDirectory, ReadBack, Steps, Sync, Wait};

@@ -17,7 +17,7 @@ use crate::files::Volume;
 
 /// How often each operation is performed.
 pub const TIMES: u64 = 1000;
-/// How often the directory is listed.
+/// How often the directory is listed: now and then the allocator merges free memory, which costs more than an entry.
 const LISTINGS: u64 = 16;
 /// Bytes of each read and write, and the number of them in the file of bytes.
 const BLOCK: u64 = 4096;
@@ -147,7 +147,6 @@ impl Stage {
             Operation::List => {
                 let mut entries = 0;
                 let directory = fs.open(user, root, OpenFlags { write: false, ..WRITING })?;
-                // The allocator's own work differs from one time to the next.
                 for _ in 0..LISTINGS {
                     fs.read_directory(&directory, 0, &mut |_| {
                         entries += 1;
@@ -198,8 +197,8 @@ fn write(fs: &Fs, file: &Handle, block: u64, bytes: &[u8]) -> std::result::Resul
     Ok(())
 }
 
-/// Performs an operation many times, and returns how often. This function is what is counted, so it must be one in
-/// the program.
+/// Performs an operation many times, and returns how often. This function is what is counted, so it must
+/// be neither inlined nor duplicated.
 #[inline(never)]
 pub fn perform(stage: &mut Stage, operation: Operation) -> Result<u64> {
     stage.perform(operation).map_err(text)
