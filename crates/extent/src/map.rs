@@ -108,6 +108,7 @@ pub(crate) fn extents(
         return Ok(found);
     }
     found.extend(covering(store, object, from)?);
+    // The row of a block that was just read is not read again.
     let next = if found.first().is_some_and(|(start, _)| *start >= from) { from + 1 } else { from };
     let geometry = store.device().geometry();
     rows(store, (object, EXTENT), (next, to), limit, &mut found, |found, key, value| {

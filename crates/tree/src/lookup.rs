@@ -162,7 +162,7 @@ impl Trees {
         let mut see = Some(see);
         self.walking(group, || {
             let mut see_entry = |page: &Page, index| {
-                // An entry of another table is none.
+                // An entry of another table does not count.
                 let key = page.key(index).strip_prefix(&[table.0])?;
                 see.take().map(|see| see(key, page.value(index)))
             };
@@ -190,7 +190,7 @@ impl Trees {
         let mut id = above.child(branch - 1);
         loop {
             let page = self.nodes.cache.get(id).ok_or_else(|| Miss::Absent(id, NextLeaves::new()))?.page();
-            if page.level() + 1 != above.level() {
+            if page.group() != above.group() || page.level().checked_add(1) != Some(above.level()) {
                 return Err(Miss::Misplaced(id));
             }
             let Some(last) = page.count().checked_sub(1) else { return Ok(None) };

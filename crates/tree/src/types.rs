@@ -113,7 +113,7 @@ pub type Result<T> = std::result::Result<T, StoreError>;
 /// Bytes of a value.
 pub type Bytes = Vec<u8>;
 
-/// A key. The keys of all tables fit in without an allocation, with the number of their table before them too.
+/// A key. Keys of all tables fit without an allocation, also with their table's number in front.
 pub type Key = SmallVec<[u8; 24]>;
 
 /// A key and its value.
