@@ -139,7 +139,7 @@ pub(crate) fn inline_blocks(
 }
 
 /// Adds what `read` makes of the rows of a table for blocks [from, to) of an object, until there are `limit`.
-fn rows<T>(
+pub(crate) fn rows<T>(
     store: &Store,
     (object, table): (Object, Table),
     (from, to): (u64, u64),

@@ -26,7 +26,7 @@ use crate::maps::{MapLock, ObjectMaps};
 use crate::tx_limits::{REMOVED_ROW_BYTES, ROW_BYTES};
 use crate::{FileClass, Object, Result};
 
-/// Rows that are read from the store at once.
+/// Extents that are read from the object map at once.
 const BATCH: usize = 256;
 
 /// Counts of one owner, in the old and the new state: the start of a run, its end, and the number of references if it is
@@ -122,17 +122,10 @@ pub(crate) fn counted(store: &Store, owner: Object, run: &Range<u64>) -> Result<
     {
         found.push((of, count));
     }
-    let (mut from, to) = (format::key(owner, run.start).to_vec(), format::key(owner, run.end));
-    loop {
-        let rows = store.range(group, REFCOUNT, &from, &to, BATCH)?;
-        for (key, value) in &rows {
-            found.push(decode(owner, key, value)?.ok_or_else(|| miscounted(owner, run.start))?);
-        }
-        match rows.last() {
-            Some((key, _)) if rows.len() == BATCH => from = [key.as_slice(), &[0]].concat(),
-            _ => return Ok(found),
-        }
-    }
+    map::rows(store, (owner, REFCOUNT), (run.start, run.end), usize::MAX, &mut found, |_, key, value| {
+        Ok(decode(owner, key, value)?.ok_or_else(|| miscounted(owner, run.start))?)
+    })?;
+    Ok(found)
 }
 
 /// The run and the references of a row. `None` if it is another owner's row.

@@ -1,10 +1,9 @@
 //! `cargo system instructions`: how many instructions the most frequent operations take, compared with the recorded
 //! counts.
 //!
-//! Valgrind executes the operations of `polder-sim counted` and counts. Nothing else on the machine changes the counts:
-//! they are equal to a few millionths from run to run. So a growth that no clock could show fails here. Counted is the
-//! library in a volume in memory: Valgrind 3.19 cannot run a mount, whose clock reads the kernel's time without a system
-//! call.
+//! Valgrind runs `polder-sim counted` and counts. Other load does not change the counts: they differ by a few
+//! millionths from run to run. So a growth that no clock could show fails here. Only the library is counted, with a
+//! volume in memory: Valgrind 3.19 cannot run a mount, whose clock reads the kernel's time without a system call.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -63,16 +62,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn count(program: &Path) -> Result<Counts> {
     let folder = tempfile::tempdir()?;
     let counts = folder.path().join("counts");
-    // Whatever the user has set for other runs of Valgrind, or for the C library, changes the counts.
     let printed = Line::new("valgrind --tool=callgrind --quiet --collect-atstart=no")
         .args([format!("--toggle-collect={COUNTED}"), format!("--dump-after={COUNTED}")])
         .arg(format!("--callgrind-out-file={}", counts.display()))
         .arg(program)
         .arg("counted")
+        // The user's settings for Valgrind and for the C library would change the counts.
         .without_env("VALGRIND_OPTS")
         .without_env("GLIBC_TUNABLES")
         .output()?;
     let performed: Vec<(&str, u64)> = printed.lines().filter_map(performed).collect();
+    ensure!(!performed.is_empty(), "no operation was performed: {printed}");
     // One file for each call of the function.
     let counted = (1..).zip(performed).map(|(number, (operation, times))| {
         let path = counts.with_extension(number.to_string());

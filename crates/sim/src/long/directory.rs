@@ -75,8 +75,8 @@ impl Place for Directory {
     fn write(&mut self, file: u32, offset: u64, bytes: &[u8]) -> Result<(), Refused> {
         let opened = self.open(file)?;
         let written = opened.write_all_at(bytes, offset);
-        // Closing writes back. If that is refused, a mount makes the kernel forget the file, and with it the error:
-        // an `fsync` of the file as it is then succeeds.
+        // `close` writes back. If that fails, a mount makes the kernel drop the inode, and with it the error: an
+        // `fsync` through a handle that is opened later succeeds.
         let closed = nix::unistd::close(opened);
         Ok(written.and_then(|()| Ok(closed?))?)
     }

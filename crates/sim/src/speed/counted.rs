@@ -204,7 +204,7 @@ pub fn perform(stage: &mut Stage, operation: Operation) -> Result<u64> {
     stage.perform(operation).map_err(text)
 }
 
-/// Performs all operations. `done` is told how often each was performed.
+/// Performs each operation many times. After each of them it calls `done` with the operation and its number of times.
 pub fn run(mut done: impl FnMut(Operation, u64)) -> Result<()> {
     let mut stage = Stage::make()?;
     for operation in Operation::ALL {
