@@ -5,13 +5,13 @@
 //! only. Writers of one file then append concurrently, and readers do not wait for the appends.
 //!
 //! An early append is for one object. It consists of whole blocks and fits in one transaction. Under the lock it is
-//! checked against the present state of the file. It is not used if the file has another
-//! object by then, if the last block would overwrite bytes of the file, or if one transaction cannot replace all
-//! overwritten extents. Then the appended blocks stay dead, and the data is written under the lock.
+//! checked against the present state of the file. It is not used if the file has another object by then, if the last
+//! block would overwrite bytes of the file, or if one transaction cannot replace all overwritten extents. Then the
+//! appended blocks stay dead, and the data is written under the lock.
 //!
 //! Nothing is appended early for a handle that appends, for a write that does not begin on a block boundary or is
-//! shorter than a block, and for a file whose contents are inline or shared. Nothing is appended early when space is
-//! scarce, because its reservation could be missing to the thread that holds the lock.
+//! shorter than a block, for a file whose contents are shared, and for one whose contents stay inline. Nothing is
+//! appended early when space is scarce, because its reservation could be missing to the thread that holds the lock.
 
 use extent::{WriteCall, Written};
 
@@ -32,20 +32,22 @@ impl Fs {
     fn early_call<'d>(&self, handle: &Handle, offset: u64, data: &'d [u8]) -> Option<WriteCall<'d>> {
         let block = u64::from(self.extents.block_size());
         let end = offset.saturating_add(data.len() as u64);
-        let is_one_piece = offset / PIECE == (end - 1) / PIECE;
+        let is_one_piece = data.len() as u64 <= PIECE;
         let is_whole = offset.is_multiple_of(block) && data.len() as u64 >= block;
         if handle.flags().append || !is_one_piece || !is_whole || end > FILE_SIZE_MAX {
             return None;
         }
         let state = handle.node().state.read();
         let record = state.record().ok().filter(|record| self.accepts_whole_blocks(record, end))?;
-        Some(write_call(handle, record, offset, data))
+        let stays_inline = record.has(FLAG_INLINE) && end <= self.inline_bytes_max() as u64;
+        (!stays_inline).then(|| write_call(handle, record, offset, data))
     }
 
-    /// Whether blocks up to the one that contains `end` can be replaced without reading what the file has there.
+    /// Whether blocks up to the one that contains `end` can be replaced without reading what the file has there. Inline
+    /// contents end before `end`, or are moved to blocks before these are replaced.
     pub(crate) fn accepts_whole_blocks(&self, record: &Record, end: u64) -> bool {
         let block = u64::from(self.extents.block_size());
-        let is_plain = record.kind == Kind::File && !record.has(FLAG_INLINE) && !record.has(FLAG_SHARES);
+        let is_plain = record.kind == Kind::File && !record.has(FLAG_SHARES);
         is_plain && (end.is_multiple_of(block) || end >= record.size)
     }
 }

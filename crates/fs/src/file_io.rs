@@ -141,7 +141,9 @@ impl Fs {
         let block = u64::from(self.extents.block_size());
         let record = locked.record(inode)?;
         if record.has(FLAG_INLINE) {
-            return self.spill(locked, inode);
+            let is_replaced = offset == 0 && record.size <= end.min(block);
+            // The first piece does it.
+            return if record.size == 0 || is_replaced { Ok(()) } else { self.spill(locked, inode) };
         }
         if end <= record.size {
             return Ok(());
@@ -167,7 +169,7 @@ impl Fs {
         let mut last = Lsn::default();
         while done < data.len() {
             let at = offset + done as u64;
-            let length = ((piece - at % piece) as usize).min(data.len() - done);
+            let length = ((piece - at % block) as usize).min(data.len() - done);
             if done > 0 {
                 self.extents.throttle().wait(length as u64);
             }
@@ -219,6 +221,12 @@ impl Fs {
         let mut change = Change::new();
         let (map, length) = self.extents.write(&mut change.tx, &call, early)?;
         let end = offset + length as u64;
+        // Also a file that had blocks: when the rest of a truncation has emptied it, its contents are inline.
+        if record.has(FLAG_INLINE) {
+            assert!(record.size == 0 || offset == 0 && record.size <= end, "all contents are replaced");
+            record.content.clear();
+            record.set(FLAG_INLINE, false);
+        }
         let touches_tail = offset / block <= record.size / block && record.size < end.next_multiple_of(block);
         if touches_tail {
             record.set(FLAG_TAIL_STALE, false);

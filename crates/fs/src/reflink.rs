@@ -158,6 +158,8 @@ impl Fs {
             return if written == content.len() { Ok(()) } else { Err(FsError::NoSpace) };
         }
         while !self.trim(&mut locked, from.inode())? {}
+        // When this has emptied the file, its contents are inline.
+        while !self.trim(&mut locked, to.inode())? {}
         self.spill(&mut locked, to.inode())?;
         if clone.end() > locked.record(to.inode())?.size {
             self.prepare_growth(&mut locked, to.inode(), clone.end())?;

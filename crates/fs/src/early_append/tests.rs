@@ -18,13 +18,17 @@ fn only_whole_blocks_at_a_known_offset_are_appended_before_the_lock() {
         fs.begin_write(handle, offset as u64, &vec![1; length]).unwrap().is_some()
     };
     let plain = file(b"plain", flags);
-    assert!(!early(&plain, 0, BLOCK), "an empty file has its contents in its record");
+    assert!(early(&plain, 0, BLOCK) && early(&plain, 5 * BLOCK, BLOCK), "an empty file");
+    fs.write(&plain, 0, &[7; 100]).unwrap();
+    assert!(early(&plain, 0, BLOCK), "the contents in its record are replaced");
+    assert!(early(&plain, BLOCK, BLOCK), "they end before the second block");
     fs.write(&plain, 0, &[7; 9 * BLOCK + 100]).unwrap();
     assert!(early(&plain, 0, BLOCK));
     assert!(early(&plain, 9 * BLOCK, BLOCK + 5), "behind the end there is nothing");
     assert!(!early(&plain, BLOCK, BLOCK + 5), "a block's rest is the file's");
     assert!(!early(&plain, 5, 2 * BLOCK));
     assert!(!early(&plain, 0, BLOCK - 1));
+    assert!(early(&plain, BLOCK, PIECE as usize));
     assert!(!early(&plain, 0, 1 + PIECE as usize));
     let appending = fs.open(&root, plain.inode(), OpenFlags { append: true, ..flags }).unwrap();
     assert!(!early(&appending, 0, BLOCK));

@@ -8,6 +8,7 @@ use fs::{Changes, FallocateMode, Fs, Handle, InodeNo, OpenFlags};
 
 use crate::support::{READ_WRITE, Volume, pattern};
 use crate::watched::{Watched, watched_volume};
+use zone::Cause;
 
 const ROOT: InodeNo = InodeNo::ROOT;
 const BLOCK: usize = 4096;
@@ -45,6 +46,11 @@ impl Bench {
         *self.watched.at_next_append.lock() = Some(Box::new(hook));
         self.volume.write(&self.file, offset, data);
         assert!(self.watched.at_next_append.lock().is_none(), "nothing was appended");
+    }
+
+    /// Blocks of user writes that were appended to zones.
+    fn blocks_appended(&self) -> usize {
+        self.volume.fs.store().traffic().bytes_written(Cause::Data) as usize / BLOCK
     }
 
     /// Checks the contents of the file before and after a mount and after GC. The volume is sound each time.
@@ -123,6 +129,84 @@ fn a_file_that_was_emptied_and_has_small_contents_meanwhile() {
     let mut expected = b"small".to_vec();
     expected.resize(BLOCK, 0);
     expected.extend(&one);
+    bench.holds(&expected);
+}
+
+/// Writes into a copy of the contents in memory.
+fn put(bytes: &mut Vec<u8>, at: usize, data: &[u8]) {
+    bytes.resize(bytes.len().max(at + data.len()), 0);
+    bytes[at..at + data.len()].copy_from_slice(data);
+}
+
+/// The contents of a small file are in its record until the first large write.
+#[test]
+fn small_contents_that_are_changed_meanwhile() {
+    type Other = (fn(&Fs, &Handle), fn(&mut Vec<u8>));
+    let others: [Other; 7] = [
+        (|_, _| {}, |_| {}),
+        (|fs, file| set_size(fs, file, 3), |bytes| bytes.resize(3, 0)),
+        (|fs, file| set_size(fs, file, 0), |bytes| bytes.clear()),
+        (|fs, file| set_size(fs, file, 3 * BLOCK as u64 + 7), |bytes| bytes.resize(3 * BLOCK + 7, 0)),
+        (|fs, file| write_all(fs, file, 5, b"other"), |bytes| put(bytes, 5, b"other")),
+        (
+            |fs, file| write_all(fs, file, 2 * BLOCK + 9, &pattern(4, BLOCK)),
+            |bytes| put(bytes, 2 * BLOCK + 9, &pattern(4, BLOCK)),
+        ),
+        (
+            |fs, file| write_all(fs, file, 0, &pattern(5, 2 * BLOCK + 77)),
+            |bytes| put(bytes, 0, &pattern(5, 2 * BLOCK + 77)),
+        ),
+    ];
+    for small in [&b""[..], b"contents in the record"] {
+        for (at, length) in [(0, BLOCK), (0, 2 * BLOCK + 50), (BLOCK, 2 * BLOCK)] {
+            for (number, (other, model)) in others.into_iter().enumerate() {
+                let mut expected = small.to_vec();
+                let bench = Bench::new(small);
+                let one = pattern(2, length);
+                bench.write_while((at as u64, &one), other);
+                let is_used = bench.blocks_appended() == length.div_ceil(BLOCK);
+                assert!(is_used || number > 0, "the early append is used");
+                model(&mut expected);
+                put(&mut expected, at, &one);
+                bench.holds(&expected);
+            }
+        }
+    }
+}
+
+/// With small blocks, contents in the record can be longer than a block.
+#[test]
+fn small_contents_of_more_than_a_block_stay() {
+    for block in [512, 1024] {
+        for small in [block - 1, block + 100, 1000] {
+            for at in [0, 512, 1024, 2048] {
+                for length in [block, 1024, 3000] {
+                    let volume = Volume::on(Spec::new(block as u32, 40, 2048));
+                    let file = volume.file(ROOT, "file");
+                    let (mut expected, one) = (pattern(1, small), pattern(2, length));
+                    volume.write(&file, 0, &expected);
+                    volume.write(&file, at as u64, &one);
+                    put(&mut expected, at, &one);
+                    assert!(volume.contents(&file) == expected, "{small}, then {length} at {at}, by {block}");
+                    volume.settle_and_check();
+                }
+            }
+        }
+    }
+}
+
+/// A piece of a file need not begin at a multiple of the largest piece.
+#[test]
+fn a_large_write_is_appended_early_wherever_it_begins() {
+    const LARGE: usize = 256 * BLOCK;
+    let mut expected = pattern(1, 2 * LARGE + 100);
+    let bench = Bench::new(&expected);
+    let one = pattern(2, LARGE);
+    let before = bench.blocks_appended();
+    bench.write_while((3 * BLOCK as u64, &one), |fs, file| set_size(fs, file, 2 * LARGE as u64 + 50));
+    assert_eq!(bench.blocks_appended() - before, 256, "the early append is used");
+    expected.truncate(2 * LARGE + 50);
+    put(&mut expected, 3 * BLOCK, &one);
     bench.holds(&expected);
 }
 
