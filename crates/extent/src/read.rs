@@ -124,22 +124,23 @@ impl ObjectMaps {
         self.appends().submit_deferred();
         assert!(into.len().is_multiple_of(self.block_size() as usize), "whole blocks are read");
         let plan = self.plan(object, first, into.len())?;
-        into.fill(0);
-        for (at, contents) in &plan.inline_blocks {
-            into[*at..*at + contents.len()].copy_from_slice(contents);
-        }
         let mut commands = Vec::new();
         let (mut rest, mut at) = (&mut *into, 0);
         for together in plan.commands() {
             let (first, last) = (&together[0], &together[together.len() - 1]);
-            let (_, after) = rest.split_at_mut(first.into.start - at);
+            let (between, after) = rest.split_at_mut(first.into.start - at);
+            between.fill(0);
             let (target, after) = after.split_at_mut(last.into.end - first.into.start);
             let address = first.extent.address;
             commands.push(Command::Read { zone: address.zone(), block: address.block(), into: target });
             (rest, at) = (after, last.into.end);
         }
+        rest.fill(0);
         let outputs = self.device().run(&mut commands);
         drop(commands);
+        for (at, contents) in &plan.inline_blocks {
+            into[*at..*at + contents.len()].copy_from_slice(contents);
+        }
         for (together, output) in plan.commands().zip(outputs) {
             for segment in together {
                 let bytes = &mut into[segment.into.clone()];
