@@ -10,6 +10,7 @@
 //! | `reply` | replies, each sent once |
 //! | `init` | the first request: the protocol version and the capabilities |
 //! | `notify` | notifications, which answer no request |
+//! | `receiver` | which thread receives the next request |
 //! | `write_queue` | the limit of concurrent writes, and the queue of the others |
 //! | `buffer_pool` | memory for queued writes |
 //!
@@ -29,6 +30,7 @@ mod by_handle;
 mod channel;
 mod init;
 mod notify;
+mod receiver;
 mod reply;
 mod request;
 mod write_queue;
@@ -39,6 +41,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use buffer_pool::{BufferPool, StoredRequest};
+use receiver::Reception;
 use write_queue::{WriteQueue, WriteSlot};
 
 pub(crate) use buffer::PageBuffer;
@@ -52,6 +55,9 @@ pub(crate) use request::{Malformed, Operation, Origin, Request};
 
 /// The largest read or write of one request.
 pub(crate) const REQUEST_BYTES_MAX: u32 = 1 << 20;
+
+/// A request of more bytes takes long enough to answer that another thread receives meanwhile.
+const LONG: usize = 32 << 10;
 
 /// Answers the requests that are not the protocol's own.
 pub(crate) trait Answers {
@@ -67,6 +73,7 @@ pub(crate) struct Serving<A> {
     answers: A,
     write_queue: WriteQueue<QueuedWrite>,
     buffers: Arc<BufferPool>,
+    reception: Arc<Reception>,
 }
 
 /// A write that waits for other writes to be answered.
@@ -83,6 +90,7 @@ impl<A: Answers> Serving<A> {
             answers,
             write_queue: WriteQueue::new(writers),
             buffers: BufferPool::new(write_queue_bytes),
+            reception: Arc::default(),
         }
     }
 
@@ -90,14 +98,18 @@ impl<A: Answers> Serving<A> {
     /// queued.
     pub(crate) fn serve(&self, channel: &Channel) -> io::Result<()> {
         let mut buffer = RequestBuffer::new();
-        while let Some(bytes) = channel.receive(&mut buffer)? {
-            match Request::decode(bytes) {
+        let mut thread = self.reception.join();
+        while let Some(length) = thread.receive(channel, &mut buffer)? {
+            if length > LONG {
+                thread.hand_over();
+            }
+            match Request::decode(buffer.bytes(length)) {
                 Ok(request) => match request.writes_to() {
                     None => take(request, channel, &self.answers),
                     Some(node) => match self.write_queue.begin(node) {
                         Some(slot) => self.write(request, slot, channel),
                         None => {
-                            let (unique, length) = (request.origin.unique, bytes.len());
+                            let unique = request.origin.unique;
                             self.queue_write(node, unique, (&mut buffer, length), channel);
                         }
                     },

@@ -71,7 +71,7 @@ impl Mounted {
         let server = Arc::new(Server::new(Arc::clone(&fs), access_times));
         let (sender, deferred) = DeferredQueues::new();
         let transport = Transport::new(Arc::clone(&server), sender, !options.no_xattrs);
-        let channel = Channel::new(device);
+        let channel = Channel::new(device).map_err(MountError::NoDevice)?;
         let bdi = entry.as_ref().map(BdiSettings::of);
         let is_bounded = |bdi: &BdiSettings| bdi.bound_dirty(write_queue_bytes / FITS.1 * FITS.0);
         let background_max = match bdi.as_ref().is_some_and(is_bounded) {

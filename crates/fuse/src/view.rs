@@ -83,7 +83,8 @@ impl MountedView {
     /// the table of mounts.
     pub fn new(view: Arc<dyn View>, directory: &Path, source: &Path) -> Result<MountedView, MountError> {
         assert!(directory.is_absolute(), "the mount table has absolute paths");
-        let channel = Channel::new(mount::attach(directory, &options(source))?);
+        let channel =
+            Channel::new(mount::attach(directory, &options(source))?).map_err(MountError::NoDevice)?;
         let entry = mount::entry_at(directory).ok().flatten();
         let max_background = BACKGROUND_REQUESTS_MAX;
         let terms = Terms { wanted: CAPABILITIES, max_write: REQUEST_BYTES_MAX, max_background };

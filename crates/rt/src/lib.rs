@@ -20,6 +20,7 @@ pub mod shuttled;
 #[cfg(not(feature = "shuttle"))]
 pub mod sync;
 pub mod thread;
+pub mod waits;
 
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
 pub use planted::is_planted;

@@ -15,6 +15,17 @@ pub use std::sync::atomic;
 pub use parking_lot::{MappedMutexGuard, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::schedule;
+use crate::waits::{WaitFor, about_to_wait};
+
+/// Takes a lock by `attempt`, or by `wait` if it is not free.
+#[inline]
+#[track_caller]
+fn lock<G>(attempt: impl Fn() -> Option<G>, wait: impl FnOnce() -> G) -> G {
+    schedule::acquire(&attempt).or_else(&attempt).unwrap_or_else(|| {
+        about_to_wait(WaitFor::Thread);
+        wait()
+    })
+}
 
 /// A mutual exclusion lock.
 #[derive(Debug, Default)]
@@ -32,7 +43,7 @@ impl<T: ?Sized> Mutex<T> {
     #[inline]
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        schedule::acquire(|| self.0.try_lock()).unwrap_or_else(|| self.0.lock())
+        lock(|| self.0.try_lock(), || self.0.lock())
     }
 
     /// Takes the lock if it is free.
@@ -71,14 +82,14 @@ impl<T: ?Sized> RwLock<T> {
     #[inline]
     #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
-        schedule::acquire(|| self.0.try_read()).unwrap_or_else(|| self.0.read())
+        lock(|| self.0.try_read(), || self.0.read())
     }
 
     /// Waits until there is no reader and no writer.
     #[inline]
     #[track_caller]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
-        schedule::acquire(|| self.0.try_write()).unwrap_or_else(|| self.0.write())
+        lock(|| self.0.try_write(), || self.0.write())
     }
 
     /// The guarded value. There is no other user of it.
@@ -101,6 +112,7 @@ impl Condvar {
     #[track_caller]
     pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
         if !self.waits_in_turn(guard, None) {
+            about_to_wait(WaitFor::Thread);
             self.0.wait(guard);
         }
     }
@@ -109,6 +121,7 @@ impl Condvar {
     #[track_caller]
     pub fn wait_for<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) {
         if !self.waits_in_turn(guard, Some(timeout)) {
+            about_to_wait(WaitFor::Thread);
             self.0.wait_for(guard, timeout);
         }
     }

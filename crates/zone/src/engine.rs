@@ -19,6 +19,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rt::sync::Mutex;
 use rt::sync::atomic::{AtomicBool, Ordering};
+use rt::waits::{WaitFor, about_to_wait};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 
@@ -222,6 +223,7 @@ impl Engine {
             return write_cache.execute(transfer);
         }
         let mut prepared = self.prepare(transfer);
+        about_to_wait(WaitFor::Device);
         let done = prepared.finish(&self.file, 0);
         self.release(prepared);
         done
@@ -272,6 +274,7 @@ impl Engine {
 
     /// Makes all completed writes durable.
     pub(crate) fn sync(&self) -> std::io::Result<()> {
+        about_to_wait(WaitFor::Device);
         match &self.write_cache {
             Some(write_cache) => write_cache.sync()?,
             None => self.file.sync_data()?,
@@ -281,6 +284,7 @@ impl Engine {
 
     /// Allocates blocks of the host for a range. Does nothing if the host does not support that.
     pub(crate) fn allocate(&self, offset: u64, bytes: u64) -> Result<(), Errno> {
+        about_to_wait(WaitFor::Device);
         let flags = FallocateFlags::KEEP_SIZE;
         retry(|| rustix::fs::fallocate(&self.file, flags, offset, bytes)).or_else(ignore_unsupported)
     }
@@ -305,6 +309,7 @@ impl Engine {
     /// Returns the host's blocks of a range, or discards the range of a block device. Does nothing if that is not
     /// supported.
     pub(crate) fn punch(&self, offset: u64, bytes: u64) -> Result<(), Errno> {
+        about_to_wait(WaitFor::Device);
         self.recorder.punch(offset, bytes);
         if self.is_device {
             return retry(|| discard::discard(&self.file, offset, bytes)).or_else(ignore_unsupported);
@@ -379,6 +384,7 @@ fn submit_all(ring: &mut IoUring, fd: types::Fd, prepared: &mut [Prepared<'_, '_
 /// Submits the pushed entries and waits until at least one command has completed. Aborts the process if the kernel
 /// does not report completions.
 pub(crate) fn wait<S: squeue::EntryMarker, C: cqueue::EntryMarker>(ring: &mut IoUring<S, C>) {
+    about_to_wait(WaitFor::Device);
     if let Err(error) = ring.submit_and_wait(1) {
         let again = [Errno::INTR, Errno::AGAIN, Errno::BUSY].map(|errno| Some(errno.raw_os_error()));
         if !again.contains(&error.raw_os_error()) {

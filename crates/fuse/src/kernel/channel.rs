@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 
@@ -25,8 +26,11 @@ pub(super) const WRITE_HEAD: usize = size_of::<InHeader>() + size_of::<WriteIn>(
 pub(crate) struct Channel(Arc<OwnedFd>);
 
 impl Channel {
-    pub(crate) fn new(device: OwnedFd) -> Self {
-        Channel(Arc::new(device))
+    /// Sets the device to receive without waiting.
+    pub(crate) fn new(device: OwnedFd) -> io::Result<Channel> {
+        let flags = fcntl_getfl(&device)?;
+        fcntl_setfl(&device, flags | OFlags::NONBLOCK)?;
+        Ok(Channel(Arc::new(device)))
     }
 
     /// Another channel of the same mount. `device` is a newly opened FUSE device.
@@ -38,22 +42,31 @@ impl Channel {
         // SAFETY: `clone` is this command's, as made above; its number belongs to FUSE devices alone, and what is
         // none refuses it.
         unsafe { ioctl(&device, clone) }?;
-        Ok(Channel::new(device))
+        Channel::new(device)
     }
 
-    /// Waits for the next request. None: the connection has ended.
-    pub(crate) fn receive<'a>(&self, buffer: &'a mut RequestBuffer) -> io::Result<Option<&'a [u8]>> {
-        let count = loop {
-            match rustix::io::read(&self.0, buffer.space()) {
-                Ok(count) => break count,
+    /// Receives a request if there is one.
+    pub(crate) fn receive(&self, buffer: &mut RequestBuffer) -> io::Result<Received> {
+        loop {
+            return match rustix::io::read(&self.0, buffer.space()) {
+                Ok(0) => Ok(Received::End),
+                Ok(count) => Ok(Received::Request(count)),
+                Err(Errno::AGAIN) => Ok(Received::Nothing),
                 // The request was withdrawn while it was read, or a signal came.
-                Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
+                Err(Errno::NOENT | Errno::INTR) => continue,
                 // The connection ended, perhaps while a request was read.
-                Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(None),
-                Err(error) => return Err(error.into()),
-            }
-        };
-        Ok((count > 0).then(|| &buffer.space()[..count]))
+                Err(Errno::NODEV | Errno::CONNABORTED) => Ok(Received::End),
+                Err(error) => Err(error.into()),
+            };
+        }
+    }
+
+    /// Waits until there may be a request, or the connection has ended.
+    pub(crate) fn wait(&self) -> io::Result<()> {
+        match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], None) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Whether requests may still come: until the mount is detached and no longer in use, or is aborted.
@@ -71,6 +84,15 @@ impl Channel {
     }
 }
 
+/// What [`Channel::receive`] has found.
+pub(crate) enum Received {
+    /// A request of this many bytes, in the buffer.
+    Request(usize),
+    Nothing,
+    /// The connection has ended.
+    End,
+}
+
 /// A buffer for the largest request, aligned so that the data of a write begins on a page.
 pub(crate) struct RequestBuffer(PageBuffer);
 
@@ -81,6 +103,10 @@ impl RequestBuffer {
 
     fn space(&mut self) -> &mut [u8] {
         self.0.space()
+    }
+
+    pub(crate) fn bytes(&self, length: usize) -> &[u8] {
+        &self.0.bytes()[..length]
     }
 
     /// The memory, which may be exchanged for other memory of the same size.

@@ -5,6 +5,7 @@ use std::io;
 use rustix::io::Errno;
 
 use super::abi::{InitOut, MAJOR, MINOR, MINOR_FORGETTING, MINOR_MIN, MINOR_WAITING, init_flag};
+use super::channel::Received;
 use super::request::Init;
 use super::{Channel, Operation, Reply, Request, RequestBuffer};
 
@@ -39,13 +40,21 @@ pub(crate) struct Agreed {
 pub(crate) fn shake_hands(channel: &Channel, terms: &Terms) -> io::Result<Agreed> {
     let mut buffer = RequestBuffer::new();
     loop {
-        let Some(bytes) = channel.receive(&mut buffer)? else {
-            return Err(io::Error::new(
-                io::ErrorKind::NotConnected,
-                "the mount was removed before it was used",
-            ));
+        let length = match channel.receive(&mut buffer)? {
+            Received::Request(length) => length,
+            Received::Nothing => {
+                channel.wait()?;
+                continue;
+            }
+            Received::End => {
+                return Err(io::Error::new(
+                    io::ErrorKind::NotConnected,
+                    "the mount was removed before it was used",
+                ));
+            }
         };
-        let request = Request::decode(bytes).map_err(|malformed| io::Error::other(malformed.to_string()))?;
+        let request = Request::decode(buffer.bytes(length))
+            .map_err(|malformed| io::Error::other(malformed.to_string()))?;
         let reply = Reply::new(request.origin.unique, channel);
         let Operation::Init(init) = request.operation else {
             return Err(io::Error::other("the kernel did not send its version first"));

@@ -27,7 +27,7 @@ pub(crate) fn connected() -> (Kernel, Channel) {
     for way in [Timeout::Send, Timeout::Recv] {
         set_socket_timeout(&theirs, way, Some(PATIENCE)).unwrap();
     }
-    (Kernel(theirs), Channel::new(ours))
+    (Kernel(theirs), Channel::new(ours).unwrap())
 }
 
 impl Kernel {
@@ -41,11 +41,16 @@ impl Kernel {
     }
 
     /// Waits for the next reply.
-    fn next_reply(&self) -> Vec<u8> {
+    pub(crate) fn next_reply(&self) -> Vec<u8> {
         let mut bytes = vec![0; 64];
         let (count, _) = rustix::net::recv(&self.0, &mut bytes[..], RecvFlags::empty()).unwrap();
         bytes.truncate(count);
         bytes
+    }
+
+    /// Sends no more requests.
+    pub(crate) fn hang_up(&self) {
+        rustix::net::shutdown(&self.0, rustix::net::Shutdown::Write).unwrap();
     }
 
     pub(crate) fn reply_if_any(&self) -> io::Result<Vec<u8>> {
@@ -110,7 +115,7 @@ fn the_protocol_answers_its_own_requests_until_the_connection_ends() {
     kernel.send(b"no header");
     kernel.send(&request(opcode::DESTROY, 7, &[]));
     kernel.send(&request(opcode::STATFS, 8, &[]));
-    rustix::net::shutdown(&kernel.0, rustix::net::Shutdown::Write).unwrap();
+    kernel.hang_up();
     let serving = Serving::new(Seen::default(), 1, 0);
     serving.serve(&channel).unwrap();
     let seen = serving.answers;
@@ -174,7 +179,7 @@ struct Ending<'a>(&'a Kernel, &'a Held);
 
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
-        rustix::net::shutdown(&self.0.0, rustix::net::Shutdown::Write).unwrap();
+        self.0.hang_up();
         self.1.allow();
     }
 }

@@ -87,3 +87,31 @@ fn data_for_a_stream_is_written_to_a_file() {
         engine.forbid_rings();
     }
 }
+
+/// A thread that others wait for must be able to let another one take its place first.
+#[test]
+fn each_wait_for_the_file_is_announced() {
+    let engine = numbered();
+    let count = std::rc::Rc::new(std::cell::Cell::new(0));
+    let _guard = {
+        let count = std::rc::Rc::clone(&count);
+        rt::waits::call_before_waits(move |_| count.set(count.get() + 1))
+    };
+    let announced = || count.take() > 0;
+    let mut block = vec![0; 4096];
+    engine.read(0, &mut block).unwrap();
+    assert!(announced(), "a read");
+    engine.write(0, &block).unwrap();
+    assert!(announced(), "a write");
+    engine.sync().unwrap();
+    assert!(announced(), "a flush");
+    engine.allocate(0, 4096).unwrap();
+    assert!(announced(), "an allocation");
+    engine.punch(0, 4096).unwrap();
+    assert!(announced(), "a discard");
+    let mut again = block.clone();
+    let mut both =
+        [Transfer::Read { offset: 0, into: &mut block }, Transfer::Read { offset: 4096, into: &mut again }];
+    engine.run(&mut both).into_iter().for_each(|read| read.unwrap());
+    assert!(announced(), "a batch");
+}

@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
 
+use rt::waits::{WaitFor, about_to_wait};
 use rustix::io::Errno;
 use rustix::ioctl::{Getter, Opcode, Setter, Updater, ioctl, opcode};
 
@@ -64,6 +65,7 @@ impl BlockPort {
     }
 
     fn change<const OPCODE: Opcode>(&self, range: Range) -> Result<()> {
+        about_to_wait(WaitFor::Device);
         // SAFETY: callers pass one of the commands above that read a `Range`.
         let setter = unsafe { Setter::<OPCODE, Range>::new(range) };
         // SAFETY: `setter` is this command's, as made above.
@@ -77,6 +79,7 @@ impl Port for BlockPort {
     }
 
     fn report(&self, from: u64, most: usize) -> Result<Vec<ReportedZone>> {
+        about_to_wait(WaitFor::Device);
         let mut report = Report::new(from / SECTOR, most);
         // SAFETY: the command reads the head of a report and writes at most as many zones behind it as its count
         // says, for which there is space.

@@ -16,8 +16,10 @@ fn the_bytes_of_a_write_begin_on_a_page() {
         let mut arguments = [0; 40];
         arguments[16..20].copy_from_slice(&u32::to_ne_bytes(payload));
         kernel.send(&request(opcode::WRITE, 1, &[&arguments, &vec![b'x'; payload as usize]]));
-        let bytes = channel.receive(&mut buffer).unwrap().expect("something was sent");
-        let Operation::Write(_, data) = Request::decode(bytes).unwrap().operation else {
+        let Received::Request(length) = channel.receive(&mut buffer).unwrap() else {
+            panic!("a request was sent");
+        };
+        let Operation::Write(_, data) = Request::decode(buffer.bytes(length)).unwrap().operation else {
             panic!("it is a write");
         };
         assert_eq!(data.len(), payload as usize);
@@ -28,8 +30,11 @@ fn the_bytes_of_a_write_begin_on_a_page() {
 #[test]
 fn no_request_arrives_after_the_connection_ended() {
     let (kernel, channel) = connected();
+    let mut buffer = RequestBuffer::new();
+    assert!(matches!(channel.receive(&mut buffer).unwrap(), Received::Nothing), "without waiting");
     drop(kernel);
-    assert!(channel.receive(&mut RequestBuffer::new()).unwrap().is_none());
+    channel.wait().unwrap();
+    assert!(matches!(channel.receive(&mut buffer).unwrap(), Received::End));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::fs::File;
 use std::io::{Error, Result};
 
+use rt::waits::{WaitFor, about_to_wait};
 use rustix::io::Errno;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl, opcode};
 use zerocopy::{Immutable, IntoBytes};
@@ -113,6 +114,7 @@ pub(super) fn run(
     let (address, length) = data.place();
     let opcode = if queue == Queue::Admin { ADMIN } else { IO };
     let command = Passthrough { opcode, raw: Raw::new(namespace, words, address, length) };
+    about_to_wait(WaitFor::Device);
     // SAFETY: the memory of the command is borrowed by this function, mutably if the controller writes to it, and the
     // command has completed when the call returns.
     let (status, result) = unsafe { ioctl(device, command) }?;
