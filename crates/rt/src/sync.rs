@@ -21,10 +21,14 @@ use crate::waits::{WaitFor, about_to_wait};
 #[inline]
 #[track_caller]
 fn lock<G>(attempt: impl Fn() -> Option<G>, wait: impl FnOnce() -> G) -> G {
-    schedule::acquire(&attempt).or_else(&attempt).unwrap_or_else(|| {
-        about_to_wait(WaitFor::Thread);
-        wait()
-    })
+    schedule::acquire(&attempt).or_else(attempt).unwrap_or_else(|| announce_and(wait))
+}
+
+#[cold]
+#[inline(never)]
+fn announce_and<G>(wait: impl FnOnce() -> G) -> G {
+    about_to_wait(WaitFor::Thread);
+    wait()
 }
 
 /// A mutual exclusion lock.
