@@ -16,6 +16,7 @@ use crate::format::{self, EXTENT, Extent, Packing};
 use crate::inline_counts::InlineCounts;
 use crate::learn::Learned;
 use crate::map::{self, View};
+use crate::readahead::Readahead;
 use crate::reservations::Reservation;
 use crate::tx_limits::TxLimits;
 use crate::{FileClass, Object, Result};
@@ -36,6 +37,7 @@ pub struct ObjectMaps {
     appends: Appends,
     inline_counts: InlineCounts,
     learned: Learned,
+    readahead: Readahead,
 }
 
 /// The object's map, locked until the transaction that changes it is committed: keep it until `commit` has returned.
@@ -82,6 +84,7 @@ impl ObjectMaps {
             appends: Appends::new(&device),
             inline_counts: InlineCounts::default(),
             learned: Learned::new(geometry.zones, geometry.zone_blocks),
+            readahead: Readahead::default(),
             store,
             device,
         }
@@ -101,6 +104,11 @@ impl ObjectMaps {
 
     pub(crate) fn appends(&self) -> &Appends {
         &self.appends
+    }
+
+    /// The pieces that are read ahead.
+    pub fn readahead(&self) -> &Readahead {
+        &self.readahead
     }
 
     pub(crate) fn packing(&self) -> Packing {

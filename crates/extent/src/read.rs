@@ -6,8 +6,9 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
 use tree::ZoneRef;
-use zone::{Command, DeviceError};
+use zone::{Address, Blocks, Command, DeviceError};
 
 use crate::format::{self, Extent};
 use crate::maps::ObjectMaps;
@@ -74,6 +75,11 @@ impl Plan {
         self.segments.push(Segment { start, extent, into });
     }
 
+    /// The address of each command, and its bytes.
+    fn places(&self) -> impl Iterator<Item = (Address, usize)> {
+        self.commands().map(|together| (together[0].extent.address, bytes_of(together)))
+    }
+
     /// The segments of each command: they are adjacent in the object and in a zone.
     fn commands(&self) -> impl Iterator<Item = &[Segment]> {
         let mut rest = self.segments.as_slice();
@@ -97,6 +103,11 @@ impl Segment {
     fn is_followed_by(&self, next: &Segment) -> bool {
         self.into.end == next.into.start && self.extent.is_followed_by(&next.extent)
     }
+}
+
+/// The bytes that one command reads.
+fn bytes_of(together: &[Segment]) -> usize {
+    together[together.len() - 1].into.end - together[0].into.start
 }
 
 impl ObjectMaps {
@@ -125,26 +136,44 @@ impl ObjectMaps {
         assert!(into.len().is_multiple_of(self.block_size() as usize), "whole blocks are read");
         let plan = self.plan(object, first, into.len())?;
         let mut commands = Vec::new();
+        // The end of what was read ahead for each command.
+        let mut there: SmallVec<[usize; 4]> = SmallVec::new();
         let (mut rest, mut at) = (&mut *into, 0);
+        let size = self.block_size() as usize;
         for together in plan.commands() {
-            let (first, last) = (&together[0], &together[together.len() - 1]);
-            let (between, after) = rest.split_at_mut(first.into.start - at);
+            let (start, bytes) = (together[0].into.start, bytes_of(together));
+            let (between, after) = rest.split_at_mut(start - at);
             between.fill(0);
-            let (target, after) = after.split_at_mut(last.into.end - first.into.start);
-            let address = first.extent.address;
-            commands.push(Command::Read { zone: address.zone(), block: address.block(), into: target });
-            (rest, at) = (after, last.into.end);
+            let (target, after) = after.split_at_mut(bytes);
+            let address = together[0].extent.address;
+            let filled = self.readahead().take(address, target, size);
+            there.push(start + filled);
+            if filled < bytes {
+                let block = address.block() + (filled / size) as Blocks;
+                commands.push(Command::Read { zone: address.zone(), block, into: &mut target[filled..] });
+            }
+            (rest, at) = (after, start + bytes);
         }
         rest.fill(0);
-        let outputs = self.device().run(&mut commands);
+        let mut outputs = match commands.is_empty() {
+            true => Vec::new(),
+            false => self.device().run(&mut commands),
+        }
+        .into_iter();
         drop(commands);
         for (at, contents) in &plan.inline_blocks {
             into[*at..*at + contents.len()].copy_from_slice(contents);
         }
-        for (together, output) in plan.commands().zip(outputs) {
+        for (together, there) in plan.commands().zip(there) {
+            let is_whole = together[together.len() - 1].into.end == there;
+            let output = match is_whole {
+                true => Ok(0),
+                false => outputs.next().expect("each command has an output"),
+            };
             for segment in together {
                 let bytes = &mut into[segment.into.clone()];
                 let address = segment.extent.address;
+                let was_read_ahead = segment.into.start < there;
                 // Reads the extents one by one, so that the error names the right block.
                 let output = match &output {
                     Err(error) if together.len() > 1 && !error.is_of_whole_device() => {
@@ -152,10 +181,33 @@ impl ObjectMaps {
                     }
                     output => output.clone().map(drop),
                 };
-                self.verify(object, segment, output, bytes)?;
+                let mut verified = self.verify(object, segment, output, bytes);
+                if was_read_ahead && verified.is_err() {
+                    let read = self.device().read(address.zone(), address.block(), bytes);
+                    verified = self.verify(object, segment, read, bytes);
+                }
+                verified?;
             }
         }
         Ok(())
+    }
+
+    /// Reads ahead what was requested first. Returns false if nothing was.
+    pub fn step_readahead(&self) -> bool {
+        let Some(request) = self.readahead().next_request() else { return false };
+        let size = self.block_size() as usize;
+        let (first, blocks) = (request.blocks.start, request.blocks.end - request.blocks.start);
+        match self.plan(request.object, first, blocks as usize * size) {
+            Ok(plan) => {
+                let places = plan.places().map(|(address, bytes)| (address, (bytes / size) as Blocks));
+                if let Some(mut reading) = self.readahead().begin(&request, places) {
+                    let outputs = self.device().run(&mut reading.commands());
+                    reading.end(outputs.iter().map(|output| output.is_ok()));
+                }
+            }
+            Err(error) => tracing::debug!("object {} is not read ahead: {error}", request.object.0),
+        }
+        true
     }
 
     /// Looks up extents and takes references on their zones.

@@ -5,6 +5,7 @@
 //! device before its transaction is committed, and where possible before the lock is taken (`early_append.rs`). The
 //! transaction also sets the new size, so a size never covers data that is not there.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use extent::{Hint, WriteCall, Written};
@@ -12,7 +13,7 @@ use tree::Lsn;
 
 use crate::change::Change;
 use crate::errno::{FsError, Result};
-use crate::format::{FILE_SIZE_MAX, FLAG_INLINE, FLAG_SHARES, FLAG_TAIL_STALE, Record};
+use crate::format::{FILE_SIZE_MAX, FLAG_INLINE, FLAG_SHARES, FLAG_SHIFTING, FLAG_TAIL_STALE, Record};
 use crate::handle::Handle;
 use crate::inodes::Locked;
 use crate::permissions::without_set_id;
@@ -51,8 +52,19 @@ impl Fs {
             into.copy_from_slice(&record.content.get(offset as usize..).unwrap_or_default()[..length]);
         } else if length > 0 {
             self.read_blocks(handle.inode(), record, offset, into)?;
+            self.note_read(handle, record, offset..offset + length as u64);
         }
         Ok(length)
+    }
+
+    /// Requests what a reader in order wants next.
+    fn note_read(&self, handle: &Handle, record: &Record, bytes: Range<u64>) {
+        if !record.has(FLAG_SHIFTING) {
+            let object = record.object(handle.inode());
+            let (bytes, block) = ((bytes.start, bytes.end), self.extents.block_size());
+            let readahead = self.extents.maps().readahead();
+            readahead.note_read(object, handle.reader(), bytes, record.size, block);
+        }
     }
 
     /// Writes at `offset`, or at the end through a handle that appends. Returns a smaller count than given only if

@@ -1,9 +1,9 @@
 //! Open files and directories.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
-use extent::Lifetime;
+use extent::{Lifetime, ReadPosition};
 
 use crate::errno::{FsError, Result};
 use crate::inodes::{Node, State};
@@ -26,6 +26,8 @@ pub struct Handle {
     lifetime: AtomicU8,
     /// Volume errors up to this number have been reported through this handle.
     errors_seen: AtomicU64,
+    /// Where reads through this handle are.
+    reader: OnceLock<Arc<ReadPosition>>,
     /// Identifies the handle as a holder of locks.
     pub(crate) locker: Locker,
 }
@@ -43,6 +45,7 @@ impl Handle {
             keeps_set_id,
             lifetime,
             errors_seen,
+            reader: OnceLock::new(),
             locker: Locker::default(),
         }
     }
@@ -70,6 +73,10 @@ impl Handle {
 
     pub(crate) fn node(&self) -> &Arc<Node> {
         &self.node
+    }
+
+    pub(crate) fn reader(&self) -> &Arc<ReadPosition> {
+        self.reader.get_or_init(Arc::default)
     }
 
     pub(crate) fn keeps_set_id(&self) -> bool {

@@ -43,7 +43,7 @@ pub enum BackgroundTask {
     Resets,
     /// Deletions, GC of data zones, writeback.
     Space,
-    /// Prefetch of metadata that walks of a tree will need soon.
+    /// Readahead: metadata that walks of a tree will need soon, and data that readers in order will.
     Prefetch,
 }
 
@@ -357,7 +357,8 @@ impl Fs {
     }
 
     fn step_prefetch(&self) -> Result<Step> {
-        Ok(if self.store.read_ahead() { Step::Worked } else { Step::Idle })
+        let worked = self.store.read_ahead() || self.extents.maps().step_readahead();
+        Ok(if worked { Step::Worked } else { Step::Idle })
     }
 
     /// Operations that lack space or memory handle this themselves. Other errors of background work are reported once

@@ -136,6 +136,7 @@ impl Fs {
             clock: options.clock,
         });
         fs.store.set_reader(fs.runtime.prefetch_waker());
+        fs.extents.maps().readahead().set_reader(fs.runtime.prefetch_waker());
         if fs.node(InodeNo::ROOT)?.state.read().record().is_err() {
             let why = "there is no root directory: the creation of the volume was interrupted (make it again), or it is \
                        damaged (save the files with `polder salvage`)";

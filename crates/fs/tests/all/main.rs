@@ -24,6 +24,7 @@ mod links;
 mod log;
 mod maintenance;
 mod permissions;
+mod readahead;
 mod renames;
 mod repair;
 mod runtime;

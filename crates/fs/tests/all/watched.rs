@@ -41,6 +41,8 @@ pub(crate) struct Watched {
     pub(crate) at_next_read: Mutex<Option<Hook>>,
     pub(crate) at_next_append: Mutex<Option<Hook>>,
     pub(crate) at_next_flush: Mutex<Option<Hook>>,
+    /// Whether the next batch reads a wrong bit.
+    pub(crate) flips_next_read: AtomicBool,
     /// Not for commands during the hook.
     pub(crate) meanwhile: Mutex<Option<EachHook>>,
     is_meanwhile: AtomicBool,
@@ -57,6 +59,7 @@ impl Watched {
             at_next_read: Mutex::new(None),
             at_next_append: Mutex::new(None),
             at_next_flush: Mutex::new(None),
+            flips_next_read: AtomicBool::new(false),
             meanwhile: Mutex::new(None),
             is_meanwhile: AtomicBool::new(false),
         }
@@ -144,7 +147,13 @@ impl Device for Watched {
             }
         }
         self.begin_batch(batch);
-        self.device.run(batch)
+        let outputs = self.device.run(batch);
+        if let Some(Command::Read { into, .. }) = batch.first_mut()
+            && self.flips_next_read.swap(false, Ordering::SeqCst)
+        {
+            into[0] ^= 1;
+        }
+        outputs
     }
     fn finish(&self, zone: ZoneId) -> zone::Result<()> {
         self.begin(Doing::Changing, zone);

@@ -30,12 +30,16 @@ impl Buffer {
 
     /// `size` bytes of zeros. Panics if `size` is 0.
     pub fn new(size: usize) -> Self {
+        Buffer::try_new(size).unwrap_or_else(|| handle_alloc_error(Buffer::layout(size)))
+    }
+
+    /// The same. None if there is no memory.
+    pub fn try_new(size: usize) -> Option<Self> {
         let layout = Buffer::layout(size);
         assert!(size > 0, "an allocation has a size");
         // SAFETY: the layout has a size greater than zero, as asserted.
         let start = unsafe { alloc_zeroed(layout) };
-        let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout));
-        Buffer { start, size }
+        NonNull::new(start).map(|start| Buffer { start, size })
     }
 
     /// The bytes, to be read.
