@@ -40,9 +40,9 @@ const LOOK: Duration = Duration::from_micros(50);
 const LEFT_OUT_MAX: u32 = 256;
 /// A receiver whose answer takes between one and two of these is relieved.
 const RELIEF: Duration = Duration::from_millis(2);
-/// After so many of these without a request the watcher sleeps.
+/// The watcher sleeps when no request has come for this many times [`RELIEF`].
 const IDLE_MAX: u32 = 8;
-/// Before how many waits for the device the receiver hands over once it was missed often enough.
+/// Once handing over was missed often enough, the receiver hands over before this many waits for the device.
 const SHARING: u32 = 256;
 /// Handing over was missed often enough if it was missed in one of `MISSED_WEIGHT` waits, and several times.
 const MISSED_WEIGHT: u32 = 8;
@@ -69,7 +69,7 @@ pub(super) struct Reception {
     is_watched: AtomicBool,
     /// How often handing over was missed: each time counts [`MISSED_WEIGHT`], and each time when it was not, -1.
     missed: AtomicU32,
-    /// Before so many waits for the device the receiver still hands over.
+    /// The number of waits for the device before which the receiver will hand over.
     sharing: AtomicU32,
     /// Used by the receiver alone.
     looks: Looks,
@@ -100,7 +100,7 @@ struct Looks {
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
     Receive,
-    /// The same in place of one that waits for the device.
+    /// The same, in place of a receiver whose answer takes long.
     Relieve,
     /// It takes requests that are there already.
     Help,
@@ -219,9 +219,7 @@ impl Reception {
                 return Next::End;
             }
             if self.receiver.load(Ordering::SeqCst) == 0 {
-                self.receiver.store(number, Ordering::SeqCst);
-                // It may have been the watcher. The next request wakes another one.
-                self.is_watched.store(false, Ordering::SeqCst);
+                self.become_receiver(number);
                 return Next::Receive;
             }
             if state.invited > 0 {
@@ -240,10 +238,17 @@ impl Reception {
             };
             state.parked -= 1;
             if relieves {
-                self.receiver.store(number, Ordering::SeqCst);
+                self.become_receiver(number);
                 return Next::Relieve;
             }
         }
+    }
+
+    /// The caller holds the lock of the state.
+    fn become_receiver(&self, number: u64) {
+        self.receiver.store(number, Ordering::SeqCst);
+        // It may have been the watcher. The next request wakes another one.
+        self.is_watched.store(false, Ordering::SeqCst);
     }
 
     /// Parks the calling thread for a while. Returns whether an answer of the receiver has taken all of this time, and

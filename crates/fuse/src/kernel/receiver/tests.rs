@@ -148,6 +148,23 @@ fn a_receiver_whose_answer_takes_long_is_relieved() {
     });
 }
 
+/// A thread that had relieved another one was not watched: when its own answer took long too, for example because the
+/// device did not answer, all requests waited.
+#[test]
+fn a_thread_that_has_relieved_another_is_relieved_too() {
+    with_slow_answers(|kernel, _, go_on| {
+        for slow in [1, 1, 3] {
+            kernel.send(&request(opcode::STATFS, slow, &[]));
+            kernel.send(&request(opcode::STATFS, 2, &[]));
+            assert_eq!(kernel.next_reply(), refusal(2, Errno::IO), "beside {slow}");
+        }
+        for _ in 0..3 {
+            go_on();
+            kernel.next_reply();
+        }
+    });
+}
+
 /// A relieved thread took the mark of its successor's answer for its own, and nothing watched that answer.
 #[test]
 fn a_relieved_thread_does_not_touch_the_answer_of_the_next_receiver() {
