@@ -1,8 +1,8 @@
 //! Readahead of data: pieces that a sequential reader will want next are read before it asks for them.
 //!
 //! A reader notes its position ([`ReadPosition`]). If it reads in order, the pieces behind it are requested. A
-//! background task reads one request at a time, and the next reads take the blocks
-//! from memory, or wait for them while they are being read.
+//! background task reads one request at a time, and the next reads take the blocks from memory, or wait for them while
+//! they are being read.
 //!
 //! **A piece is identified by its address,** not by its place in a file. What an address has does not change during
 //! the life of its zone. A read looks its extents up as always, and asks here for the addresses that it has found. So
@@ -48,9 +48,9 @@ type Wake = Arc<dyn Fn() + Send + Sync>;
 /// Where a reader of a file is. One for each handle. All numbers are bytes.
 #[derive(Debug, Default)]
 pub struct ReadPosition {
-    /// The end of the last read.
+    /// The end of the reads in order.
     next: AtomicU64,
-    /// How much was read in order since.
+    /// How much they have read.
     in_order: AtomicU64,
     /// The end of what was requested.
     requested: AtomicU64,
