@@ -135,10 +135,12 @@ fn a_receiver_whose_answer_takes_long_is_relieved() {
         for slow in [1, 3, 1, 3] {
             let state = reception.state.lock();
             reception.missed.store(0, Ordering::SeqCst);
+            // As otherwise the receiver would wait for the lock, and hand over.
+            reception.is_watched.store(true, Ordering::SeqCst);
             // Both are there before the watcher can look.
             kernel.send(&request(opcode::STATFS, slow, &[]));
             kernel.send(&request(opcode::STATFS, 2, &[]));
-            drop(state);
+            reception.wake_one(state);
             assert_eq!(kernel.next_reply(), refusal(2, Errno::IO), "beside {slow}");
             assert!(reception.missed.load(Ordering::SeqCst) > 0, "handing over was missed");
             go_on();
@@ -190,13 +192,18 @@ fn a_relieved_thread_does_not_touch_the_answer_of_the_next_receiver() {
 #[test]
 fn requests_during_waits_for_the_device_make_the_next_wait_hand_over() {
     with_slow_answers(|kernel, reception, go_on| {
-        reception.sharing.store(SHARING, Ordering::SeqCst);
-        kernel.send(&request(opcode::STATFS, 1, &[]));
-        kernel.send(&request(opcode::STATFS, 2, &[]));
-        assert_eq!(kernel.next_reply(), refusal(2, Errno::IO));
-        assert_eq!(reception.sharing.load(Ordering::SeqCst), SHARING - 1);
-        go_on();
-        assert_eq!(kernel.next_reply(), refusal(1, Errno::IO));
+        let hands_over = |_| {
+            reception.sharing.store(SHARING, Ordering::SeqCst);
+            kernel.send(&request(opcode::STATFS, 1, &[]));
+            kernel.send(&request(opcode::STATFS, 2, &[]));
+            assert_eq!(kernel.next_reply(), refusal(2, Errno::IO));
+            go_on();
+            assert_eq!(kernel.next_reply(), refusal(1, Errno::IO));
+            wait_until_parked(reception, THREADS);
+            reception.sharing.load(Ordering::SeqCst) == SHARING - 1
+        };
+        // The machine may be so busy that it is relieved before it hands over.
+        assert!((0..100).any(hands_over), "it is relieved again and again");
     });
     let reception: Arc<Reception> = Arc::default();
     let mut thread = reception.join();
