@@ -31,7 +31,7 @@ pub const TESTS: &str = "cargo test --workspace --locked";
 
 /// What builds the `polder` command for use.
 pub fn polder_line() -> Line {
-    Line::new("cargo build --release --locked --package polder --bin polder")
+    Line::new("cargo build --release --locked --package polder-cli --bin polder")
 }
 
 /// Builds the `polder` command for use and returns where it is.

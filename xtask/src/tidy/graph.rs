@@ -31,14 +31,14 @@ const BESIDE: [Beside; 3] = [
     Beside {
         name: "polder-po2",
         last: "polder-zone",
-        users: &["polder"],
+        users: &["polder-cli"],
         is_for_tests: false,
         why: "a volume does not need it",
     },
     Beside {
         name: "polder-salvage",
         last: "polder-fs",
-        users: &["polder"],
+        users: &["polder-cli"],
         is_for_tests: true,
         why: "a mount does not need it",
     },
@@ -46,7 +46,7 @@ const BESIDE: [Beside; 3] = [
 
 /// How much of the order the other crates may use. No crate may use one of these, but for [`FENCES`].
 const CONSUMERS: [(&str, Option<&str>); 7] = [
-    ("polder", Some("polder-fuse")),
+    ("polder-cli", Some("polder-fuse")),
     ("polder-capi", Some("polder-fs")),
     ("polder-sim", Some("polder-fs")),
     ("polder-space", Some("polder-fs")),
@@ -57,7 +57,7 @@ const CONSUMERS: [(&str, Option<&str>); 7] = [
 
 /// The crates that are programs, or serve programs only.
 const PROGRAMS: [&str; 6] =
-    ["polder", "polder-sim", "polder-space", "polder-support", "polder-system-tests", "xtask"];
+    ["polder-cli", "polder-sim", "polder-space", "polder-support", "polder-system-tests", "xtask"];
 
 /// Dependencies that only some may have.
 const FENCES: [(&str, &[&str], &str); 6] = [
@@ -153,7 +153,6 @@ fn wrong(name: &str, &Dependency { name: dependency, is_of_tests }: &Dependency<
 fn manifest(name: &str) -> String {
     match name {
         "xtask" => "xtask/Cargo.toml".to_owned(),
-        "polder" => "crates/cli/Cargo.toml".to_owned(),
         "polder-support" => "tests/support/Cargo.toml".to_owned(),
         "polder-system-tests" => "tests/system/Cargo.toml".to_owned(),
         name => format!("crates/{}/Cargo.toml", name.trim_start_matches("polder-")),

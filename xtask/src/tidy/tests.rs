@@ -261,7 +261,7 @@ mod graph_rule {
         for (name, dependency) in [
             ("polder-zone", "polder-rt"),
             ("polder-fuse", "polder-fs"),
-            ("polder", "polder-fuse"),
+            ("polder-cli", "polder-fuse"),
             ("polder-capi", "polder-fs"),
             ("polder-sim", "polder-zone"),
             ("xtask", "polder-support"),
@@ -276,7 +276,7 @@ mod graph_rule {
     fn devices_for_tests_are_for_tests_and_for_crates_that_do_not_ship() {
         let uses = |name| of_kind(name, "polder-emulated", Value::Null);
         assert!(uses("polder-sim").is_empty() && uses("polder-space").is_empty());
-        for name in ["polder-zone", "polder-fs", "polder"] {
+        for name in ["polder-zone", "polder-fs", "polder-cli"] {
             assert!(uses(name)[0].contains("is in no release"), "{name}");
             assert!(of(name, "polder-emulated").is_empty(), "the tests of {name}");
         }
@@ -288,16 +288,16 @@ mod graph_rule {
 
     #[test]
     fn the_view_is_for_the_command_alone() {
-        assert!(of_kind("polder", "polder-po2", Value::Null).is_empty());
+        assert!(of_kind("polder-cli", "polder-po2", Value::Null).is_empty());
         assert!(of_kind("polder-fs", "polder-po2", Value::Null)[0].contains("a volume does not need it"));
-        assert!(of("polder-sim", "polder-po2")[0].contains("is for polder: "), "a test is no exception");
+        assert!(of("polder-sim", "polder-po2")[0].contains("is for polder-cli: "), "a test is no exception");
         assert!(of("polder-po2", "polder-zone").is_empty());
         assert!(of("polder-po2", "polder-emulated").is_empty(), "its tests may use it");
     }
 
     #[test]
     fn salvage_is_for_the_command_and_for_tests_above_it() {
-        assert!(of_kind("polder", "polder-salvage", Value::Null).is_empty());
+        assert!(of_kind("polder-cli", "polder-salvage", Value::Null).is_empty());
         for name in ["polder-fs", "polder-fuse", "polder-sim"] {
             let uses = of_kind(name, "polder-salvage", Value::Null);
             assert!(uses[0].contains("a mount does not need it"), "{name}");

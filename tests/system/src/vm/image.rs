@@ -83,7 +83,7 @@ impl Program {
     /// The path of the program. Built now if necessary.
     fn build(self) -> Result<PathBuf> {
         match self {
-            Program::Polder => built("polder", "polder"),
+            Program::Polder => built("polder-cli", "polder"),
             Program::PolderReleased => workspace::build_polder(),
             Program::ZoneTests => tests("polder-zone", "--test all"),
             Program::ZoneUnitTests => tests("polder-zone", "--lib"),
