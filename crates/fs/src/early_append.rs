@@ -9,7 +9,7 @@
 //! block would overwrite bytes of the file, or if one transaction cannot replace all overwritten extents. Then the
 //! appended blocks stay dead, and the data is written under the lock.
 //!
-//! Nothing is appended early for a handle that appends, for a write that does not begin on a block boundary or is
+//! Nothing is appended early for a write to the end of the file, for a write that does not begin on a block boundary or is
 //! shorter than a block, for a file whose contents are shared, and for one whose contents stay inline. Nothing is
 //! appended early when space is scarce, because its reservation could be missing to the thread that holds the lock.
 
@@ -23,9 +23,15 @@ use crate::types::Kind;
 use crate::volume::Fs;
 
 impl Fs {
-    /// Admits a write, and appends all its data if the state of the file allows it before the lock.
-    pub(crate) fn begin_write(&self, handle: &Handle, offset: u64, data: &[u8]) -> Result<Option<Written>> {
-        let early = self.early_call(handle, offset, data);
+    /// Admits a write at an offset, or at the end. Appends all its data if the state of the file allows it before the
+    /// lock.
+    pub(crate) fn begin_write(
+        &self,
+        handle: &Handle,
+        offset: Option<u64>,
+        data: &[u8],
+    ) -> Result<Option<Written>> {
+        let early = offset.and_then(|offset| self.early_call(handle, offset, data));
         Ok(self.extents.begin_write(data.len() as u64, early.as_ref())?)
     }
 

@@ -70,29 +70,53 @@ impl Fs {
     /// Writes at `offset`, or at the end through a handle that appends. Returns a smaller count than given only if
     /// space ran out on the way.
     pub fn write(&self, handle: &Handle, offset: u64, data: &[u8]) -> Result<usize> {
-        self.write_as(Writer::of(handle), handle, offset, data)
+        self.write_as(Writer::of(handle), handle, Some(offset), data).map(|(_, written)| written)
+    }
+
+    /// Writes at the end of the file, through any handle that writes. Returns the offset of the data, and how much of it
+    /// was written, which is less than given only if space ran out on the way.
+    pub fn append(&self, handle: &Handle, data: &[u8]) -> Result<(u64, usize)> {
+        self.write_as(Writer::of(handle), handle, None, data)
     }
 
     /// The same for a cache that writes back. The cache sets the times of the file to those at which a program wrote,
     /// and has cleared its privileges by then.
     pub fn write_back(&self, handle: &Handle, offset: u64, data: &[u8]) -> Result<usize> {
-        self.write_as(Writer::Cache, handle, offset, data)
+        self.write_as(Writer::Cache, handle, Some(offset), data).map(|(_, written)| written)
     }
 
-    fn write_as(&self, writer: Writer, handle: &Handle, offset: u64, data: &[u8]) -> Result<usize> {
+    /// Writes at an offset, or at the end of the file.
+    fn write_as(
+        &self,
+        writer: Writer,
+        handle: &Handle,
+        offset: Option<u64>,
+        data: &[u8],
+    ) -> Result<(u64, usize)> {
         handle.check_writable()?;
+        let offset = offset.filter(|_| !handle.flags().append);
         if data.is_empty() {
-            return Ok(0);
+            let end = match offset {
+                Some(offset) => offset,
+                None => handle.node().state.read().record()?.size,
+            };
+            return Ok((end, 0));
         }
-        let (written, lsn) = self.with_space(|| self.write_once(writer, handle, offset, data))?;
+        let (at, written, lsn) = self.with_space(|| self.write_once(writer, handle, offset, data))?;
         self.user_bytes.fetch_add(written as u64, Ordering::Relaxed);
         if handle.flags().sync {
             self.store.sync(lsn)?;
         }
-        Ok(written)
+        Ok((at, written))
     }
 
-    fn write_once(&self, writer: Writer, handle: &Handle, offset: u64, data: &[u8]) -> Result<(usize, Lsn)> {
+    fn write_once(
+        &self,
+        writer: Writer,
+        handle: &Handle,
+        offset: Option<u64>,
+        data: &[u8],
+    ) -> Result<(u64, usize, Lsn)> {
         self.begin()?;
         let inode = handle.inode();
         let early = self.begin_write(handle, offset, data)?;
@@ -100,10 +124,11 @@ impl Fs {
         self.finish_range_move(&mut locked, inode)?;
         let record = locked.record(inode)?;
         check_file(record)?;
-        let offset = if handle.flags().append { record.size } else { offset };
+        let offset = offset.unwrap_or(record.size);
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
         end.ok_or(FsError::TooLarge)?;
-        self.write_locked(writer, &mut locked, handle, offset, data, early)
+        let (written, lsn) = self.write_locked(writer, &mut locked, handle, offset, data, early)?;
+        Ok((offset, written, lsn))
     }
 
     /// Writes to a locked file in which no range is being moved. The caller has checked the end. An early append must

@@ -15,7 +15,7 @@ fn only_whole_blocks_at_a_known_offset_are_appended_before_the_lock() {
         fs.open(&root, inode, flags).unwrap()
     };
     let early = |handle: &Handle, offset: usize, length: usize| {
-        fs.begin_write(handle, offset as u64, &vec![1; length]).unwrap().is_some()
+        fs.begin_write(handle, Some(offset as u64), &vec![1; length]).unwrap().is_some()
     };
     let plain = file(b"plain", flags);
     assert!(early(&plain, 0, BLOCK) && early(&plain, 5 * BLOCK, BLOCK), "an empty file");
@@ -32,6 +32,10 @@ fn only_whole_blocks_at_a_known_offset_are_appended_before_the_lock() {
     assert!(!early(&plain, 0, 1 + PIECE as usize));
     let appending = fs.open(&root, plain.inode(), OpenFlags { append: true, ..flags }).unwrap();
     assert!(!early(&appending, 0, BLOCK));
+    assert!(
+        fs.begin_write(&plain, None, &[1; BLOCK]).unwrap().is_none(),
+        "the end is known under the lock only"
+    );
     let copy = file(b"copy", flags);
     fs.clone_range(&plain, 0, &copy, 0, 0).unwrap();
     assert!(!early(&plain, 0, BLOCK) && !early(&copy, 0, BLOCK), "shared blocks belong to other files too");
@@ -52,7 +56,7 @@ fn nothing_is_appended_before_the_lock_when_space_is_scarce() {
     while fs.write(&handle, at, &piece) == Ok(piece.len()) {
         at += piece.len() as u64;
         let available = fs.extents.budget().space().available;
-        let was_appended = fs.begin_write(&handle, 0, &piece[..BLOCK]).unwrap().is_some();
+        let was_appended = fs.begin_write(&handle, Some(0), &piece[..BLOCK]).unwrap().is_some();
         assert!(!was_appended || available > 256 * BLOCK as u64, "with {available} bytes left");
     }
     assert_eq!(fs.check().unwrap(), []);

@@ -328,6 +328,21 @@ fn writes_through_an_appending_handle_go_to_the_end() {
 }
 
 #[test]
+fn an_append_returns_the_place_of_its_data() {
+    let volume = Volume::new();
+    let file = volume.file(ROOT, "log");
+    for (data, place) in [(pattern(1, 100), 0), (pattern(2, 9000), 100), (Vec::new(), 9100)] {
+        assert_eq!(volume.fs.append(&file, &data), Ok((place, data.len())));
+    }
+    volume.write(&file, 10, b"x");
+    assert_eq!(volume.fs.append(&file, b"end"), Ok((9100, 3)), "other writes do not matter");
+    assert_eq!(volume.contents(&file)[9100..], *b"end");
+    let reader = volume.fs.open(&Caller::root(), file.inode(), READ).unwrap();
+    assert_eq!(volume.fs.append(&reader, b"no"), Err(FsError::BadHandle));
+    volume.settle_and_check();
+}
+
+#[test]
 fn handles_do_only_what_they_were_opened_for() {
     let volume = Volume::new();
     let handle = volume.file(ROOT, "f");
