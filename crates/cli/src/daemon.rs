@@ -204,6 +204,7 @@ fn mount_options(path: &Path, words: &Words) -> MountOptions {
         no_execution: words.no_execution,
         strict_access_times: words.strict_access_times,
         no_xattrs: words.no_xattrs,
+        uncached: false,
     }
 }
 

@@ -27,6 +27,9 @@ use crate::orphan::Work;
 use crate::types::{InodeNo, Kind};
 use crate::volume::Fs;
 
+/// Notes an inode that has lost its last name.
+type Report = Arc<dyn Fn(InodeNo) + Send + Sync>;
+
 /// The unlinked files that are kept because a kernel references them.
 #[derive(Default)]
 pub(crate) struct UnlinkedFiles {
@@ -37,13 +40,20 @@ pub(crate) struct UnlinkedFiles {
     count: AtomicUsize,
     /// How many were deleted although a kernel references them.
     given_up: AtomicU64,
+    /// Called for each inode that becomes one of them.
+    report: Mutex<Option<Report>>,
 }
 
 impl UnlinkedFiles {
     fn insert(&self, node: Arc<Node>) {
         let mut files = self.files.lock();
-        files.insert(node.inode, node);
+        let inode = node.inode;
+        files.insert(inode, node);
         self.count.store(files.len(), Ordering::SeqCst);
+        drop(files);
+        if let Some(report) = &*self.report.lock() {
+            report(inode);
+        }
     }
 
     fn remove(&self, inode: InodeNo) -> Option<Arc<Node>> {
@@ -64,6 +74,14 @@ impl Fs {
         self.unlinked.is_enabled.store(true, Ordering::SeqCst);
     }
 
+    /// The same. `report` is called with each such inode, while locks of inodes are held. It must only note the inode.
+    /// A caller that also removes names that the kernel has never looked up needs this: the kernel does not forget what
+    /// it does not know.
+    pub fn keep_unlinked_and_report(&self, report: Arc<dyn Fn(InodeNo) + Send + Sync>) {
+        *self.unlinked.report.lock() = Some(report);
+        self.keep_unlinked();
+    }
+
     /// The kernel no longer references this inode. Most inodes are not among the unlinked files.
     pub fn forget(&self, inode: InodeNo) {
         if self.unlinked.count.load(Ordering::SeqCst) == 0 {
@@ -82,6 +100,7 @@ impl Fs {
     /// The kernel no longer references any inode.
     pub fn forget_all(&self) {
         self.unlinked.is_enabled.store(false, Ordering::SeqCst);
+        *self.unlinked.report.lock() = None;
         self.unlinked.nodes().into_iter().for_each(|node| self.forget(node.inode));
     }
 

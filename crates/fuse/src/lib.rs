@@ -19,6 +19,7 @@
 //! | `session` | the life of one mount: threads, the kernel's settings |
 //! | `memory` | how the memory of a mount is divided |
 //! | `atime` | whether reading updates access times |
+//! | `uncached` | mounts of volumes that their process changes by itself too |
 //! | `view` | read-only trees that are no volumes, served by the same protocol |
 //! | `mount` | the system calls that mount and unmount, and the table of mounts |
 //!
@@ -51,10 +52,12 @@ mod session;
 mod thread_pool;
 mod translate;
 mod transport;
+mod uncached;
 mod view;
 
 pub use atime::AccessTimes;
 pub use memory::Memory;
 pub use mount::{MountEntry, MountError, MountOptions};
 pub use session::{KernelCache, Mounted};
+pub use uncached::Changes;
 pub use view::{MountedView, View};

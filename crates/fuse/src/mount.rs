@@ -66,6 +66,8 @@ pub struct MountOptions {
     pub strict_access_times: bool,
     /// Files have no extended attributes and no access lists. The kernel then does not ask for them.
     pub no_xattrs: bool,
+    /// The process changes the volume by itself too, so the kernel caches nothing.
+    pub uncached: bool,
 }
 
 /// Why a volume could not be mounted.

@@ -27,6 +27,7 @@ use crate::handles::{HandleNo, Handles};
 use crate::listings::Listings;
 use crate::marked_files::MarkedFiles;
 use crate::translate;
+use crate::uncached::References;
 
 /// How many directory entries are read before their attributes are read.
 const DIRECTORY_BATCH: usize = 128;
@@ -39,6 +40,8 @@ pub(crate) struct Server {
     cut_files: MarkedFiles,
     unstored_files: MarkedFiles,
     listings: Arc<Listings>,
+    /// Of an uncached mount.
+    references: Option<Arc<References>>,
 }
 
 /// A file that the kernel has open. It opens directories without a request.
@@ -58,7 +61,7 @@ impl Deref for Opened {
 }
 
 impl Server {
-    pub(crate) fn new(fs: Arc<Fs>, access_times: AccessTimes) -> Self {
+    pub(crate) fn new(fs: Arc<Fs>, access_times: AccessTimes, uncached: bool) -> Self {
         Server {
             fs,
             handles: Handles::new(),
@@ -66,6 +69,39 @@ impl Server {
             cut_files: MarkedFiles::default(),
             unstored_files: MarkedFiles::default(),
             listings: Arc::new(Listings::new()),
+            references: uncached.then(|| Arc::new(References::new())),
+        }
+    }
+
+    /// Whether the kernel caches nothing of this mount.
+    pub(crate) fn is_uncached(&self) -> bool {
+        self.references.is_some()
+    }
+
+    /// The inodes that the kernel of an uncached mount references.
+    pub(crate) fn references(&self) -> Option<&Arc<References>> {
+        self.references.as_ref()
+    }
+
+    /// The kernel sends FORGET: from now on inodes without a name exist until then.
+    pub(crate) fn keep_unlinked(&self) {
+        match &self.references {
+            None => self.fs.keep_unlinked(),
+            Some(references) => {
+                let references = Arc::clone(references);
+                self.fs.keep_unlinked_and_report(Arc::new(move |inode| references.note_unlinked(inode)));
+            }
+        }
+    }
+
+    /// The kernel drops `lookups` of its references to an inode.
+    pub(crate) fn forget(&self, inode: InodeNo, lookups: u64) {
+        self.unstored_files.forget(inode);
+        let is_listed = self.listings.forget(inode, lookups);
+        let is_known =
+            self.references.as_ref().map_or(is_listed, |references| references.forget(inode, lookups));
+        if !is_known {
+            self.fs.forget(inode);
         }
     }
 
@@ -156,7 +192,8 @@ impl Server {
     pub(crate) fn open(&self, caller: &Caller, inode: InodeNo, flags: i32) -> Result<HandleNo> {
         let opened = translate::open_flags(flags);
         let open = || self.fs.open(caller, inode, opened).map(|handle| self.insert(handle, flags));
-        let handle = if opened.truncate { self.cutting(inode, open) } else { open() };
+        let cuts = opened.truncate && !self.is_uncached();
+        let handle = if cuts { self.cutting(inode, open) } else { open() };
         self.forget_cut_of_closed(inode);
         handle
     }
@@ -223,6 +260,11 @@ impl Server {
         self.fs.write(&*self.handle(handle)?, offset, data)
     }
 
+    /// Writes the data of a program at the end of the file.
+    pub(crate) fn append(&self, handle: HandleNo, data: &[u8]) -> Result<usize> {
+        self.fs.append(&*self.handle(handle)?, data).map(|(_, written)| written)
+    }
+
     /// Writes the data of a direct write completely, because the kernel takes a partial write for a device error. If
     /// the file would have grown, the kernel then truncates it again.
     pub(crate) fn write_whole(&self, handle: HandleNo, offset: u64, data: &[u8]) -> Result<usize> {
@@ -267,7 +309,8 @@ impl Server {
     /// Whether the kernel has an outdated count of blocks of a file that may be written. Returns true once for each
     /// reported count.
     pub(crate) fn blocks_are_outdated(&self, inode: InodeNo) -> bool {
-        self.handles.has_writers(inode)
+        !self.is_uncached()
+            && self.handles.has_writers(inode)
             && self.fs.attributes(inode).is_ok_and(|found| self.handles.take_outdated(inode, found.blocks))
     }
 
@@ -299,14 +342,37 @@ impl Server {
     pub(crate) fn changing<T>(&self, directories: &[InodeNo], change: impl FnOnce(&Fs) -> T) -> T {
         let changed = change(&self.fs);
         directories.iter().for_each(|&directory| self.listings.note_change(directory));
+        if let Some(references) = &self.references {
+            references.release_unlinked(&self.fs);
+        }
         changed
     }
 
-    /// Notes that the kernel learns of an inode by a lookup, if it can be listed.
+    /// Notes that the kernel learns of an inode by a lookup.
     pub(crate) fn note_lookup(&self, found: &Attributes) {
+        // Of a cached mount only those that can be listed matter.
         if found.kind == fs::Kind::Directory {
             self.listings.note_lookup(found.inode);
         }
+        self.note_lookup_of_file(found);
+    }
+
+    /// The same for a reply about an inode that is no directory.
+    pub(crate) fn note_lookup_of_file(&self, found: &Attributes) {
+        if let Some(references) = &self.references {
+            references.note_lookup(found.inode);
+        }
+    }
+
+    /// The same for an inode that was found by its name. Returns false, and notes nothing, if the process has removed the inode meanwhile.
+    pub(crate) fn note_found(&self, found: &Attributes) -> bool {
+        self.note_lookup(found);
+        let is_there = || self.fs.attributes(found.inode).is_ok_and(|found| found.links > 0);
+        if self.is_uncached() && !is_there() {
+            self.forget(found.inode, 1);
+            return false;
+        }
+        true
     }
 
     /// Calls `each` for every entry after `cookie` until it returns false.
@@ -386,7 +452,7 @@ impl Server {
 
     /// Whether the kernel may have data of this file that has not arrived here.
     pub(crate) fn may_be_dirty(&self, inode: InodeNo) -> bool {
-        self.handles.has_writers(inode)
+        !self.is_uncached() && self.handles.has_writers(inode)
     }
 
     /// The file with this name, if the kernel may have data of it that has not arrived here.
@@ -416,7 +482,8 @@ impl Server {
     /// Whether the kernel keeps the modification time of an inode itself and shows the time that was set: it does for
     /// regular files, with the writeback cache.
     pub(crate) fn kernel_keeps_time(&self, inode: InodeNo) -> bool {
-        self.fs.attributes(inode).is_ok_and(|attributes| attributes.kind == fs::Kind::File)
+        !self.is_uncached()
+            && self.fs.attributes(inode).is_ok_and(|attributes| attributes.kind == fs::Kind::File)
     }
 
     /// Changes attributes of a file through a handle.

@@ -19,6 +19,7 @@ use crate::page_cache::PageCache;
 use crate::server::Server;
 use crate::thread_pool::ThreadPool;
 use crate::transport::Transport;
+use crate::uncached::Changes;
 
 /// The number of threads that answer requests. There are more than processors, because a thread that waits for the
 /// device or a flush answers nothing else, and only threads that wait at the same time share a flush.
@@ -68,7 +69,7 @@ impl Mounted {
         let entry = mount::entry_at(directory).ok().flatten();
         let access_times = AccessTimes::new(options.strict_access_times);
         let readahead_bytes = u64::from(fs.extents().seek_bytes()) * READ_AHEAD_SEEKS;
-        let server = Arc::new(Server::new(Arc::clone(&fs), access_times));
+        let server = Arc::new(Server::new(Arc::clone(&fs), access_times, options.uncached));
         let (sender, deferred) = DeferredQueues::new();
         let transport = Transport::new(Arc::clone(&server), sender, !options.no_xattrs);
         let channel = Channel::new(device).map_err(MountError::NoDevice)?;
@@ -100,6 +101,11 @@ impl Mounted {
     /// The switch for access times.
     pub fn access_times(&self) -> AccessTimes {
         self.server.access_times().clone()
+    }
+
+    /// For the process that changes the volume of an uncached mount. `None` if the kernel caches.
+    pub fn changes(&self) -> Option<Changes> {
+        self.server.references().cloned().map(Changes)
     }
 
     /// The kernel's cache of this mount.

@@ -49,6 +49,11 @@ pub(crate) fn is_direct(flags: i32) -> bool {
     bits(flags).contains(OFlags::DIRECT)
 }
 
+/// Whether a program writes at the end of the file, whatever the offset is.
+pub(crate) fn appends(flags: i32) -> bool {
+    bits(flags).contains(OFlags::APPEND)
+}
+
 /// Whether a write must be durable when it is done. This is so with `O_SYNC` too, and the kernel sets the bit for a
 /// single write (`RWF_DSYNC`).
 pub(crate) fn is_synchronous(flags: i32) -> bool {

@@ -61,6 +61,14 @@ const CAPABILITIES: [u64; 17] = [
     init_flag::DIRECT_IO_ALLOW_MMAP,
 ];
 
+/// Capabilities with which the kernel keeps something of the mount, or needs no answer.
+const CACHES: [u64; 4] = [
+    init_flag::WRITEBACK_CACHE,
+    init_flag::CACHE_SYMLINKS,
+    init_flag::NO_OPENDIR_SUPPORT,
+    init_flag::DIRECT_IO_ALLOW_MMAP,
+];
+
 /// Answers the requests of one mount.
 pub(crate) struct Transport {
     server: Arc<Server>,
@@ -85,10 +93,13 @@ impl Transport {
         if !self.has_xattrs {
             wanted &= !init_flag::POSIX_ACL;
         }
+        if self.server.is_uncached() {
+            wanted = CACHES.iter().fold(wanted, |wanted, cache| wanted & !cache);
+        }
         let terms = Terms { wanted, max_write: REQUEST_BYTES_MAX, max_background };
         let agreed = shake_hands(channel, &terms)?;
         if agreed.forgets {
-            self.server.fs().keep_unlinked();
+            self.server.keep_unlinked();
         }
         if agreed.granted != wanted {
             tracing::debug!("the kernel lacks the features {:#x}", wanted & !agreed.granted);
@@ -179,10 +190,10 @@ impl Transport {
 
     fn reply_entry(&self, reply: Reply, found: fs::Result<Attributes>) {
         match found {
-            Ok(attributes) => {
-                self.server.note_lookup(&attributes);
+            Ok(attributes) if self.server.note_found(&attributes) => {
                 reply.structure(&attr::entry(&self.server, &attributes));
             }
+            Ok(_) => reply.error(Errno::NOENT),
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -247,10 +258,7 @@ impl Answers for Transport {
     }
 
     fn forget(&self, node: u64, lookups: u64) {
-        self.server.unstored_files().forget(InodeNo(node));
-        if !self.server.listings().forget(InodeNo(node), lookups) {
-            self.server.fs().forget(InodeNo(node));
-        }
+        self.server.forget(InodeNo(node), lookups);
     }
 }
 

@@ -132,6 +132,7 @@ fn options(source: &Path) -> MountOptions {
         no_execution: true,
         strict_access_times: false,
         no_xattrs: false,
+        uncached: false,
     }
 }
 

@@ -1,6 +1,9 @@
 //! Files and directories without a name that a kernel still references.
 
+use std::sync::Arc;
+
 use fs::{ACL_ACCESS, Caller, Changes, FsError, InodeNo, Kind, RenameFlags};
+use rt::sync::Mutex;
 
 use crate::support::{READ_WRITE, Volume, pattern};
 
@@ -40,6 +43,35 @@ fn a_file_that_was_looked_up_can_be_used_after_it_was_replaced() {
         volume.settle_and_check();
         assert_eq!(volume.fs.space().live, 0);
     }
+}
+
+/// A mount of a process that also removes names by itself: the kernel does not forget what it has never looked up, so
+/// such files stayed until the mount ended. The process learns of each.
+#[test]
+fn inodes_that_lose_their_last_name_are_reported() {
+    let (volume, root) = (Volume::new(), Caller::root());
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&reported);
+    volume.fs.keep_unlinked_and_report(Arc::new(move |inode| noted.lock().push(inode)));
+    let [one, two, three] = ["one", "two", "three"].map(|name| {
+        let handle = volume.file(ROOT, name);
+        volume.write(&handle, 0, &pattern(1, 50_000));
+        handle.inode()
+    });
+    let directory = volume.fs.make_directory(&root, ROOT, b"directory", 0o755).unwrap().inode;
+    volume.fs.link(&root, three, ROOT, b"four").unwrap();
+    volume.fs.unlink(&root, ROOT, b"three").unwrap();
+    volume.fs.rename(&root, ROOT, b"one", ROOT, b"two", RenameFlags::default()).unwrap();
+    volume.fs.remove_directory(&root, ROOT, b"directory").unwrap();
+    volume.fs.unlink(&root, ROOT, b"two").unwrap();
+    assert_eq!(*reported.lock(), [two, directory, one]);
+    reported.lock().drain(..).for_each(|inode| volume.fs.forget(inode));
+    assert!([one, two].into_iter().all(|inode| is_stale(&volume, inode)));
+    volume.fs.forget_all();
+    volume.fs.unlink(&root, ROOT, b"four").unwrap();
+    assert_eq!(*reported.lock(), [], "nothing is reported after the end of the mount");
+    volume.settle_and_check();
+    assert_eq!(volume.fs.space().live, 0);
 }
 
 /// A program that had a directory open lost it when another one removed it, and its inode left memory. Only files

@@ -103,6 +103,7 @@ pub(crate) mod fattr {
 
 /// What the kernel may do with an open file.
 pub(crate) mod fopen {
+    pub(crate) const DIRECT_IO: u32 = 1 << 0;
     pub(crate) const KEEP_CACHE: u32 = 1 << 1;
     pub(crate) const CACHE_DIR: u32 = 1 << 3;
 }

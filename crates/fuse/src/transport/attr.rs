@@ -28,9 +28,10 @@ pub(super) fn entry(server: &Server, attributes: &Attributes) -> EntryOut {
     EntryOut {
         nodeid: attributes.inode.0,
         generation: attributes.generation.into(),
-        attr_valid: lifetime(attributes),
+        entry_valid: if server.is_uncached() { 0 } else { LIFETIME },
+        attr_valid: lifetime(server, attributes),
         attr: reported_attr(server, attributes),
-        ..absent()
+        ..EntryOut::default()
     }
 }
 
@@ -47,7 +48,7 @@ fn reported_attr(server: &Server, attributes: &Attributes) -> Attr {
 impl Transport {
     pub(super) fn attributes(&self, attributes: &Attributes) -> AttrOut {
         AttrOut {
-            attr_valid: lifetime(attributes),
+            attr_valid: lifetime(&self.server, attributes),
             attr: reported_attr(&self.server, attributes),
             ..AttrOut::default()
         }
@@ -74,12 +75,16 @@ impl Transport {
             rdev_minor: attr.rdev & 0xff | attr.rdev >> 12 & 0xf_ff00,
             ..Statx::default()
         };
-        StatxOut { attr_valid: lifetime(attributes), stat, ..StatxOut::default() }
+        StatxOut { attr_valid: lifetime(&self.server, attributes), stat, ..StatxOut::default() }
     }
 }
 
-fn lifetime(attributes: &Attributes) -> u64 {
-    if attributes.kind == Kind::Directory { LIFETIME_OF_DIRECTORIES } else { LIFETIME }
+fn lifetime(server: &Server, attributes: &Attributes) -> u64 {
+    match attributes.kind {
+        _ if server.is_uncached() => 0,
+        Kind::Directory => LIFETIME_OF_DIRECTORIES,
+        _ => LIFETIME,
+    }
 }
 
 /// The absence of an entry, which the kernel may cache.

@@ -23,6 +23,7 @@ impl Transport {
     pub(super) fn opendir(&self, reply: Reply) {
         match self.agreed.get().is_some_and(|agreed| agreed.granted & init_flag::NO_OPENDIR_SUPPORT != 0) {
             true => reply.error(Errno::NOSYS),
+            false if self.server.is_uncached() => reply.structure(&OpenOut::default()),
             false => reply.structure(&OPENED),
         }
     }
@@ -76,7 +77,7 @@ impl Transport {
             // The next listing must arrive here too.
             return reply.bytes(&NO_ENTRY);
         }
-        if !self.server.listings().is_old(directory) {
+        if self.server.is_uncached() || !self.server.listings().is_old(directory) {
             return reply.bytes(&[]);
         }
         // Without the server: the thread that waits for the kernel must not keep the volume open.

@@ -82,15 +82,20 @@ impl Transport {
         // set-id bits.
         let flags = asked.flags.cast_signed();
         let (is_direct, syncs) = (translate::is_direct(flags), translate::is_synchronous(flags));
-        let is_known = drops_set_id && !is_direct;
+        let bypasses = is_direct || self.server.is_uncached();
+        let is_known = drops_set_id && !bypasses;
         let dropped = match drops_set_id.then(|| self.drop_set_id(from, inode)).transpose() {
             Ok(dropped) => dropped.unwrap_or(false),
             Err(error) => return reply.error(errno(&error)),
         };
-        let is_past_cache = is_direct && !is_written_back;
+        let is_past_cache = is_direct && !is_written_back && !self.server.is_uncached();
         let shorter = is_past_cache.then(|| self.server.shorter_before(inode, asked.offset)).flatten();
         let written = match is_written_back {
             true => self.server.write_back(handle, asked.offset, data),
+            // The kernel's size of the file may be old.
+            false if self.server.is_uncached() && translate::appends(flags) => {
+                self.server.append(handle, data)
+            }
             false if is_direct => self.server.write_whole(handle, asked.offset, data),
             false => self.server.write(handle, asked.offset, data),
         };
@@ -99,7 +104,7 @@ impl Transport {
         let old = is_old.then_some(Pages { inode, offset: asked.offset, length: data.len() as u64 });
         let deferred = self.deferred.clone();
         // The kernel syncs writes through its cache itself.
-        let (way, what) = ((handle, is_direct && syncs), (inode, dropped || is_known));
+        let (way, what) = ((handle, bypasses && syncs), (inode, dropped || is_known));
         self.reply_changed(way, what, written, move |written| {
             let answer = move || reply_written(reply, written.map(|count| count as u64));
             let sender = deferred.clone();
@@ -183,7 +188,9 @@ impl Transport {
     fn reply_made(&self, reply: Reply, made: fs::Result<(Attributes, HandleNo)>) {
         match made {
             Ok((attributes, handle)) => {
-                let opened = OpenOut { fh: handle.0, open_flags: fopen::KEEP_CACHE, backing_id: 0 };
+                self.server.note_lookup_of_file(&attributes);
+                let open_flags = if self.server.is_uncached() { fopen::DIRECT_IO } else { fopen::KEEP_CACHE };
+                let opened = OpenOut { fh: handle.0, open_flags, backing_id: 0 };
                 reply.structures(&entry(&self.server, &attributes), &opened);
             }
             Err(error) => reply.error(errno(&error)),
@@ -193,6 +200,9 @@ impl Transport {
     /// What the kernel may keep cached of a file that is opened. With access times it drops everything, so that at
     /// least the first read after each open arrives here.
     fn caching(&self, from: &Origin) -> u32 {
+        if self.server.is_uncached() {
+            return fopen::DIRECT_IO;
+        }
         let forgets = self.server.access_times().are_enabled() && !is_own_thread(from.pid);
         if forgets { 0 } else { fopen::KEEP_CACHE }
     }
@@ -201,6 +211,7 @@ impl Transport {
     /// closed after writing.
     fn may_have_outdated_blocks(&self, inode: InodeNo, flags: i32) -> bool {
         translate::open_flags(flags).write
+            && !self.server.is_uncached()
             && self.server.fs().attributes(inode).is_ok_and(|found| self.server.has_no_blocks(&found))
     }
 }

@@ -14,7 +14,7 @@ use crate::translate;
 impl Transport {
     pub(super) fn lookup(&self, from: &Origin, name: &[u8], reply: Reply) {
         match self.server.lookup(&caller(from, 0), inode_of(from), name) {
-            Err(FsError::NotFound) => reply.structure(&absent()),
+            Err(FsError::NotFound) if !self.server.is_uncached() => reply.structure(&absent()),
             found => self.reply_entry(reply, found),
         }
     }
@@ -83,7 +83,10 @@ impl Transport {
         let (caller, name) = (caller(from, 0), name.to_vec());
         let link = move |server: &Server| {
             let linked = server.changing(&[parent], |fs| fs.link(&caller, inode, parent, &name));
-            linked.map(|linked| entry(server, &linked))
+            linked.map(|linked| {
+                server.note_lookup_of_file(&linked);
+                entry(server, &linked)
+            })
         };
         self.reply_named(files, link, |linked| match linked {
             Ok(entry) => reply.structure(&entry),

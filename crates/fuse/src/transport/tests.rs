@@ -1,5 +1,7 @@
 //! A volume and a test that sends the kernel's requests.
 
+mod uncached;
+
 use std::cell::{Cell, RefCell};
 use std::sync::mpsc::{self, Receiver};
 
@@ -69,6 +71,17 @@ impl Mount {
 
     /// Mounts the volume on a device.
     fn of(device: Arc<Emulated>) -> Mount {
+        Mount::with_caches(device, true)
+    }
+
+    /// Mounts a new volume that its process changes too.
+    fn uncached() -> Mount {
+        let mount = Mount::with_caches(Mount::new().device, false);
+        mount.transport.server.keep_unlinked();
+        mount
+    }
+
+    fn with_caches(device: Arc<Emulated>, caches: bool) -> Mount {
         let clock = Arc::new(ManualClock::at(Timestamp(BORN)));
         let options = MountOptions {
             cache_bytes: 4 << 20,
@@ -79,7 +92,7 @@ impl Mount {
         let (fs, _) = Fs::mount(device.clone(), options).unwrap();
         let (sender, deferred) = mpsc::channel();
         let transport = Transport::new(
-            Arc::new(Server::new(fs, AccessTimes::new(false))),
+            Arc::new(Server::new(fs, AccessTimes::new(false), !caches)),
             DeferredQueues::to(&sender),
             true,
         );
