@@ -19,6 +19,8 @@ use fs::Fs;
 use fuse::mount::{abort, unmount, unmount_by_force, unmount_lazily};
 use fuse::{AccessTimes, KernelCache, Memory, MountEntry, MountOptions, Mounted};
 use nix::sys::signal::{SigSet, Signal};
+use polder::Stats;
+use polder::device::prepare_writes;
 use rt::sync::Mutex;
 use serde_json::Value;
 use zone::file::OpenMode;
@@ -35,12 +37,8 @@ use crate::options::Words;
 use crate::registry::Registry;
 use crate::remount::Mount;
 use crate::starter::READY;
-use crate::stats::Stats;
 use crate::volume::{FileId, LastMount};
 use crate::{inherited, logging, process, remount, scrub, volume, zones};
-
-/// Number of writes to the device for which memory is allocated in advance.
-const PREPARED_WRITES: usize = 8;
 
 const MILLISECOND_NS: u64 = 1_000_000;
 
@@ -159,7 +157,7 @@ impl Daemon {
         let mode = if self.words.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
         let device = volume::open_device(&self.path, mode)?;
         if mode == OpenMode::ReadWrite {
-            device.prepare_writes(PREPARED_WRITES);
+            prepare_writes(&device);
         }
         Ok(device)
     }
@@ -168,7 +166,7 @@ impl Daemon {
         let fs_id = device.fs_id();
         let interval = self.words.commit_interval_ns;
         let Memory { cache_bytes, .. } = self.memory();
-        let options = volume::mount_options(self.words.read_only, cache_bytes, interval);
+        let options = polder::device::mount_options(self.words.read_only, cache_bytes, interval);
         let clock = Arc::clone(&options.clock);
         let began_ns = clock.monotonic_ns();
         let (fs, recovery) = volume::mount_fs(&self.path, device.into_device(), options)?;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, anyhow, bail};
 use extent::{MapRow, Object};
 use fs::{Caller, Fs, InodeNo};
+use polder::stats::role_name;
 use serde_json::{Map, Value, json};
 use tree::{BatchContents, BatchView, NodeEntry, Op, Patch};
 use zone::{Role, ZoneId};
@@ -13,7 +14,7 @@ use crate::misuse::Misuse;
 use crate::numbers::whole;
 use crate::output;
 use crate::unmounted::UnmountedVolume;
-use crate::zones::{role_name, state_name};
+use crate::zones::state_name;
 
 /// The largest number of bytes of a key or value in human-readable output.
 const SHOWN_BYTES: usize = 48;

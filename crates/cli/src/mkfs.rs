@@ -1,14 +1,11 @@
 //! `polder mkfs`: creates a volume.
 
-use std::fs::{File, Permissions};
-use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Error, Result, anyhow};
 use fs::{FormatOptions, Fs, Reserve};
-use rt::SystemClock;
+use polder::device::{ClosedToOthers, Draft, Made, mount_options, new_fs_id, refused_label};
 use zone::file::{FileContents, FileError};
 use zone::medium::{MediumKind, VolumeOptions};
 use zone::zoned::UnusedZones;
@@ -17,7 +14,7 @@ use zone::{Device, FsId, Geometry, Medium};
 use crate::misuse::Misuse;
 use crate::numbers::{self, whole};
 use crate::output::line;
-use crate::{bytes, info, inherited, progress, volume, way};
+use crate::{bytes, info, inherited, progress, way};
 
 /// Make a volume in a file, on a block device or on a zoned device.
 #[derive(clap::Args)]
@@ -76,27 +73,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         Some(size) => inherited::allow_file(&arguments.path, size)?,
         None => inherited::allow_volume(&arguments.path)?,
     }
-    let draft = Medium::draft(&arguments.path, &volume_options).map_err(|error| arguments.refused(error))?;
-    let place = || arguments.path.display().to_string();
-    Fs::check_format(draft.geometry(), &format_options).with_context(place).map_err(Misuse::error)?;
-    let (is_new, unused_zones) = (draft.is_new(), draft.unused_zones());
-    let closed_to_others =
-        if is_new { None } else { close_to_others(&arguments.path).with_context(place)? };
+    let draft = Draft::new(&arguments.path, &volume_options, format_options);
+    let draft = draft.map_err(|error| arguments.refused(error))?;
+    let unused_zones = draft.unused_zones();
     let bar = progress::moving(0);
     let made = draft.make(&mut |taken, all| {
         bar.set_length(all);
         bar.set_position(taken);
     });
     bar.finish_and_clear();
-    let made = made?;
-    let kind = made.kind();
-    let device = made.into_device();
-    let formatted = Fs::format(&device, &format_options, &SystemClock::new());
-    if formatted.is_err() && is_new {
-        // The file was created by this command, is locked by it, and is useless.
-        let _ = std::fs::remove_file(&arguments.path);
-    }
-    formatted.with_context(place)?;
+    let Made { device, kind, closed } = made.map_err(plain)?;
+    let place = || arguments.path.display().to_string();
     line!("{}", describe(&arguments.path, fs_id, device.geometry()))?;
     if let Some(found) = describe_kind(kind) {
         line!("{found}")?;
@@ -104,36 +91,28 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let of_zoned = unused_zones.map(|unused_zones| describe_zoned(device.geometry(), unused_zones));
     of_zoned.iter().flatten().try_for_each(|of_it| line!("{of_it}"))?;
     describe_space(&device).with_context(place)?.iter().try_for_each(|of_it| line!("{of_it}"))?;
-    closed_to_others.map_or(Ok(()), |closed| line!("{closed}"))
+    closed.map_or(Ok(()), |closed| line!("{}", describe_access(&closed)))
 }
 
-/// Removes the access of other users to an existing file. A volume contains the data of all of its files, whatever their
-/// permissions are, so only its owner may read it, as in a new file. The mode of another user's file or of a device is not
-/// changed. Returns the message about the change.
-fn close_to_others(path: &Path) -> io::Result<Option<String>> {
-    const OTHERS: u32 = 0o077;
-    const OWNER_ALONE: u32 = 0o600;
-    let found = std::fs::metadata(path)?;
-    if !found.is_file() || found.mode() & OTHERS == 0 || found.uid() != rustix::process::geteuid().as_raw() {
-        return Ok(None);
-    }
-    let mode = found.mode() & 0o7777;
-    let changed = File::open(path).and_then(|file| file.set_permissions(Permissions::from_mode(OWNER_ALONE)));
-    Ok(Some(match changed {
+/// The message about the access of other users to an existing file.
+fn describe_access(closed: &ClosedToOthers) -> String {
+    let before = closed.mode_before;
+    match &closed.result {
         Ok(()) => {
-            format!("mode {OWNER_ALONE:04o} (was {mode:04o}): other users could have read the volume")
+            let mode = ClosedToOthers::OWNER_ALONE;
+            format!("mode {mode:04o} (was {before:04o}): other users could have read the volume")
         }
         // Some host file systems have no modes.
         Err(error) => {
-            format!("other users may read the volume: its mode {mode:04o} cannot be changed: {error}")
+            format!("other users may read the volume: its mode {before:04o} cannot be changed: {error}")
         }
-    }))
+    }
 }
 
 /// The space for files in the volume, and a warning if the host has less space than the volume may need.
 fn describe_space(device: &Arc<dyn Device>) -> Result<Vec<String>> {
     const CACHE_BYTES: u64 = 4 << 20;
-    let (fs, _) = Fs::mount(Arc::clone(device), volume::mount_options(true, CACHE_BYTES, None))?;
+    let (fs, _) = Fs::mount(Arc::clone(device), mount_options(true, CACHE_BYTES, None))?;
     let mut lines = vec![format!("{} for files", bytes::show(fs.space().available))];
     if let Some(host) = device.host_space().filter(|host| host.available < host.unallocated) {
         lines.push(info::short_host(host.available, host.unallocated));
@@ -143,12 +122,25 @@ fn describe_space(device: &Arc<dyn Device>) -> Result<Vec<String>> {
 
 impl Arguments {
     /// Distinguishes invalid options from unusable devices.
-    fn refused(&self, error: FileError) -> Error {
-        match error {
-            FileError::Option { .. } | FileError::GivenByDevice { .. } => Misuse::error(error),
-            FileError::TooSmall { .. } if self.size.or(self.zone_size).is_some() => Misuse::error(error),
-            error => error.into(),
+    fn refused(&self, error: polder::Error) -> Error {
+        match &error {
+            polder::Error::Format { .. }
+            | polder::Error::Open(FileError::Option { .. } | FileError::GivenByDevice { .. }) => {
+                Misuse::error(error)
+            }
+            polder::Error::Open(FileError::TooSmall { .. }) if self.size.or(self.zone_size).is_some() => {
+                Misuse::error(error)
+            }
+            _ => plain(error),
         }
+    }
+}
+
+/// The error of the file or device itself, for which holders are named.
+fn plain(error: polder::Error) -> Error {
+    match error {
+        polder::Error::Open(error) => error.into(),
+        error => error.into(),
     }
 }
 
@@ -249,14 +241,7 @@ fn describe_zoned(geometry: &Geometry, unused_zones: UnusedZones) -> Vec<String>
 }
 
 fn label(text: &str) -> Result<String, String> {
-    const LABEL_BYTES_MAX: usize = 64;
-    if text.len() > LABEL_BYTES_MAX {
-        return Err(format!("the label has {} bytes; it may have at most {LABEL_BYTES_MAX}", text.len()));
-    }
-    if text.chars().any(char::is_control) {
-        return Err("a label must not have control characters".to_owned());
-    }
-    Ok(text.to_owned())
+    refused_label(text).map_or_else(|| Ok(text.to_owned()), Err)
 }
 
 /// Parses a percentage with at most two decimals.
@@ -265,18 +250,8 @@ fn reserve(text: &str) -> Result<Reserve, String> {
         return Ok(Reserve::default());
     }
     let percent = text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>();
-    let percent = percent.ok().filter(|percent| (0.0..=100.0).contains(percent));
-    let percent = percent.ok_or("write a percentage, like 10 or 7.5, or `least`")?;
-    // 0 would mean the default. It becomes the smallest reserve instead, which is refused as too small.
-    Ok(Reserve(((percent * 100.0).round() as u32).max(1)))
-}
-
-/// A random UUID (version 4).
-fn new_fs_id() -> FsId {
-    let mut id: [u8; 16] = rt::random::secret();
-    id[6] = id[6] & 0x0f | 0x40;
-    id[8] = id[8] & 0x3f | 0x80;
-    FsId(id)
+    let reserve = percent.ok().and_then(polder::device::reserve);
+    reserve.ok_or_else(|| "write a percentage, like 10 or 7.5, or `least`".to_owned())
 }
 
 /// Parses a UUID, with or without hyphens.
@@ -327,12 +302,5 @@ mod tests {
         for text in ["-1", "101", "ten", "10 zones", "nan"] {
             assert!(reserve(text).is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn labels_are_short_and_printable() {
-        assert!(label("Backups 2026").is_ok());
-        assert!(label(&"x".repeat(65)).is_err());
-        assert!(label("a\nb").is_err());
     }
 }

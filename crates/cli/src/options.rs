@@ -1,12 +1,11 @@
 //! Mount options, the words after `-o`.
 
 use anyhow::{Result, anyhow, bail};
+use polder::device::{CACHE_BYTES_MIN, COMMIT_INTERVAL_NS};
 
+use crate::bytes;
 use crate::misuse::{Misuse, did_you_mean};
-use crate::{bytes, volume};
 
-/// The smallest cache that a mount accepts.
-const CACHE_BYTES_MIN: u64 = 4 << 20;
 const SECOND_NS: u64 = 1_000_000_000;
 const MEBIBYTE: u64 = 1 << 20;
 
@@ -153,7 +152,7 @@ impl Words {
     }
 
     pub(crate) fn commit_seconds(&self) -> u64 {
-        self.commit_interval_ns.unwrap_or(volume::COMMIT_INTERVAL_NS) / SECOND_NS
+        self.commit_interval_ns.unwrap_or(COMMIT_INTERVAL_NS) / SECOND_NS
     }
 
     fn take(&mut self, word: &str) -> Result<()> {

@@ -4,11 +4,11 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use polder::Stats;
 use serde_json::Value;
 
 use crate::control::Request;
 use crate::progress;
-use crate::stats::Stats;
 use crate::volume::Volume;
 
 /// Make all data durable that programs have written to a mounted volume, including the kernel's dirty pages.

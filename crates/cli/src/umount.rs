@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Error, Result, bail};
 use fuse::MountEntry;
 use fuse::mount::{abort, unmount_by_force, unmount_lazily};
+use polder::device::patience;
 use rustix::fs::FlockOperation;
 
 use crate::client::{Client, Reached, Silent};
@@ -146,9 +147,9 @@ fn detach_served(
         return Ok(());
     }
     wait_for_end(client, entry).with_context(named)?;
-    let Some(file) = file else { return wait_until_free(&entry.source, volume::patience()) };
+    let Some(file) = file else { return wait_until_free(&entry.source, patience()) };
     let lock = FlockOperation::NonBlockingLockShared;
-    wait_for_lock_of(&file, lock, volume::patience()).with_context(named)
+    wait_for_lock_of(&file, lock, patience()).with_context(named)
 }
 
 /// The same without waiting for the device, which may hang. The daemon closes the volume later.
@@ -171,7 +172,7 @@ fn detach_served_lazily(arguments: &Arguments, entry: &MountEntry, client: &Clie
 fn detach_dead(arguments: &Arguments, entry: &MountEntry) -> Result<()> {
     detach(entry, Way::Lazily, None).with_context(|| arguments.directory.display().to_string())?;
     Registry::of_user().forget_mount(&entry.device);
-    wait_until_free(&entry.source, volume::patience())
+    wait_until_free(&entry.source, patience())
 }
 
 /// Unmounts a mount whose daemon does not answer, without waiting for the daemon.
@@ -196,7 +197,7 @@ fn detach_unknown(arguments: &Arguments, entry: &MountEntry) -> Result<()> {
     }
     way::refuse_silent(&entry.source).with_context(named)?;
     let is_left = || arguments.leaves_others && is_connected(&entry.device);
-    let (mut pause, mut holder, mut silent) = (volume::patience(), Holder::of(&entry.source), None);
+    let (mut pause, mut holder, mut silent) = (patience(), Holder::of(&entry.source), None);
     wait_until_free(&entry.source, || {
         if pause() {
             return true;
@@ -220,9 +221,7 @@ fn detach_unknown(arguments: &Arguments, entry: &MountEntry) -> Result<()> {
 fn detach_view(arguments: &Arguments, entry: &MountEntry) -> Result<()> {
     let named = || arguments.directory.display().to_string();
     match detach(entry, Way::Unused, None).with_context(named)? {
-        Detached::Done => {
-            wait_for_lock(&entry.source, FlockOperation::NonBlockingLockExclusive, volume::patience())
-        }
+        Detached::Done => wait_for_lock(&entry.source, FlockOperation::NonBlockingLockExclusive, patience()),
         Detached::InUse => detach_in_use(arguments, entry),
     }
 }

@@ -4,13 +4,11 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
-use fs::{Attributes, Caller, DirEntry, Fs, Handle, InodeNo, Kind, OpenFlags};
+use anyhow::{Context, Result, anyhow, bail};
+use fs::{Attributes, Caller, DirEntry, Fs, FsError, Handle, InodeNo, OpenFlags};
+use polder::walk::{Walk, names};
 
 use crate::volume::{self, Volume};
-
-/// The largest number of symbolic links on one path, as in the kernel.
-const LINKS_MAX: usize = 40;
 
 /// An unmounted volume whose files a command reads.
 pub(crate) struct UnmountedVolume {
@@ -47,31 +45,12 @@ impl UnmountedVolume {
     /// The attributes of the file at a path from the root of the volume. With `follow`, a symbolic link at the end is
     /// followed too.
     pub(crate) fn find(&self, path: &Path, follow: bool) -> Result<Attributes> {
-        let found = self.walk(path.as_os_str().as_bytes(), follow);
-        found.with_context(|| format!("{} in the volume", path.display()))
-    }
-
-    fn walk(&self, path: &[u8], follow: bool) -> Result<Attributes> {
-        let mut at = self.fs().attributes(InodeNo::ROOT)?;
-        let mut rest: Vec<Vec<u8>> = names(path).rev().map(<[u8]>::to_vec).collect();
-        let mut links = 0;
-        while let Some(name) = rest.pop() {
-            let next = self.fs().lookup(&self.caller, at.inode, &name)?;
-            if next.kind != Kind::Symlink || rest.is_empty() && !follow {
-                at = next;
-                continue;
-            }
-            links += 1;
-            if links > LINKS_MAX {
-                bail!("too many symbolic links; name the file by a path without them");
-            }
-            let target = self.fs().read_link(next.inode)?;
-            if target.starts_with(b"/") {
-                at = self.fs().attributes(InodeNo::ROOT)?;
-            }
-            rest.extend(names(&target).rev().map(<[u8]>::to_vec));
-        }
-        Ok(at)
+        let found = Walk::new(self.fs(), &self.caller).find(path.as_os_str().as_bytes(), follow);
+        let explained = found.map_err(|error| match error {
+            FsError::Loop => anyhow!("too many symbolic links; name the file by a path without them"),
+            error => error.into(),
+        });
+        explained.with_context(|| format!("{} in the volume", path.display()))
     }
 
     /// The entries of a directory except "." and "..", sorted by name.
@@ -102,8 +81,4 @@ pub(crate) fn last_name(path: &Path) -> Option<&OsStr> {
         .last()
         .filter(|name| !matches!(*name, b".." | b"."))
         .map(OsStr::from_bytes)
-}
-
-fn names(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
-    path.split(|&byte| byte == b'/').filter(|name| !name.is_empty())
 }

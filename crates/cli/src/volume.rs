@@ -5,14 +5,12 @@ use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use fs::{Fs, FsError, MountOptions};
 use fuse::MountEntry;
 use fuse::mount::entry_at;
-use rt::thread::Stop;
-use rt::{Clock, SystemClock};
+use polder::device::{mount_options, open_when_free, patience};
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, makedev, statx};
 use serde::{Deserialize, Serialize};
 use zone::file::{FileContents, FileError, OpenMode, RestoredHeader};
@@ -24,13 +22,6 @@ use crate::{inherited, process, progress, tags, way};
 
 /// The cache of a volume that a command opens itself.
 const COMMAND_CACHE_BYTES: u64 = 64 << 20;
-/// The time until changes are durable, unless `commit=` sets another.
-pub(crate) const COMMIT_INTERVAL_NS: u64 = 5_000_000_000;
-
-/// The longest time for which a volume may stay locked without being in use, and the pause between two attempts.
-const LOCK_PATIENCE_NS: u64 = 500_000_000;
-const LOCK_PAUSE: Duration = Duration::from_millis(2);
-
 /// A volume that can answer requests.
 pub(crate) enum Volume {
     /// A daemon holds it.
@@ -293,11 +284,8 @@ pub(crate) fn reach(entry: &MountEntry) -> Result<Reached> {
     }
 }
 
-/// Opens a volume whose daemon may just have ended.
-///
-/// Requests that a killed process had submitted to the kernel continue until they complete, and hold the lock until
-/// then. This is correct, because they may still write. It takes milliseconds. A daemon that is closing the volume holds
-/// the lock until its last writes are done.
+/// Opens a volume whose daemon may just have ended. A daemon that is closing the volume holds the lock until its last
+/// writes are done.
 pub(crate) fn open_device(path: &Path, mode: OpenMode) -> Result<Medium, FileError> {
     if mode == OpenMode::ReadWrite {
         inherited::allow_volume(path)?;
@@ -307,23 +295,6 @@ pub(crate) fn open_device(path: &Path, mode: OpenMode) -> Result<Medium, FileErr
             open_when_free(path, mode, patience())
         }
         opened => opened,
-    }
-}
-
-/// Returns a function to be called between two attempts to take a lock. It waits shortly, and returns whether the time
-/// limit permits another attempt.
-pub(crate) fn patience() -> impl FnMut() -> bool {
-    let clock = SystemClock::new();
-    move || !Stop::default().wait(LOCK_PAUSE) && clock.monotonic_ns() < LOCK_PATIENCE_NS
-}
-
-/// Opens a volume. While it is in use, tries again as long as `wait` returns true.
-fn open_when_free(path: &Path, mode: OpenMode, mut wait: impl FnMut() -> bool) -> Result<Medium, FileError> {
-    loop {
-        match Medium::open(path, mode) {
-            Err(FileError::InUse(_)) if wait() => {}
-            opened => return opened,
-        }
     }
 }
 
@@ -429,15 +400,6 @@ fn with_help(error: FsError) -> anyhow::Error {
     }
 }
 
-pub(crate) fn mount_options(
-    read_only: bool,
-    cache_bytes: u64,
-    commit_interval_ns: Option<u64>,
-) -> MountOptions {
-    let commit_interval_ns = commit_interval_ns.unwrap_or(COMMIT_INTERVAL_NS);
-    MountOptions { cache_bytes, read_only, commit_interval_ns, clock: Arc::new(rt::SystemClock::new()) }
-}
-
 /// The absolute path of a volume, without symbolic links. A name that looks like a tag (`PARTUUID=…`) is always a tag, even
 /// if a file has that name, as for mount(8). Otherwise another user could make such a file and choose the device.
 pub(crate) fn resolve(named: &Path) -> Result<PathBuf> {
@@ -521,43 +483,5 @@ fn id_of(path: &Path) -> Result<Option<FsId>> {
     match Medium::probe(path)? {
         FileContents::Volume { fs_id, .. } => Ok(Some(fs_id)),
         _ => Ok(None),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use zone::file::{FileDevice, FileOptions};
-
-    use super::*;
-
-    /// A volume in a file, and the device that holds its lock.
-    fn volume(folder: &tempfile::TempDir) -> (PathBuf, FileDevice) {
-        let path = folder.path().join("volume");
-        let options = FileOptions { size: Some(64 << 20), fs_id: FsId([7; 16]), ..FileOptions::default() };
-        let device = FileDevice::create(&path, &options).unwrap();
-        (path, device)
-    }
-
-    /// `polder mount` right after `kill -9` of the daemon sometimes failed because the volume was in use: io_uring
-    /// requests outlived the daemon and held the lock. A service that restarts its mount would have stayed down.
-    #[test]
-    fn opening_waits_for_a_lock_that_outlives_its_holder() {
-        let folder = tempfile::tempdir().unwrap();
-        let (path, device) = volume(&folder);
-        let mut held = Some(device);
-        let opened = open_when_free(&path, OpenMode::ReadWrite, || held.take().is_some());
-        assert!(opened.is_ok() && held.is_none());
-    }
-
-    #[test]
-    fn a_volume_that_stays_in_use_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let (path, _held) = volume(&folder);
-        let mut attempts = 0;
-        let opened = open_when_free(&path, OpenMode::ReadWrite, || {
-            attempts += 1;
-            attempts < 3
-        });
-        assert!(matches!(opened, Err(FileError::InUse(_))) && attempts == 3);
     }
 }

@@ -8,16 +8,15 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use fs::{Fs, Lifetime};
+use polder::stats::{BAD, role_name, shown_role};
 use serde::{Deserialize, Serialize};
-use tree::{Pool, Usage};
+use tree::Usage;
 use zone::{Role, ZoneId, ZoneState};
 
 use crate::control::Request;
 use crate::output;
 use crate::volume::Volume;
 
-/// The name of the state of a zone that cannot be written any more.
-pub(crate) const BAD: &str = "bad";
 /// Zones in a line of the map.
 const LINE: usize = 16;
 
@@ -173,25 +172,6 @@ impl Zone {
             10.. => format!("{letter}*"),
             tenths => format!("{letter}{tenths}"),
         }
-    }
-}
-
-/// The role that is reported for a zone. A zone that only the log may use is reported as a log zone even if it is empty.
-/// Otherwise it would be counted as a free zone, which can be opened for any role (`polder gc --free`).
-pub(crate) fn shown_role(pool: &Pool, zone: ZoneId) -> Role {
-    match pool.entry(zone).role {
-        Role::Free if zone.0 < tree::LOG_ZONES => Role::Log,
-        role => role,
-    }
-}
-
-pub(crate) fn role_name(role: Role) -> &'static str {
-    match role {
-        Role::Free => "free",
-        Role::Log => "log",
-        Role::Metadata => "metadata",
-        Role::Data => "data",
-        Role::Gc => "gc",
     }
 }
 

@@ -19,11 +19,12 @@ use std::sync::Arc;
 
 use fs::{Attributes, DirEntry, FsError, InodeNo, Kind, StatFs};
 use fuse::View;
+use polder::stats::role_name;
 use rt::Timestamp;
 use zone::format::{ZoneIdentity, decode_header};
 use zone::{Device, DeviceError, ZoneId, ZoneInfo, ZoneState};
 
-use super::{role_name, state_name};
+use super::state_name;
 
 const DIRECTORY: &[u8] = b"seq";
 const DIRECTORY_INODE: InodeNo = InodeNo(2);

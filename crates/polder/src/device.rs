@@ -1,0 +1,243 @@
+//! The file or device of a volume: opening it, and making a new volume on it.
+//!
+//! [`Volume`](crate::Volume) uses these steps, and so does the command `polder`, which reports what happens between
+//! them.
+
+use std::fs::{File, Permissions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fs::{FormatOptions, Fs, MountOptions, Reserve};
+use rt::thread::Stop;
+use rt::{Clock, SystemClock};
+use zone::file::{FileError, OpenMode};
+use zone::medium::{MediumDraft, MediumKind, VolumeOptions};
+use zone::zoned::UnusedZones;
+use zone::{Device, FsId, Geometry, Medium};
+
+use crate::error::{Error, Result};
+
+/// The time until changes are durable, unless an option sets another.
+pub const COMMIT_INTERVAL_NS: u64 = 5_000_000_000;
+
+/// The smallest cache for metadata.
+pub const CACHE_BYTES_MIN: u64 = 4 << 20;
+
+/// The most bytes of a label.
+pub const LABEL_BYTES_MAX: usize = 64;
+
+/// Number of writes to the device for which memory is allocated in advance.
+const PREPARED_WRITES: usize = 8;
+
+/// The longest time for which a volume may stay locked without being in use, and the pause between two attempts.
+const LOCK_PATIENCE_NS: u64 = 500_000_000;
+const LOCK_PAUSE: Duration = Duration::from_millis(2);
+
+/// Opens the device of a volume. While it is in use, tries again as long as `wait` returns true.
+///
+/// Requests that a killed process had submitted to the kernel continue until they complete, and hold the lock until
+/// then. This is correct, because they may still write. It takes milliseconds.
+pub fn open_when_free(
+    path: &Path,
+    mode: OpenMode,
+    mut wait: impl FnMut() -> bool,
+) -> std::result::Result<Medium, FileError> {
+    loop {
+        match Medium::open(path, mode) {
+            Err(FileError::InUse(_)) if wait() => {}
+            opened => return opened,
+        }
+    }
+}
+
+/// Returns a function to be called between two attempts to take a lock. It waits shortly, and returns whether the time
+/// limit permits another attempt.
+pub fn patience() -> impl FnMut() -> bool {
+    let clock = SystemClock::new();
+    move || !Stop::default().wait(LOCK_PAUSE) && clock.monotonic_ns() < LOCK_PATIENCE_NS
+}
+
+/// Allocates the memory of writes in advance, for a volume that stays open for writing.
+pub fn prepare_writes(medium: &Medium) {
+    medium.prepare_writes(PREPARED_WRITES);
+}
+
+/// The options of an opened volume, with the clock of the machine.
+pub fn mount_options(read_only: bool, cache_bytes: u64, commit_interval_ns: Option<u64>) -> MountOptions {
+    let commit_interval_ns = commit_interval_ns.unwrap_or(COMMIT_INTERVAL_NS);
+    MountOptions { cache_bytes, read_only, commit_interval_ns, clock: Arc::new(SystemClock::new()) }
+}
+
+/// A random UUID (version 4) for a new volume.
+pub fn new_fs_id() -> FsId {
+    let mut id: [u8; 16] = rt::random::secret();
+    id[6] = id[6] & 0x0f | 0x40;
+    id[8] = id[8] & 0x3f | 0x80;
+    FsId(id)
+}
+
+/// Why a text cannot be the label of a volume.
+pub fn refused_label(text: &str) -> Option<String> {
+    if text.len() > LABEL_BYTES_MAX {
+        return Some(format!("the label has {} bytes; it may have at most {LABEL_BYTES_MAX}", text.len()));
+    }
+    text.chars().any(char::is_control).then(|| "a label must not have control characters".to_owned())
+}
+
+/// The reserve of a percentage. `None` if it is not one.
+pub fn reserve(percent: f64) -> Option<Reserve> {
+    // 0 would mean the default. It becomes the smallest reserve instead, which is refused as too small.
+    (0.0..=100.0).contains(&percent).then(|| Reserve(((percent * 100.0).round() as u32).max(1)))
+}
+
+/// A new volume that is possible. Nothing is written yet.
+pub struct Draft {
+    path: PathBuf,
+    medium: MediumDraft,
+    format: FormatOptions,
+}
+
+/// A volume that was made. It is locked until the device is dropped.
+pub struct Made {
+    /// Its device.
+    pub device: Arc<dyn Device>,
+    /// The kind of the device.
+    pub kind: MediumKind,
+    /// What became of the permissions of a file that existed, if other users had access to it.
+    pub closed: Option<ClosedToOthers>,
+}
+
+/// The access of other users to an existing file was removed: a volume contains the data of all of its files, whatever
+/// their permissions are, so only its owner may read it, as in a new file.
+#[derive(Debug)]
+pub struct ClosedToOthers {
+    /// The permissions before.
+    pub mode_before: u32,
+    /// Some host file systems have no permissions.
+    pub result: io::Result<()>,
+}
+
+impl ClosedToOthers {
+    /// The permissions of a volume's file.
+    pub const OWNER_ALONE: u32 = 0o600;
+
+    /// Does nothing to the file of another user, or to a device.
+    fn close(path: &Path) -> io::Result<Option<ClosedToOthers>> {
+        const OTHERS: u32 = 0o077;
+        let found = std::fs::metadata(path)?;
+        if !found.is_file()
+            || found.mode() & OTHERS == 0
+            || found.uid() != rustix::process::geteuid().as_raw()
+        {
+            return Ok(None);
+        }
+        let permissions = Permissions::from_mode(Self::OWNER_ALONE);
+        let result = File::open(path).and_then(|file| file.set_permissions(permissions));
+        Ok(Some(ClosedToOthers { mode_before: found.mode() & 0o7777, result }))
+    }
+}
+
+impl Draft {
+    /// Checks everything that can be checked without writing.
+    ///
+    /// # Errors
+    /// [`Error::Open`] if the device cannot be used, or not with these options. [`Error::Format`] if the format is not
+    /// possible on it.
+    pub fn new(path: &Path, options: &VolumeOptions, format: FormatOptions) -> Result<Draft> {
+        let medium = Medium::draft(path, options)?;
+        Fs::check_format(medium.geometry(), &format)
+            .map_err(|cause| Error::Format { path: path.to_owned(), why: cause.to_string() })?;
+        Ok(Draft { path: path.to_owned(), medium, format })
+    }
+
+    /// The shape of the device.
+    pub fn geometry(&self) -> &Geometry {
+        self.medium.geometry()
+    }
+
+    /// The zones of a zoned device that are not used.
+    pub fn unused_zones(&self) -> Option<UnusedZones> {
+        self.medium.unused_zones()
+    }
+
+    /// Makes the volume. What was there is lost. `done` receives the prepared bytes and the total. If this fails, a
+    /// file that it has created is removed.
+    pub fn make(self, done: &mut dyn FnMut(u64, u64)) -> Result<Made> {
+        let is_new = self.medium.is_new();
+        let closed = match is_new {
+            true => None,
+            false => ClosedToOthers::close(&self.path).map_err(|error| self.unreadable(&error))?,
+        };
+        let made = self.medium.make(done)?;
+        let kind = made.kind();
+        let device = made.into_device();
+        let formatted = Fs::format(&device, &self.format, &SystemClock::new());
+        if formatted.is_err() && is_new {
+            // It is locked by this process, and useless.
+            let _ = std::fs::remove_file(&self.path);
+        }
+        formatted.map_err(|cause| Error::at(&self.path, cause))?;
+        Ok(Made { device, kind, closed })
+    }
+
+    fn unreadable(&self, error: &io::Error) -> FileError {
+        FileError::Io {
+            path: self.path.clone(),
+            operation: "read the permissions",
+            reason: error.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zone::file::{FileDevice, FileOptions};
+
+    use super::*;
+
+    /// A volume in a file, and the device that holds its lock.
+    fn volume(folder: &tempfile::TempDir) -> (PathBuf, FileDevice) {
+        let path = folder.path().join("volume");
+        let options = FileOptions { size: Some(64 << 20), fs_id: FsId([7; 16]), ..FileOptions::default() };
+        let device = FileDevice::create(&path, &options).unwrap();
+        (path, device)
+    }
+
+    /// `polder mount` right after `kill -9` of the daemon sometimes failed because the volume was in use: io_uring
+    /// requests outlived the daemon and held the lock. A service that restarts its mount would have stayed down.
+    #[test]
+    fn opening_waits_for_a_lock_that_outlives_its_holder() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, device) = volume(&folder);
+        let mut held = Some(device);
+        let opened = open_when_free(&path, OpenMode::ReadWrite, || held.take().is_some());
+        assert!(opened.is_ok() && held.is_none());
+    }
+
+    #[test]
+    fn a_volume_that_stays_in_use_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, _held) = volume(&folder);
+        let mut attempts = 0;
+        let opened = open_when_free(&path, OpenMode::ReadWrite, || {
+            attempts += 1;
+            attempts < 3
+        });
+        assert!(matches!(opened, Err(FileError::InUse(_))) && attempts == 3);
+    }
+
+    #[test]
+    fn labels_are_short_and_printable() {
+        assert_eq!(refused_label("Backups 2026"), None);
+        assert!(refused_label(&"x".repeat(65)).is_some());
+        assert!(refused_label("a\nb").is_some());
+    }
+
+    #[test]
+    fn ids_are_random() {
+        assert_ne!(new_fs_id(), new_fs_id());
+    }
+}

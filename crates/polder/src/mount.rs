@@ -1,0 +1,130 @@
+//! A mount that is served from the process that uses the volume.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fuse::mount::{unmount, unmount_lazily};
+use fuse::{KernelCache, Memory, MountEntry, MountError, MountOptions, Mounted};
+use rt::thread::JoinHandle;
+use rustix::io::Errno;
+
+use crate::access::Access;
+use crate::error::{Error, Result};
+use crate::shared::Shared;
+
+/// A mount of an open volume: [`Volume::mount`](crate::Volume::mount). Dropping it ends the mount.
+///
+/// The mount keeps the volume open. [`Volume::close`](crate::Volume::close) is refused as long as it exists.
+pub struct Mount {
+    directory: PathBuf,
+    /// Its line in the table of mounts, if the table could be read.
+    entry: Option<MountEntry>,
+    kernel: KernelCache,
+    /// Nothing once the mount has ended.
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl Mount {
+    pub(crate) fn new(access: &Access, directory: &Path) -> Result<Mount> {
+        let directory = directory.canonicalize().map_err(|error| failed(directory, &error))?;
+        let shared = Arc::clone(&access.shared);
+        shared.begin_mount()?;
+        let served = attach(&shared, &directory).and_then(|mounted| {
+            let (entry, kernel) = (mounted.entry().cloned(), mounted.kernel_cache());
+            let serving = Arc::clone(&shared);
+            shared.set_changes(mounted.changes());
+            let serve = move || {
+                let served = mounted.serve();
+                serving.end_mount();
+                served
+            };
+            let thread =
+                rt::thread::spawn("polder-mount", serve).map_err(|error| failed(&directory, &error))?;
+            Ok((entry, kernel, thread))
+        });
+        let (entry, kernel, thread) = served.inspect_err(|_| shared.end_mount())?;
+        Ok(Mount { directory, entry, kernel, thread: Some(thread) })
+    }
+
+    /// The directory, without symbolic links.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Ends the mount. Returns when the kernel and all requests are done with it. The volume stays open.
+    ///
+    /// # Errors
+    /// [`ResourceBusy`](io::ErrorKind::ResourceBusy) if a program uses the mount, also this one. The mount stays.
+    pub fn unmount(&mut self) -> Result<()> {
+        if self.thread.is_some() && self.is_at_directory() {
+            unmount(&self.directory).map_err(|error| failed(&self.directory, &error))?;
+        }
+        self.wait()
+    }
+
+    /// Another program may have unmounted it, and mounted something else there.
+    fn is_at_directory(&self) -> bool {
+        self.kernel.is_attached() && self.entry.as_ref().is_none_or(MountEntry::is_reachable)
+    }
+
+    /// Waits until the mount has ended, because [`Mount::unmount`] or another program has unmounted it.
+    ///
+    /// # Errors
+    /// The connection to the kernel failed.
+    pub fn wait(&mut self) -> Result<()> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        let served =
+            thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the mount panicked")));
+        served.map_err(|error| failed(&self.directory, &error))
+    }
+}
+
+impl std::fmt::Debug for Mount {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_tuple("Mount").field(&self.directory).finish()
+    }
+}
+
+impl Drop for Mount {
+    /// A mount in use is detached from its directory now. It ends when no program uses it any more, or with this
+    /// process.
+    fn drop(&mut self) {
+        let Err(error) = self.unmount() else { return };
+        if error.kind() != io::ErrorKind::ResourceBusy {
+            tracing::error!("{error}");
+        }
+        if self.is_at_directory()
+            && let Err(error) = unmount_lazily(&self.directory)
+        {
+            tracing::error!("{}: the mount cannot be detached: {error}", self.directory.display());
+        }
+    }
+}
+
+fn attach(shared: &Shared, directory: &Path) -> Result<Mounted> {
+    let fs = shared.operation()?.fs();
+    let options = MountOptions {
+        source: shared.path().into(),
+        read_only: fs.is_read_only(),
+        allow_other: rustix::process::geteuid().is_root(),
+        uncached: true,
+        ..MountOptions::default()
+    };
+    // The cache belongs to the volume.
+    let Memory { write_queue_bytes, .. } = Memory::divide(0);
+    Mounted::new(fs, directory, &options, write_queue_bytes).map_err(|error| {
+        let errno = match &error {
+            MountError::NoDevice(error) | MountError::Refused { error, .. } => error.raw_os_error(),
+            MountError::NoHelper => Some(Errno::NOENT.raw_os_error()),
+            MountError::Helper(_) => Some(Errno::PERM.raw_os_error()),
+            MountError::Handshake(_) => Some(Errno::PROTO.raw_os_error()),
+        };
+        Error::Mount { reason: error.to_string(), errno: errno.unwrap_or(Errno::IO.raw_os_error()) }
+    })
+}
+
+fn failed(directory: &Path, error: &io::Error) -> Error {
+    let errno = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
+    Error::Mount { reason: format!("{}: {error}", directory.display()), errno }
+}

@@ -1,0 +1,208 @@
+//! A volume: opening, closing, and operations on all of it.
+
+mod attributes;
+mod names;
+mod options;
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::sync::Arc;
+
+use fs::{Fs, StatFs, VolumeInfo};
+
+use crate::access::Access;
+use crate::caller::Caller;
+use crate::error::Result;
+use crate::file::ReadRequest;
+use crate::mount::Mount;
+use crate::open::OpenOptions;
+use crate::shared::Shared;
+use crate::stats::Stats;
+
+pub use options::{CreateOptions, VolumeOptions};
+
+/// An open volume.
+///
+/// It is a reference: clones, open [`File`](crate::File)s and [`ReadDir`](crate::ReadDir)s refer to the same volume.
+/// Any number of threads may use them at the same time. Only one process can have a volume open for writing. Any number
+/// can have it open for reading as long as none writes.
+///
+/// # Paths
+/// Every path begins at the root of the volume, with or without a slash. `..` of the root is the root. Symbolic links
+/// are followed within the volume, at most 40 of them; one that begins with `/` leads from the root of the volume. A
+/// path that ends with a slash leads to a directory. Names are bytes and have at most 255 of them.
+///
+/// # Durability
+/// A change survives a loss of power when [`File::sync_data`](crate::File::sync_data), [`Volume::sync`] or
+/// [`Volume::close`] returns, and in any case after the commit interval of 5 seconds
+/// ([`VolumeOptions::commit_interval`]). Changes of names and attributes become durable in the order in which they were
+/// made. A new file that is written and then renamed over an old one needs no sync to be replaced safely: after a crash
+/// the name has the complete old contents or the complete new ones.
+///
+/// # Closing and dropping
+/// [`Volume::close`] makes everything durable, marks the volume as properly closed, and reports errors. If the last
+/// reference is dropped instead, the same happens, and errors are logged by the crate `tracing`. A process that is
+/// killed closes nothing: the next [`Volume::open`] recovers all durable changes, which takes less than a second.
+///
+/// # Threads
+/// An open volume has four threads of its own. They make changes durable, collect garbage, reset zones and read ahead.
+/// They sleep while nothing is changed.
+#[derive(Clone, Debug)]
+pub struct Volume {
+    access: Access,
+}
+
+impl Volume {
+    /// Begins to make a volume in a file or on a device. [`CreateOptions`] has a default for every option but the size
+    /// of a file that does not exist yet.
+    ///
+    /// ```
+    /// # let place = tempfile::tempdir().unwrap();
+    /// # let path = place.path().join("data.polder");
+    /// let volume = polder::Volume::create(path).size(64 << 20).label("Photos").open()?;
+    /// assert_eq!(volume.info()?.label, "Photos");
+    /// # Ok::<(), polder::Error>(())
+    /// ```
+    pub fn create(path: impl AsRef<Path>) -> CreateOptions {
+        CreateOptions::new(path.as_ref())
+    }
+
+    /// Opens a volume for reading and writing, with the defaults of [`VolumeOptions`].
+    ///
+    /// # Errors
+    /// [`ResourceBusy`](std::io::ErrorKind::ResourceBusy) if a process has it open, also as a mount.
+    /// [`NotFound`](std::io::ErrorKind::NotFound) if there is no such file.
+    /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) if it is no volume.
+    pub fn open(path: impl AsRef<Path>) -> Result<Volume> {
+        VolumeOptions::new().open(path)
+    }
+
+    /// A volume of a file system that was recovered and whose threads run.
+    fn of(path: &Path, fs: Arc<Fs>, caller: Caller) -> Volume {
+        Volume { access: Access { shared: Arc::new(Shared::new(path, fs)), caller: Arc::new(caller.0) } }
+    }
+
+    /// A reference to the same volume for another caller.
+    pub fn as_caller(&self, caller: Caller) -> Volume {
+        Volume { access: Access { shared: Arc::clone(&self.access.shared), caller: Arc::new(caller.0) } }
+    }
+
+    /// Makes everything durable and closes the volume, so that the next open has nothing to recover. Waits for
+    /// operations in progress. Clones and open files can then still be dropped, and every other use of them fails with
+    /// [`Error::Closed`](crate::Error::Closed). Other processes can open the volume when this returns.
+    ///
+    /// # Errors
+    /// The device has failed, or another clone has closed the volume. The volume is closed nevertheless. What was
+    /// durable before is still there. [`Error::Mounted`](crate::Error::Mounted) if a [`Mount`] of it exists. Then the
+    /// volume stays open.
+    pub fn close(self) -> Result<()> {
+        drop(self.access.shared.operation()?);
+        self.access.shared.close()
+    }
+
+    /// The options for opening a file. [`Volume::read`] and [`Volume::write`] need none.
+    ///
+    /// ```
+    /// # let place = tempfile::tempdir().unwrap();
+    /// # let volume = polder::Volume::create(place.path().join("data.polder")).size(64 << 20).open()?;
+    /// use std::io::Write;
+    /// let mut log = volume.options().append(true).create(true).open("/log")?;
+    /// writeln!(log, "started")?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn options(&self) -> OpenOptions<'_> {
+        OpenOptions::new(&self.access)
+    }
+
+    /// Makes everything durable that was changed.
+    ///
+    /// # Errors
+    /// As [`File::sync_data`](crate::File::sync_data).
+    pub fn sync(&self) -> Result<()> {
+        self.access.run(Fs::sync)
+    }
+
+    /// The size of the volume, and how much of it can be written now. Sizes are in blocks of [`StatFs::block_size`].
+    ///
+    /// A file of exactly the available size fits: garbage counts as available, and is collected when its space is
+    /// needed.
+    pub fn statvfs(&self) -> Result<StatFs> {
+        self.access.run(Fs::statfs)
+    }
+
+    /// The properties that were chosen when the volume was made.
+    pub fn info(&self) -> Result<VolumeInfo> {
+        self.access.run(|fs| Ok(fs.volume_info()))
+    }
+
+    /// Counters since the volume was opened, and what is stored.
+    pub fn stats(&self) -> Result<Stats> {
+        self.access.run(|fs| Ok(Stats::of(fs, fs.is_read_only())))
+    }
+
+    /// Whether the volume accepts no changes: it was opened for reading only, or its device has failed.
+    pub fn is_read_only(&self) -> Result<bool> {
+        self.access.run(|fs| Ok(fs.is_read_only()))
+    }
+
+    /// Mounts the volume on a directory and serves the mount from this process, on threads of its own. The library and
+    /// all programs that use the mount see each other's changes at once. The rights of programs are checked by the
+    /// kernel.
+    ///
+    /// The kernel caches nothing of such a mount, because this process changes the volume too. So each operation of a
+    /// program costs a request, and the mount of `polder mount` is faster. Programs can map files privately but not
+    /// shared (`MAP_SHARED` is `ENODEV`). A private mapping can show what the file had when it was mapped. Changes by
+    /// the library cause no events of inotify. Locks of the library and of programs do not affect each other.
+    ///
+    /// The mount needs `/dev/fuse`, and either root or the program `fusermount3`. If this process is root, all users
+    /// can use the mount. A volume can be mounted once at a time.
+    ///
+    /// # Errors
+    /// [`Error::Mount`](crate::Error::Mount) says what is missing. [`Error::Mounted`](crate::Error::Mounted) if there
+    /// is a mount already.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let volume = polder::Volume::open("data.polder")?;
+    /// let mut mount = volume.mount("mnt")?;
+    /// volume.write("/from-library", "hello")?;
+    /// assert_eq!(std::fs::read_to_string("mnt/from-library")?, "hello");
+    /// mount.unmount()?;
+    /// volume.close()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn mount(&self, directory: impl AsRef<Path>) -> Result<Mount> {
+        Mount::new(&self.access, directory.as_ref())
+    }
+
+    /// Reads many pieces of open files, one after the other, and sets [`ReadRequest::read`] of each. The files may
+    /// belong to different volumes.
+    ///
+    /// # Errors
+    /// The first error. The requests before it are done, and those after it are not begun.
+    ///
+    /// ```
+    /// # let place = tempfile::tempdir().unwrap();
+    /// # let volume = polder::Volume::create(place.path().join("data.polder")).size(64 << 20).open()?;
+    /// use polder::ReadRequest;
+    /// volume.write("/table", b"0123456789")?;
+    /// let table = volume.options().read(true).open("/table")?;
+    /// let (mut one, mut other) = ([0; 2], [0; 4]);
+    /// let mut requests = [ReadRequest::new(&table, 1, &mut one), ReadRequest::new(&table, 8, &mut other)];
+    /// volume.read_many(&mut requests)?;
+    /// assert_eq!((requests[0].read, requests[1].read), (2, 2));
+    /// assert_eq!((&one, &other[..2]), (b"12", &b"89"[..]));
+    /// # Ok::<(), polder::Error>(())
+    /// ```
+    pub fn read_many(&self, requests: &mut [ReadRequest<'_>]) -> Result<()> {
+        requests.iter_mut().try_for_each(|request| {
+            request.read = request.file.read_at(request.into, request.offset)?;
+            Ok(())
+        })
+    }
+}
+
+/// The bytes of a name or target.
+fn raw(text: &OsStr) -> &[u8] {
+    std::os::unix::ffi::OsStrExt::as_bytes(text)
+}

@@ -1,0 +1,284 @@
+//! A mount that is served from the process that uses the volume.
+//!
+//! Every test reads what the other side has just written, without waiting: nothing of the mount may be cached.
+
+use std::fs;
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::PathBuf;
+
+use polder::{Error, Mount, Volume};
+
+use crate::bench::{Bench, file, listed};
+
+/// A mounted volume. The mount ends first.
+struct Mounted {
+    mount: Mount,
+    volume: Volume,
+    bench: Bench,
+}
+
+impl Mounted {
+    fn on(&self, name: &str) -> PathBuf {
+        self.mount.directory().join(name)
+    }
+}
+
+/// Nothing if this machine cannot mount. Root with `/dev/fuse` can.
+fn mounted() -> Option<Mounted> {
+    let bench = Bench::new();
+    let volume = bench.create().open().unwrap();
+    let directory = bench.path().with_file_name("mnt");
+    fs::create_dir(&directory).unwrap();
+    match volume.mount(&directory) {
+        Ok(mount) => Some(Mounted { mount, volume, bench }),
+        Err(error) => {
+            let is_root = fs::metadata("/proc/self").unwrap().uid() == 0;
+            assert!(!(is_root && fs::exists("/dev/fuse").unwrap()), "{error}");
+            eprintln!("skipped: {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn both_sides_see_each_others_contents_at_once() {
+    let Some(mounted) = mounted() else { return };
+    let Mounted { volume, .. } = &mounted;
+    volume.write("/file", b"first").unwrap();
+    assert_eq!(fs::read(mounted.on("file")).unwrap(), b"first");
+    let mut outside = fs::File::options().read(true).write(true).open(mounted.on("file")).unwrap();
+    let inside = file(volume, "/file");
+    for round in 0..200u64 {
+        // The size, the bytes and the times are those of a moment ago, through files that stay open.
+        let at = inside.append(&[round as u8; 777]).unwrap();
+        assert_eq!(outside.metadata().unwrap().len(), at + 777);
+        let mut bytes = [0xff; 777];
+        outside.read_exact_at(&mut bytes, at).unwrap();
+        assert_eq!(bytes, [round as u8; 777]);
+        inside.write_all_at(b"inside", 100).unwrap();
+        outside.seek(SeekFrom::Start(100)).unwrap();
+        let mut word = [0; 6];
+        outside.read_exact(&mut word).unwrap();
+        assert_eq!(&word, b"inside");
+        outside.write_all_at(b"beyond", 100).unwrap();
+        inside.read_exact_at(&mut word, 100).unwrap();
+        assert_eq!(&word, b"beyond");
+        let end = outside.seek(SeekFrom::End(0)).unwrap();
+        outside.write_all(b"end").unwrap();
+        assert_eq!(inside.metadata().unwrap().len(), end + 3);
+    }
+    inside.set_len(3).unwrap();
+    assert_eq!(outside.metadata().unwrap().len(), 3);
+    assert_eq!(fs::read(mounted.on("file")).unwrap(), b"fir");
+    outside.set_len(1).unwrap();
+    assert_eq!(volume.read("/file").unwrap(), b"f");
+    // Gaps behind the old end are zeros on both sides.
+    outside.set_len(5000).unwrap();
+    inside.write_all_at(b"x", 10_000).unwrap();
+    let mut expected = vec![0; 10_001];
+    (expected[0], expected[10_000]) = (b'f', b'x');
+    assert_eq!(fs::read(mounted.on("file")).unwrap(), expected);
+}
+
+#[test]
+fn appends_of_both_sides_overwrite_nothing() {
+    let Some(mounted) = mounted() else { return };
+    let inside = file(&mounted.volume, "/log");
+    let mut outside = fs::File::options().append(true).create(true).open(mounted.on("log")).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..200).for_each(|_| assert!(inside.append(&[b'i'; 100]).is_ok())));
+        scope.spawn(|| (0..200).for_each(|_| outside.write_all(&[b'o'; 100]).unwrap()));
+    });
+    let contents = mounted.volume.read("/log").unwrap();
+    assert_eq!(contents.len(), 400 * 100);
+    assert!(contents.chunks(100).all(|record| record.iter().all(|byte| *byte == record[0])));
+    assert_eq!(contents.iter().filter(|byte| **byte == b'i').count(), 200 * 100);
+}
+
+#[test]
+fn both_sides_see_each_others_names_at_once() {
+    let Some(mounted) = mounted() else { return };
+    let Mounted { volume, .. } = &mounted;
+    let names = || {
+        let entries = fs::read_dir(mounted.on("")).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    for round in 0..50 {
+        assert_eq!(fs::metadata(mounted.on("one")).unwrap_err().kind(), ErrorKind::NotFound);
+        volume.create_dir("/one").unwrap();
+        assert!(fs::metadata(mounted.on("one")).unwrap().is_dir());
+        assert_eq!(names(), ["one"]);
+        volume.write("/one/file", b"1").unwrap();
+        volume.rename("/one", "/two").unwrap();
+        assert!(!fs::exists(mounted.on("one")).unwrap());
+        assert_eq!(fs::read(mounted.on("two/file")).unwrap(), b"1");
+        assert_eq!(names(), ["two"]);
+        // Another file under the same name.
+        volume.write("/new", b"other").unwrap();
+        volume.rename("/new", "/two/file").unwrap();
+        assert_eq!(fs::read(mounted.on("two/file")).unwrap(), b"other");
+        fs::rename(mounted.on("two/file"), mounted.on("three")).unwrap();
+        assert_eq!(volume.read("/three").unwrap(), b"other");
+        assert_eq!(listed(volume, "/two"), [""; 0]);
+        fs::remove_file(mounted.on("three")).unwrap();
+        assert!(!volume.exists("/three").unwrap());
+        volume.symlink(format!("{round}"), "/link").unwrap();
+        assert_eq!(fs::read_link(mounted.on("link")).unwrap(), PathBuf::from(format!("{round}")));
+        volume.remove_file("/link").unwrap();
+        volume.remove_dir("/two").unwrap();
+        assert_eq!(names(), [""; 0]);
+    }
+}
+
+#[test]
+fn both_sides_see_each_others_attributes_at_once() {
+    let Some(mounted) = mounted() else { return };
+    let Mounted { volume, .. } = &mounted;
+    volume.write("/file", b"text").unwrap();
+    for round in 0..50u32 {
+        volume.set_permissions("/file", 0o600 + (round % 8) as u16).unwrap();
+        volume.set_owner("/file", Some(round), None).unwrap();
+        let found = fs::metadata(mounted.on("file")).unwrap();
+        assert_eq!((found.mode() & 0o777, found.uid()), (0o600 + round % 8, round));
+        fs::set_permissions(mounted.on("file"), fs::Permissions::from_mode(0o640 + round % 8)).unwrap();
+        assert_eq!(volume.metadata("/file").unwrap().permissions(), 0o640 + (round % 8) as u16);
+        volume.hard_link("/file", format!("/name{round}")).unwrap();
+        assert_eq!(fs::metadata(mounted.on("file")).unwrap().nlink(), u64::from(round) + 2);
+    }
+    let found = fs::metadata(mounted.on("file")).unwrap();
+    assert_eq!(found.ino(), volume.metadata("/file").unwrap().inode());
+}
+
+/// The volume keeps an inode without a name until the kernel forgets it. The kernel never forgets what it has never
+/// seen: a process that removes files beside its mount would fill the volume and its memory.
+#[test]
+fn files_that_the_library_removes_are_deleted_while_the_volume_is_mounted() {
+    let Some(mounted) = mounted() else { return };
+    let Mounted { volume, .. } = &mounted;
+    let live = || volume.stats().unwrap().stored.live_bytes;
+    let before = live();
+    for round in 0..20 {
+        volume.create_dir("/dir").unwrap();
+        for number in 0..10 {
+            volume.write(format!("/dir/{number}"), vec![1; 200_000]).unwrap();
+        }
+        // The kernel looks up half of them.
+        if round % 2 == 0 {
+            fs::read_dir(mounted.on("dir"))
+                .unwrap()
+                .for_each(|entry| assert!(entry.unwrap().metadata().is_ok()));
+        }
+        volume.rename("/dir/0", "/dir/1").unwrap();
+        volume.remove_dir_all("/dir").unwrap();
+    }
+    // The kernel forgets what it has seen when it finds that the name is gone.
+    assert!(!fs::exists(mounted.on("dir/1")).unwrap());
+    until(|| live() == before);
+    let Mounted { mut mount, volume, bench } = mounted;
+    mount.unmount().unwrap();
+    volume.close().unwrap();
+    assert_eq!(listed(&bench.open(), "/"), [""; 0]);
+}
+
+/// Waits for work in the background.
+fn until(is_done: impl Fn() -> bool) {
+    let pause = rt::thread::Stop::default();
+    let done = (0..4000).any(|_| is_done() || pause.wait(std::time::Duration::from_millis(5)));
+    assert!(done, "it never comes true");
+}
+
+#[test]
+fn a_file_that_a_program_has_open_survives_its_removal_by_the_library() {
+    let Some(mounted) = mounted() else { return };
+    mounted.volume.write("/file", b"text").unwrap();
+    let mut outside = fs::File::open(mounted.on("file")).unwrap();
+    mounted.volume.remove_file("/file").unwrap();
+    let mut contents = String::new();
+    outside.read_to_string(&mut contents).unwrap();
+    assert_eq!((contents.as_str(), outside.metadata().unwrap().nlink()), ("text", 0));
+}
+
+#[test]
+fn what_a_program_has_synced_or_written_synchronously_is_durable() {
+    let Some(mounted) = mounted() else { return };
+    let batches = || mounted.volume.stats().unwrap().metadata.log_batches;
+    let outside = fs::File::create(mounted.on("file")).unwrap();
+    outside.write_all_at(b"text", 0).unwrap();
+    let before = batches();
+    outside.sync_all().unwrap();
+    assert!(batches() > before);
+    let options = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::DSYNC;
+    let synchronous = rustix::fs::open(mounted.on("file"), options, rustix::fs::Mode::empty()).unwrap();
+    let before = batches();
+    rustix::io::pwrite(&synchronous, b"more", 10).unwrap();
+    assert!(batches() > before);
+}
+
+#[test]
+fn a_mapping_is_private() {
+    let Some(mounted) = mounted() else { return };
+    mounted.volume.write("/program", "#!/bin/sh\necho it runs\n").unwrap();
+    mounted.volume.set_permissions("/program", 0o755).unwrap();
+    let said = std::process::Command::new(mounted.on("program")).output().unwrap();
+    assert_eq!(said.stdout, b"it runs\n");
+}
+
+#[test]
+fn a_mount_keeps_its_volume_open() {
+    let Some(Mounted { mut mount, volume, bench }) = mounted() else { return };
+    let again = volume.mount(mount.directory()).err().unwrap();
+    assert!(matches!(again, Error::Mounted) && again.kind() == ErrorKind::ResourceBusy);
+    assert!(matches!(volume.clone().close(), Err(Error::Mounted)));
+    fs::write(mount.directory().join("file"), "text").unwrap();
+    drop(volume);
+    assert_eq!(fs::read(mount.directory().join("file")).unwrap(), b"text");
+    let busy = fs::File::open(mount.directory().join("file")).unwrap();
+    assert_eq!(mount.unmount().unwrap_err().kind(), ErrorKind::ResourceBusy);
+    drop(busy);
+    let directory = mount.directory().to_owned();
+    drop(mount);
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
+    let volume = bench.open();
+    assert_eq!(volume.read("/file").unwrap(), b"text");
+
+    // A volume can be mounted again, and only on a directory.
+    let mut mount = volume.mount(&directory).unwrap();
+    mount.unmount().unwrap();
+    mount.unmount().unwrap();
+    let nowhere = volume.mount(directory.join("missing")).err().unwrap();
+    assert_eq!(nowhere.kind(), ErrorKind::NotFound);
+    volume.mount(&directory).unwrap();
+    volume.close().unwrap();
+}
+
+/// The guard is gone, and a program still uses the mount: it can go on, and the volume is closed when it ends.
+#[test]
+fn a_mount_in_use_that_is_dropped_ends_with_its_last_user() {
+    let Some(Mounted { mount, volume, bench }) = mounted() else { return };
+    volume.write("/file", b"text").unwrap();
+    let outside = fs::File::open(mount.directory().join("file")).unwrap();
+    drop((mount, volume));
+    let mut bytes = [0; 4];
+    outside.read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!(&bytes, b"text");
+    assert_eq!(Volume::open(bench.path()).err().map(|error| error.kind()), Some(ErrorKind::ResourceBusy));
+    drop(outside);
+    until(|| Volume::open(bench.path()).is_ok_and(|volume| volume.read("/file").unwrap() == b"text"));
+}
+
+#[test]
+fn a_read_only_volume_has_a_read_only_mount() {
+    let bench = Bench::new();
+    bench.create().open().unwrap().write("/file", b"text").unwrap();
+    let volume = polder::VolumeOptions::new().read_only(true).open(bench.path()).unwrap();
+    let directory = bench.path().with_file_name("mnt");
+    fs::create_dir(&directory).unwrap();
+    let Ok(mount) = volume.mount(&directory) else { return assert!(mounted().is_none()) };
+    assert_eq!(fs::read(mount.directory().join("file")).unwrap(), b"text");
+    let refused = fs::write(mount.directory().join("new"), "").unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ReadOnlyFilesystem);
+}
