@@ -425,6 +425,13 @@ pub(crate) fn attached_at(directory: &Path) -> Result<Option<MountEntry>> {
     }
     let Ok(directory) = way::to(directory)? else { return Ok(None) };
     let entry = entry_at(&directory).context("the mount table cannot be read")?;
+    if entry.as_ref().is_some_and(MountEntry::is_of_library) {
+        let shown = directory.display();
+        bail!(
+            "{shown}: a program that uses the volume has mounted it there, and no command can ask that program; \
+             end the mount in the program, or with `umount {shown}`"
+        );
+    }
     Ok(entry.filter(|entry| entry.is_ours() || entry.is_view()))
 }
 

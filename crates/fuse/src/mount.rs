@@ -26,6 +26,8 @@ use crate::kernel::REQUEST_BYTES_MAX;
 
 /// The type of our mounts in the table of mounts.
 pub const FILE_SYSTEM_TYPE: &str = "fuse.polder";
+/// The type of mounts of volumes that a program uses by the library. Commands cannot ask such a program.
+pub const LIBRARY_TYPE: &str = "fuse.polder-library";
 /// The type of views. Commands that need a volume ignore them.
 pub const VIEW_TYPE: &str = "fuse.polder-zones";
 
@@ -116,7 +118,11 @@ pub struct MountEntry {
 
 impl MountOptions {
     fn kind(&self) -> &'static str {
-        if self.is_view { VIEW_TYPE } else { FILE_SYSTEM_TYPE }
+        match () {
+            () if self.is_view => VIEW_TYPE,
+            () if self.uncached => LIBRARY_TYPE,
+            () => FILE_SYSTEM_TYPE,
+        }
     }
 }
 
@@ -124,6 +130,11 @@ impl MountEntry {
     /// Whether it is a volume of Polder.
     pub fn is_ours(&self) -> bool {
         self.kind == FILE_SYSTEM_TYPE
+    }
+
+    /// Whether it is a volume of Polder that a program uses by the library.
+    pub fn is_of_library(&self) -> bool {
+        self.kind == LIBRARY_TYPE
     }
 
     /// Whether it is a view of Polder.

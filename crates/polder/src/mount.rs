@@ -104,8 +104,9 @@ impl Drop for Mount {
 
 fn attach(shared: &Shared, directory: &Path) -> Result<Mounted> {
     let fs = shared.operation()?.fs();
+    let path = shared.path();
     let options = MountOptions {
-        source: shared.path().into(),
+        source: path.canonicalize().unwrap_or_else(|_| path.to_owned()).into(),
         read_only: fs.is_read_only(),
         allow_other: rustix::process::geteuid().is_root(),
         uncached: true,

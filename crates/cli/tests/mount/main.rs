@@ -20,6 +20,7 @@ mod header;
 mod hints;
 mod inherited_state;
 mod killed_daemons;
+mod library;
 mod memory;
 mod moved_mounts;
 mod operations;
