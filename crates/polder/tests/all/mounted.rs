@@ -191,6 +191,63 @@ fn until(is_done: impl Fn() -> bool) {
     assert!(done, "it never comes true");
 }
 
+/// Lookups of the kernel and removals by the library meet in every order. Nothing is lost, left over or damaged.
+#[test]
+fn both_sides_race_for_the_same_names() {
+    let Some(mounted) = mounted() else { return };
+    let Mounted { volume, .. } = &mounted;
+    let before = volume.stats().unwrap().stored.live_bytes;
+    let is_race = |error: &std::io::Error| {
+        matches!(
+            error.kind(),
+            ErrorKind::NotFound | ErrorKind::AlreadyExists | ErrorKind::StaleNetworkFileHandle
+        )
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            scope.spawn(move || {
+                for round in 0..300 {
+                    let (own, common) = (format!("/own{thread}"), format!("/common{}", round % 3));
+                    volume.write(&own, vec![1; 50_000]).unwrap();
+                    volume.rename(&own, &common).unwrap();
+                    match volume.remove_file(&common) {
+                        Ok(()) => {}
+                        Err(error) => assert_eq!(error.kind(), ErrorKind::NotFound, "{error}"),
+                    }
+                }
+            });
+            let on = |name: String| mounted.on(&name);
+            scope.spawn(move || {
+                for round in 0..300 {
+                    let (own, common) = (on(format!("outside{thread}")), on(format!("common{}", round % 3)));
+                    let looked = [
+                        fs::metadata(&common).map(drop),
+                        fs::read(&common).map(drop),
+                        fs::write(&own, vec![2; 50_000]).and_then(|()| fs::rename(&own, &common)),
+                        fs::remove_file(&common),
+                    ];
+                    looked
+                        .into_iter()
+                        .filter_map(Result::err)
+                        .for_each(|error| assert!(is_race(&error), "{error}"));
+                }
+            });
+        }
+    });
+    for name in listed(volume, "/") {
+        volume.remove_file(&name).unwrap();
+        assert!(!fs::exists(mounted.on(&name)).unwrap());
+    }
+    until(|| volume.stats().unwrap().stored.live_bytes == before);
+    let Mounted { mut mount, volume, bench } = mounted;
+    mount.unmount().unwrap();
+    volume.close().unwrap();
+    let medium = zone::Medium::open(&bench.path(), zone::file::OpenMode::ReadOnly).unwrap();
+    let options = polder::device::mount_options(true, 8 << 20, None);
+    let (found, _) = ::fs::Fs::mount(medium.into_device(), options).unwrap();
+    assert_eq!(found.check().unwrap(), []);
+}
+
 #[test]
 fn a_file_that_a_program_has_open_survives_its_removal_by_the_library() {
     let Some(mounted) = mounted() else { return };
