@@ -93,7 +93,7 @@ impl Volume {
         })
     }
 
-    /// The names of all extended attributes that the caller may see.
+    /// The names of all extended attributes that the caller may see. Those of `trusted.` are listed for user 0 only.
     pub fn list_xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<OsString>> {
         let names = self
             .access
