@@ -7,6 +7,7 @@
 //! * Names, attributes and listings are valid for no time. The absence of a name is an error and no cached entry.
 //! * Files are opened with `FOPEN_DIRECT_IO`, and there is no writeback cache. A program can map a file privately, and
 //!   not shared (`ENODEV`).
+//! * `O_DIRECT` is refused: the kernel ends asynchronous reads with this flag at its own size of the file.
 //! * A program that appends has its data written at the end that the file has here (`O_APPEND`), because the kernel's
 //!   size of the file can be old.
 //!

@@ -150,9 +150,14 @@ impl Volume {
     /// kernel.
     ///
     /// The kernel caches nothing of such a mount, because this process changes the volume too. So each operation of a
-    /// program costs a request, and the mount of `polder mount` is faster. Programs can map files privately but not
-    /// shared (`MAP_SHARED` is `ENODEV`). A private mapping can show what the file had when it was mapped. Changes by
-    /// the library cause no events of inotify. Locks of the library and of programs do not affect each other.
+    /// program costs a request, and the mount of `polder mount` is faster. What programs must know:
+    /// * Files can be mapped privately but not shared (`MAP_SHARED` is `ENODEV`). A private mapping can show what the
+    ///   file had when it was mapped.
+    /// * `O_DIRECT` is refused (`EINVAL`).
+    /// * `copy_file_range` ends at the size of the source that the kernel knew last, and a single write with
+    ///   `RWF_APPEND` begins there. `stat` renews it.
+    /// * Changes by the library cause no events of inotify. Locks of the library and of programs do not affect each
+    ///   other.
     ///
     /// The mount needs `/dev/fuse`, and either root or the program `fusermount3`. If this process is root, all users
     /// can use the mount. A volume can be mounted once at a time.

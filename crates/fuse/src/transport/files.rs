@@ -27,6 +27,9 @@ thread_local! {
 impl Transport {
     pub(super) fn open(&self, from: &Origin, asked: OpenIn, reply: Reply) {
         let (inode, flags) = (inode_of(from), asked.flags.cast_signed());
+        if self.refuses_direct(flags) {
+            return reply.error(Errno::INVAL);
+        }
         let truncates = translate::open_flags(flags).truncate;
         let drops_set_id = truncates && asked.open_flags & OPEN_KILL_SUIDGID != 0;
         let dropped = match drops_set_id.then(|| self.drop_set_id(from, inode)).transpose() {
@@ -45,6 +48,9 @@ impl Transport {
     pub(super) fn create(&self, from: &Origin, asked: CreateIn, name: &[u8], reply: Reply) {
         let caller = maker(from, asked.umask, asked.mode);
         let flags = asked.flags.cast_signed();
+        if self.refuses_direct(flags) {
+            return reply.error(Errno::INVAL);
+        }
         let made = self.server.create(&caller, inode_of(from), name, permissions(asked.mode), flags);
         self.reply_made(reply, made);
     }
@@ -54,6 +60,9 @@ impl Transport {
     pub(super) fn tmpfile(&self, from: &Origin, asked: CreateIn, reply: Reply) {
         let caller = maker(from, asked.umask, asked.mode);
         let flags = asked.flags.cast_signed();
+        if self.refuses_direct(flags) {
+            return reply.error(Errno::INVAL);
+        }
         let made = self.server.temporary_file(&caller, inode_of(from), permissions(asked.mode), flags);
         self.reply_made(reply, made);
     }
@@ -195,6 +204,12 @@ impl Transport {
             }
             Err(error) => reply.error(errno(&error)),
         }
+    }
+
+    /// Whether a file of an uncached mount is opened for direct access. All access is direct there, but the kernel ends
+    /// asynchronous reads with this flag at its own size of the file, which can be old.
+    fn refuses_direct(&self, flags: i32) -> bool {
+        self.server.is_uncached() && translate::is_direct(flags)
     }
 
     /// What the kernel may keep cached of a file that is opened. With access times it drops everything, so that at

@@ -81,6 +81,42 @@ fn both_sides_see_each_others_contents_at_once() {
     assert_eq!(fs::read(mounted.on("file")).unwrap(), expected);
 }
 
+/// The kernel's own size of a file can be old. Reads do not use it, and `copy_file_range` uses the one of the last `stat`.
+#[test]
+fn a_program_that_never_asks_for_the_size_reads_to_the_end() {
+    let Some(mounted) = mounted() else { return };
+    let inside = file(&mounted.volume, "/file");
+    inside.append(&[1; 100]).unwrap();
+    let mut outside = fs::File::open(mounted.on("file")).unwrap();
+    for round in 1..50 {
+        inside.append(&[2; 100]).unwrap();
+        let mut bytes = [0; 200];
+        assert_eq!(outside.read_at(&mut bytes, round * 100 - 50).unwrap(), 150);
+    }
+    inside.append(&[3; 100]).unwrap();
+    let mut contents = Vec::new();
+    outside.read_to_end(&mut contents).unwrap();
+    assert_eq!(contents.len(), 5100);
+    let target = fs::File::create(mounted.on("target")).unwrap();
+    inside.append(&[4; 100]).unwrap();
+    assert_eq!(outside.metadata().unwrap().len(), 5200);
+    let copied = rustix::fs::copy_file_range(&outside, Some(&mut 0), &target, Some(&mut 0), 10_000);
+    assert_eq!(copied.unwrap(), 5200);
+}
+
+/// Asynchronous direct reads end at the kernel's own size of the file, which can be old.
+#[test]
+fn direct_access_is_refused() {
+    let Some(mounted) = mounted() else { return };
+    mounted.volume.write("/file", b"text").unwrap();
+    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::DIRECT;
+    for (name, flags) in [("file", flags), ("new", flags | rustix::fs::OFlags::CREATE)] {
+        let opened = rustix::fs::open(mounted.on(name), flags, rustix::fs::Mode::RUSR);
+        assert_eq!(opened.unwrap_err(), rustix::io::Errno::INVAL, "{name}");
+    }
+    assert!(!mounted.volume.exists("/new").unwrap());
+}
+
 #[test]
 fn appends_of_both_sides_overwrite_nothing() {
     let Some(mounted) = mounted() else { return };

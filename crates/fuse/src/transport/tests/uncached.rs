@@ -15,6 +15,9 @@ fn the_kernel_keeps_nothing_of_an_uncached_mount() {
     let open = OpenIn { flags: OFlags::RDWR.bits(), open_flags: 0 };
     let again: OpenOut = mount.succeed(opcode::OPEN, file.nodeid, &[open.as_bytes()]);
     assert_eq!(again.open_flags, fopen::DIRECT_IO);
+    let direct = OpenIn { flags: (OFlags::RDWR | OFlags::DIRECT).bits(), open_flags: 0 };
+    let refused = mount.ask(opcode::OPEN, file.nodeid, &[direct.as_bytes()]);
+    assert_eq!(refused.0, -Errno::INVAL.raw_os_error());
     let directory: OpenOut = mount.succeed(opcode::OPENDIR, ROOT, &[&[0; 8]]);
     assert_eq!(directory.open_flags, 0);
     let found: EntryOut = mount.succeed(opcode::LOOKUP, ROOT, &[b"file\0"]);
