@@ -128,7 +128,7 @@ fn rewrite_run(extents: &Extents, chunk: &Chunk, range: Range<usize>, lifetime: 
     let (run, blocks) = (chunk.run(range.clone()), range.len() as u64);
     extents.throttle().wait(blocks * u64::from(extents.block_size()));
     let reservation = extents.budget().reserve_over(run.object, run.start, blocks)?;
-    for piece in extents.append_data(lifetime, run, Cause::Gc)? {
+    for piece in extents.append_data(lifetime, [run].into(), Cause::Gc)? {
         let mut tx = Tx::new();
         reservation.spend_part_in(&mut tx, u64::from(piece.extent.blocks));
         extents.collector().mover().commit_move(chunk, piece, tx)?;

@@ -22,7 +22,7 @@ use crate::supply::ZoneSupply;
 use crate::throttle::Throttle;
 use crate::{Lifetime, Result};
 
-pub use write::{WriteCall, Written};
+pub use write::{BlockRuns, DelayedSpace, WriteCall, Written};
 
 /// All objects of a volume.
 pub struct Extents {

@@ -85,7 +85,7 @@ pub use budget::{Budget, Space};
 pub use check::{check, check_data, check_with_progress, lost, repair_counts};
 pub use check_references::{SharedBlocks, check_references};
 pub use defrag::{Defragmented, Layout, defragment, layout};
-pub use extents::{Extents, WriteCall, Written};
+pub use extents::{BlockRuns, DelayedSpace, Extents, WriteCall, Written};
 pub use finding::{Finding, FindingKind};
 pub use gc::{Collector, GcStats, Outlook, free_zones_max};
 pub use inspect::{MapRow, view_object};

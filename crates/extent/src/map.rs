@@ -184,9 +184,23 @@ pub(crate) struct View {
 impl View {
     /// Everything that overlaps blocks [from, to): at most `limit` extents, and as many inline blocks.
     pub(crate) fn load(store: &Store, object: Object, range: (u64, u64), limit: usize) -> Result<View> {
-        let extents = extents(store, object, range, limit)?;
-        let inline_blocks = inline_blocks(store, object, range, limit)?;
-        Ok(View::new(object, extents, inline_blocks))
+        View::load_all(store, object, &[range], limit)
+    }
+
+    /// The same for several ranges, `limit` for each of them.
+    pub(crate) fn load_all(
+        store: &Store,
+        object: Object,
+        ranges: &[(u64, u64)],
+        limit: usize,
+    ) -> Result<View> {
+        let (mut found, mut found_inline) = (Vec::new(), Vec::new());
+        for &range in ranges {
+            // An extent that overlaps several ranges is found several times, and kept once.
+            found.extend(extents(store, object, range, limit)?);
+            found_inline.extend(inline_blocks(store, object, range, limit)?);
+        }
+        Ok(View::new(object, found, found_inline))
     }
 
     pub(crate) fn new(

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use rt::order::{Guard, LockOrder, Ordered};
 use rt::sync::{RwLock, RwLockWriteGuard};
+use smallvec::SmallVec;
 use tree::{Group, Pool, Store, Tx};
 use zone::{Blocks, Device, ZoneId};
 
@@ -48,12 +49,13 @@ pub struct MapLock<'a> {
     /// Locks of the owners to which it refers, if they have other locks.
     _owners: Vec<Guard<RwLockWriteGuard<'a, ()>>>,
     _pieces: Vec<Appended>,
-    _reservation: Option<Reservation>,
+    _reservations: SmallVec<[Reservation; 1]>,
 }
 
 impl<'a> MapLock<'a> {
     fn new(guard: Guard<RwLockWriteGuard<'a, ()>>, owners: Vec<Guard<RwLockWriteGuard<'a, ()>>>) -> Self {
-        MapLock { blocks_added: 0, _guard: guard, _owners: owners, _pieces: Vec::new(), _reservation: None }
+        let (_pieces, _reservations) = (Vec::new(), SmallVec::new());
+        MapLock { blocks_added: 0, _guard: guard, _owners: owners, _pieces, _reservations }
     }
 
     /// The change of the number of blocks of the object.
@@ -65,10 +67,10 @@ impl<'a> MapLock<'a> {
         self.blocks_added = added;
     }
 
-    /// Keeps these appends pending, and this reservation, until the transaction is committed.
-    pub(crate) fn keep(&mut self, pieces: Vec<Appended>, reservation: Option<Reservation>) {
-        assert!(self._pieces.is_empty() && self._reservation.is_none(), "a lock is of one insertion");
-        (self._pieces, self._reservation) = (pieces, reservation);
+    /// Keeps these appends pending, and these reservations, until the transaction is committed.
+    pub(crate) fn keep(&mut self, pieces: Vec<Appended>, reservations: SmallVec<[Reservation; 1]>) {
+        assert!(self._pieces.is_empty() && self._reservations.is_empty(), "a lock is of one insertion");
+        (self._pieces, self._reservations) = (pieces, reservations);
     }
 }
 
@@ -159,17 +161,17 @@ impl ObjectMaps {
         MapLock::new(guard, guards.collect())
     }
 
-    /// Locks the maps of the object, of `owners`, and of all owners to which it refers in the range.
+    /// Locks the maps of the object, of `owners`, and of all owners to which it refers in the ranges.
     pub(crate) fn lock_view(
         &self,
         object: Object,
-        range: (u64, u64),
+        ranges: &[(u64, u64)],
         limit: usize,
         mut owners: BTreeSet<Object>,
     ) -> Result<(MapLock<'_>, View)> {
         loop {
             let lock = self.lock_maps(object, &owners);
-            let view = View::load(&self.store, object, range, limit)?;
+            let view = View::load_all(&self.store, object, ranges, limit)?;
             let found = view.origins();
             if found.is_subset(&owners) {
                 return Ok((lock, view));

@@ -295,7 +295,7 @@ impl ObjectMaps {
     /// The number of blocks of other owners, in zones or preallocated, that only this object refers to in a range, and
     /// only once.
     pub(crate) fn blocks_of_others_alone(&self, object: Object, range: (u64, u64)) -> Result<u64> {
-        let (_lock, view) = self.lock_view(object, range, usize::MAX, BTreeSet::new())?;
+        let (_lock, view) = self.lock_view(object, &[range], usize::MAX, BTreeSet::new())?;
         let mut unshared = 0;
         for (_, part) in view.extents().filter_map(|(start, extent)| extent.within(start, range)) {
             let Some(Origin { object: owner, block }) = part.origin else { continue };

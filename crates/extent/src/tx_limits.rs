@@ -43,6 +43,17 @@ impl TxLimits {
         blocks * (self.bytes_of_new_block() + 2 * REMOVED_ROW_BYTES as u64) <= self.tx_bytes_for_blocks()
     }
 
+    /// Whether one transaction can always replace this number of blocks in this number of runs, if the object has no
+    /// references there.
+    pub(crate) fn runs_fit_in_one_tx(self, runs: u64, blocks: u64) -> bool {
+        // The worst case of a run: at each end it cuts an extent, of which almost all checksums stay.
+        let rest = ROW_BYTES as u64 + size_of::<u32>() as u64 * u64::from(self.piece_blocks_max);
+        // Two extents of its own, because zones end.
+        let of_run = 2 * rest + 2 * ROW_BYTES as u64;
+        let of_block = self.bytes_of_new_block() + 2 * REMOVED_ROW_BYTES as u64;
+        runs * of_run + blocks * of_block <= self.tx_bytes_for_blocks()
+    }
+
     pub(crate) fn tx_bytes_for_blocks(self) -> u64 {
         self.tx_bytes_max.saturating_sub(OTHER_BYTES) as u64
     }

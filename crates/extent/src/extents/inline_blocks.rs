@@ -59,7 +59,7 @@ impl Extents {
             let run_of = Run::new(object, run[0].0, &data);
             let lifetime = self.class_of(object, hint, run_of.start, false)?;
             self.maps.learned().placed(lifetime, hint, run.len() as u64);
-            for piece in self.append_data(lifetime, run_of, Cause::Data)? {
+            for piece in self.append_data(lifetime, [run_of].into(), Cause::Data)? {
                 self.commit_inline_blocks(piece, hint.file_class, run, &reservation)?;
             }
         }

@@ -9,6 +9,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
 
+use smallvec::SmallVec;
 use tree::Tx;
 use zone::{Cause, DeviceError, ZoneId};
 
@@ -33,7 +34,24 @@ pub struct Written {
     pieces: Vec<Appended>,
     /// Blocks to be stored in the table of inline blocks.
     inline_blocks: Vec<(u64, Vec<u8>)>,
-    reservation: Option<Reservation>,
+    reservations: SmallVec<[Reservation; 1]>,
+}
+
+/// Space for whole blocks that are appended later. Returned when it is dropped.
+pub struct DelayedSpace(Reservation);
+
+/// Whole blocks of one object, in one buffer. They are appended together and inserted by one transaction.
+pub struct BlockRuns<'d> {
+    /// The object.
+    pub object: Object,
+    /// The file class and lifetime of the data.
+    pub hint: Hint,
+    /// The size of the file before.
+    pub valid: u64,
+    /// The first block of each run and the number of its blocks, in the order of the buffer. They do not overlap.
+    pub runs: &'d [(u64, u64)],
+    /// The contents of all runs, one after the other.
+    pub data: &'d [u8],
 }
 
 /// A write of bytes to an object.
@@ -62,15 +80,22 @@ impl WriteCall<'_> {
 
 impl Written {
     fn nothing(object: Object, hint: Hint) -> Self {
-        let (pieces, inline_blocks) = (Vec::new(), Vec::new());
-        Written { object, file_class: hint.file_class, pieces, inline_blocks, reservation: None }
+        let (pieces, inline_blocks, reservations) = (Vec::new(), Vec::new(), SmallVec::new());
+        Written { object, file_class: hint.file_class, pieces, inline_blocks, reservations }
     }
 
-    fn range(&self) -> (u64, u64) {
-        let starts =
-            self.pieces.iter().map(|piece| piece.start).chain(self.inline_blocks.iter().map(|r| r.0));
-        let ends = self.pieces.iter().map(Appended::end).chain(self.inline_blocks.iter().map(|r| r.0 + 1));
-        (starts.min().unwrap_or(0), ends.max().unwrap_or(0))
+    /// The ranges of blocks, in order. Adjacent ones are one.
+    fn ranges(&self) -> SmallVec<[(u64, u64); 1]> {
+        let of_pieces = self.pieces.iter().map(|piece| (piece.start, piece.end()));
+        let of_inline_blocks = self.inline_blocks.iter().map(|(block, _)| (*block, block + 1));
+        let mut all: SmallVec<[(u64, u64); 1]> = of_pieces.chain(of_inline_blocks).collect();
+        all.sort_unstable();
+        all.dedup_by(|next, last| {
+            let joins = last.1 == next.0;
+            last.1 = if joins { next.1 } else { last.1 };
+            joins
+        });
+        all
     }
 }
 
@@ -121,7 +146,7 @@ impl Extents {
         let blocks = self.blocks_per_tx(call.object, (first, end), call.may_refer)?;
         let length = (((first + blocks) * size - call.offset) as usize).min(call.data.len());
         let to = (call.offset + length as u64).div_ceil(size);
-        let is_same = |early: &Written| early.object == call.object && early.range() == (first, to);
+        let is_same = |early: &Written| early.object == call.object && early.ranges()[..] == [(first, to)];
         assert!(length > 0 || call.data.is_empty(), "each write makes progress");
         let written = match early.filter(is_same) {
             Some(early) => early,
@@ -163,8 +188,8 @@ impl Extents {
             true => None,
             false => Some(self.budget.reserve_over(object, first, count)),
         };
-        written.reservation = match reserved {
-            Some(Ok(reservation)) => Some(reservation),
+        match reserved {
+            Some(Ok(reservation)) => written.reservations.push(reservation),
             Some(Err(error)) if !is_small || !matches!(error, ExtentError::NoSpace) => return Err(error),
             _ => {
                 self.maps.inline_counts().set_hint(object, hint);
@@ -172,8 +197,48 @@ impl Extents {
                 written.inline_blocks = (first..).zip(contents).collect();
                 return Ok(written);
             }
-        };
+        }
         written.pieces = self.append_user_data(object, hint, (first, &blocks), valid)?;
+        Ok(written)
+    }
+
+    /// Admits a write of whole blocks, which may wait for GC, and reserves its space. The data is appended later
+    /// ([`Extents::append_runs`]). None if space is so scarce that others could lack it until then. Call without any lock.
+    pub fn begin_delayed_write(&self, bytes: u64) -> Result<Option<DelayedSpace>> {
+        let size = u64::from(self.maps.block_size());
+        assert!(bytes.is_multiple_of(size), "whole blocks are delayed");
+        self.throttle.wait(bytes);
+        self.supply.admit()?;
+        Ok(self.budget.reserve_for_long(bytes / size).map(DelayedSpace))
+    }
+
+    /// Whether one transaction can always insert this number of runs with this number of blocks, if the object has no
+    /// references there.
+    pub fn runs_fit_in_one_tx(&self, runs: u64, blocks: u64) -> bool {
+        self.maps.limits().runs_fit_in_one_tx(runs, blocks)
+    }
+
+    /// Appends runs of blocks whose space is reserved. Runs that follow each other in the buffer share commands.
+    ///
+    /// # Errors
+    /// As [`Extents::append`].
+    pub fn append_runs(&self, call: &BlockRuns<'_>, space: Vec<DelayedSpace>) -> Result<Written> {
+        let BlockRuns { object, hint, valid, runs, data } = *call;
+        let size = self.maps.block_size() as usize;
+        let mut written = Written::nothing(object, hint);
+        written.reservations = space.into_iter().map(|DelayedSpace(reservation)| reservation).collect();
+        let Some(&(first, _)) = runs.first() else { return Ok(written) };
+        let mut at = 0;
+        let run = |&(start, blocks): &(u64, u64)| {
+            let from = at;
+            at += blocks as usize * size;
+            Run::within(object, start, (data, from..at), None)
+        };
+        let in_buffer: VecDeque<Run<'_>> = runs.iter().map(run).collect();
+        assert_eq!(at, data.len(), "the buffer consists of the runs");
+        let lifetime = self.class_of(object, hint, first, first * (size as u64) < valid)?;
+        written.pieces = self.append_data(lifetime, in_buffer, Cause::Data)?;
+        self.maps.learned().placed(lifetime, hint, (data.len() / size) as u64);
         Ok(written)
     }
 
@@ -186,7 +251,7 @@ impl Extents {
             return Ok(None);
         };
         let mut written = Written::nothing(object, hint);
-        written.reservation = Some(reservation);
+        written.reservations.push(reservation);
         written.pieces = self.append_user_data(object, hint, (first, &blocks), valid)?;
         Ok(Some(written))
     }
@@ -202,20 +267,18 @@ impl Extents {
         let size = u64::from(self.maps.block_size());
         let run = Run::new(object, first, blocks);
         let lifetime = self.class_of(object, hint, first, first * size < valid)?;
-        let pieces = self.append_data(lifetime, run, Cause::Data)?;
+        let pieces = self.append_data(lifetime, [run].into(), Cause::Data)?;
         self.maps.learned().placed(lifetime, hint, blocks.len() as u64 / size);
         Ok(pieces)
     }
 
     /// Locks the object's map and adds to `tx` the insertion of the written data. Keep the lock until `commit` has returned.
     pub fn insert<'a>(&'a self, tx: &mut Tx, written: Written) -> Result<MapLock<'a>> {
-        let (from, to) = written.range();
-        let Written { object, file_class, pieces, inline_blocks, reservation } = written;
-        if let Some(reservation) = &reservation {
-            reservation.spend_in(tx);
-        }
-        let (mut lock, mut view) = self.maps.lock_view(object, (from, to), usize::MAX, BTreeSet::new())?;
-        if from < to {
+        let ranges = written.ranges();
+        let Written { object, file_class, pieces, inline_blocks, reservations } = written;
+        reservations.iter().for_each(|reservation| reservation.spend_in(tx));
+        let (mut lock, mut view) = self.maps.lock_view(object, &ranges, usize::MAX, BTreeSet::new())?;
+        if !ranges.is_empty() {
             for piece in &pieces {
                 assert_eq!(piece.object, object, "the data is of this object");
                 view.cut(piece.start, piece.end());
@@ -225,7 +288,7 @@ impl Extents {
             lock.set_blocks_added(self.maps.finish_view(&view, tx)?);
             self.maps.learn_from(&view, file_class, &pieces);
         }
-        lock.keep(pieces, reservation);
+        lock.keep(pieces, reservations);
         Ok(lock)
     }
 
@@ -252,7 +315,7 @@ impl Extents {
             None => self.maps.count_blocks(object, from, to - from, |_| true)?,
         };
         let reservation = self.budget.reserve(to - from - allocated)?;
-        let (mut lock, mut view) = self.maps.lock_view(object, (from, to), limit + 1, BTreeSet::new())?;
+        let (mut lock, mut view) = self.maps.lock_view(object, &[(from, to)], limit + 1, BTreeSet::new())?;
         let until = self.maps.end_of_part(&view, limit)?.unwrap_or(to);
         if clear.is_some() {
             view.cut(from, until);
@@ -261,7 +324,7 @@ impl Extents {
         lock.set_blocks_added(self.maps.finish_view(&view, tx)?);
         self.maps.learn_from(&view, clear.unwrap_or_default(), &[]);
         reservation.spend_in(tx);
-        lock.keep(Vec::new(), Some(reservation));
+        lock.keep(Vec::new(), [reservation].into());
         Ok((lock, until))
     }
 
@@ -276,7 +339,7 @@ impl Extents {
         file_class: FileClass,
     ) -> Result<(MapLock<'a>, bool)> {
         assert!(limit > 0, "a call that changes nothing is repeated forever");
-        let (mut lock, mut view) = self.maps.lock_view(object, (from, to), limit + 1, BTreeSet::new())?;
+        let (mut lock, mut view) = self.maps.lock_view(object, &[(from, to)], limit + 1, BTreeSet::new())?;
         let until = self.maps.end_of_part(&view, limit)?;
         view.cut(from, until.unwrap_or(to));
         lock.set_blocks_added(self.maps.finish_view(&view, tx)?);
@@ -288,7 +351,7 @@ impl Extents {
     /// until `commit` has returned.
     pub fn lose_block<'a>(&'a self, tx: &mut Tx, object: Object, block: u64) -> Result<MapLock<'a>> {
         let range = (block, block + 1);
-        let (mut lock, mut view) = self.maps.lock_view(object, range, usize::MAX, BTreeSet::new())?;
+        let (mut lock, mut view) = self.maps.lock_view(object, &[range], usize::MAX, BTreeSet::new())?;
         view.cut(block, block + 1);
         view.put(block, Extent::lost(1));
         lock.set_blocks_added(self.maps.finish_view(&view, tx)?);
@@ -339,15 +402,16 @@ impl Extents {
         blocks.chunks(self.maps.block_size() as usize).all(fits)
     }
 
-    /// Appends a run to the open zone of its lifetime class. `cause` is what the traffic counts.
+    /// Appends runs to the open zone of their lifetime class. `cause` is what the traffic counts.
     pub(crate) fn append_data(
         &self,
         lifetime: Lifetime,
-        run: Run<'_>,
+        mut runs: VecDeque<Run<'_>>,
         cause: Cause,
     ) -> Result<Vec<Appended>> {
-        let (mut pieces, mut runs, mut failures) = (Vec::new(), VecDeque::from([run]), 0);
-        let blocks = u64::from(run.blocks(self.maps.block_size() as usize));
+        let (mut pieces, mut failures) = (Vec::new(), 0);
+        let size = self.maps.block_size() as usize;
+        let blocks: u64 = runs.iter().map(|run| u64::from(run.blocks(size))).sum();
         self.throttle.charge(blocks);
         let mut request = PlaceRequest { lifetime, blocks };
         while !runs.is_empty() {
@@ -378,7 +442,7 @@ impl Extents {
             return Ok(to - from);
         }
         let left = most.saturating_sub((to - from) * self.maps.limits().bytes_of_new_block());
-        let (_lock, view) = self.maps.lock_view(object, (from, to), usize::MAX, BTreeSet::new())?;
+        let (_lock, view) = self.maps.lock_view(object, &[(from, to)], usize::MAX, BTreeSet::new())?;
         let (mut of_references, mut all) = (0, 0);
         for OverwrittenRow { block, bytes, is_reference } in self.overwritten_rows(&view)? {
             of_references += if is_reference { bytes } else { 0 };
