@@ -13,10 +13,16 @@ impl Fs {
     /// The attributes that `stat` reports. For a deleted inode, the last ones (with no links) as long as they are in
     /// memory, and then [`FsError::Stale`].
     pub fn attributes(&self, inode: InodeNo) -> Result<Attributes> {
+        self.settle(&self.node(inode)?)?;
+        self.attributes_but_blocks(inode)
+    }
+
+    /// The same, but waits for no delayed write. The count of blocks is without them.
+    pub fn attributes_but_blocks(&self, inode: InodeNo) -> Result<Attributes> {
         let node = self.node(inode)?;
         match &*node.state.read() {
             State::Gone(Some(record)) => Ok(self.attributes_of(inode, record)),
-            state => Ok(self.attributes_of(inode, state.record()?)),
+            state => Ok(self.with_delayed(&node, self.attributes_of(inode, state.record()?))),
         }
     }
 
@@ -43,6 +49,24 @@ impl Fs {
     fn sectors_of(&self, record: &Record) -> u64 {
         let blocks = record.blocks.saturating_mul(u64::from(self.extents.block_size()) / 512);
         blocks.saturating_add((record.content.len() as u64).div_ceil(512))
+    }
+
+    /// Sets the access time of an inode to now, for mounts that request access times. Reading does not set them by itself,
+    /// because each would be a transaction. Does nothing on a volume that is read-only.
+    pub fn update_atime(&self, inode: InodeNo) -> Result<()> {
+        let _background_change = self.background_changes.read();
+        if self.is_read_only() {
+            return Ok(());
+        }
+        let node = self.node(inode)?;
+        // Contents do not matter, so nothing is settled.
+        let mut locked = Locked::one(&node);
+        let mut record = locked.record(inode)?.clone();
+        record.accessed = self.clock.now();
+        let mut change = Change::reclaiming();
+        change.save(inode, record);
+        self.commit(change, &mut locked)?;
+        Ok(())
     }
 
     /// Changes attributes in one transaction.
@@ -91,7 +115,9 @@ impl Fs {
             if !shrinks {
                 self.extents.admit()?;
             }
-            let mut locked = Locked::one(&node);
+            let mut locked = self.lock_one(&node);
+            let size_before = locked.record(inode)?.size;
+            let is_cut = changes.size.is_some_and(|size| size < size_before);
             self.check_changes(caller, (inode, locked.record(inode)?), changes, may_write)?;
             if let Some(size) = changes.size {
                 self.prepare_resize(&mut locked, inode, size)?;
@@ -114,8 +140,11 @@ impl Fs {
             }
             let attributes = self.attributes_of(inode, &record);
             change.save(inode, record);
-            self.commit(change, &mut locked)?;
+            let lsn = self.commit(change, &mut locked)?;
             drop(map);
+            if is_cut {
+                node.delayed.note_cut(lsn);
+            }
             Ok(attributes)
         })
     }
@@ -169,7 +198,8 @@ impl Fs {
 
 /// Only a hint, because nothing is locked.
 fn size_of_file(node: &Node) -> u64 {
-    node.state.read().record().map_or(0, |record| record.size)
+    let state = node.state.read();
+    state.record().map_or(0, |record| node.delayed.lock().size(record))
 }
 
 /// The owner may change the group to another of their groups. All other changes need root.

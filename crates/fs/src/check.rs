@@ -306,6 +306,7 @@ impl Fs {
     /// As [`Fs::check`], and reports the progress after each node, extent and row. The number of rows is counted while
     /// the trees are checked.
     pub fn check_with_progress(&self, progress: &mut dyn FnMut(Checked)) -> Result<Vec<Finding>> {
+        drop(self.settle_all());
         let mut rows: BTreeMap<Table, u64> = BTreeMap::new();
         let store = self.store.check_with_progress(
             &mut |_, table, _, _| *rows.entry(table).or_default() += 1,

@@ -152,7 +152,7 @@ impl Fs {
         self.check_whole_blocks(offset, end)?;
         self.with_space(|| {
             self.begin_growing()?;
-            let mut locked = Locked::one(handle.node());
+            let mut locked = self.lock_one(handle.node());
             self.finish_range_move(&mut locked, inode)?;
             let size = locked.record(inode)?.size;
             if end >= size {
@@ -178,7 +178,7 @@ impl Fs {
         self.check_whole_blocks(offset, end)?;
         self.with_space(|| {
             self.begin_growing()?;
-            let mut locked = Locked::one(handle.node());
+            let mut locked = self.lock_one(handle.node());
             self.finish_range_move(&mut locked, inode)?;
             let size = locked.record(inode)?.size;
             if offset >= size {

@@ -148,8 +148,12 @@ impl Fs {
         check_name(name)?;
         self.with_space(|| {
             self.begin_growing()?;
-            let nodes = in_order(vec![self.node(inode)?, self.node(parent)?]);
-            let mut locked = Locked::lock(&nodes);
+            let named = self.node(inode)?;
+            if !rt::is_planted("break-delayed-lock") {
+                self.settle(&named)?;
+            }
+            let nodes = in_order(vec![named, self.node(parent)?]);
+            let mut locked = self.lock(&nodes);
             self.link_locked(caller, &mut locked, inode, parent, name)
         })
     }
@@ -210,7 +214,7 @@ impl Fs {
             let inode = self.numbers.next(&self.store, self.group(parent))?;
             let (directory, child) = (self.node(parent)?, self.inodes.node(inode));
             let nodes = in_order(vec![directory, child.clone()]);
-            let mut locked = Locked::lock(&nodes);
+            let mut locked = self.lock(&nodes);
             let directory = locked.directory(parent)?;
             self.check_access(caller, parent, directory, WRITE | EXECUTE)?;
             let mut change = Change::new();
@@ -247,7 +251,7 @@ impl Fs {
             };
             let child = self.inodes.node(self.numbers.next(&self.store, group)?);
             let nodes = in_order(vec![directory, child.clone()]);
-            let mut locked = Locked::lock(&nodes);
+            let mut locked = self.lock(&nodes);
             let attributes = self.make_locked(new, name, &mut locked, child.inode)?;
             child.opened();
             Ok((attributes, child))

@@ -40,7 +40,13 @@ impl Fs {
         let end = offset.saturating_add(data.len() as u64);
         let is_one_piece = data.len() as u64 <= PIECE;
         let is_whole = offset.is_multiple_of(block) && data.len() as u64 >= block;
-        if handle.flags().append || !is_one_piece || !is_whole || end > FILE_SIZE_MAX {
+        // What is delayed is inserted before, under the lock.
+        if handle.node().delayed.any()
+            || handle.flags().append
+            || !is_one_piece
+            || !is_whole
+            || end > FILE_SIZE_MAX
+        {
             return None;
         }
         let state = handle.node().state.read();

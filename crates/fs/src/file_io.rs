@@ -43,6 +43,7 @@ impl Fs {
     /// Reads bytes. Returns fewer than requested only at the end of the file.
     pub fn read(&self, handle: &Handle, offset: u64, into: &mut [u8]) -> Result<usize> {
         handle.check_readable()?;
+        self.settle_bytes(handle.node(), &(offset..offset.saturating_add(into.len() as u64)))?;
         let state = handle.node().state.read();
         let record = state.record()?;
         check_file(record)?;
@@ -70,6 +71,16 @@ impl Fs {
     /// Writes at `offset`, or at the end through a handle that appends. Returns a smaller count than given only if
     /// space ran out on the way.
     pub fn write(&self, handle: &Handle, offset: u64, data: &[u8]) -> Result<usize> {
+        handle.check_writable()?;
+        if self.delay_write(handle, offset, data)? {
+            self.user_bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
+            return Ok(data.len());
+        }
+        self.write_now(handle, offset, data)
+    }
+
+    /// The same, but the write is not delayed ([`Fs::delay_writes`]).
+    pub fn write_now(&self, handle: &Handle, offset: u64, data: &[u8]) -> Result<usize> {
         self.write_as(Writer::of(handle), handle, Some(offset), data).map(|(_, written)| written)
     }
 
@@ -98,14 +109,14 @@ impl Fs {
         if data.is_empty() {
             let end = match offset {
                 Some(offset) => offset,
-                None => handle.node().state.read().record()?.size,
+                None => self.attributes_but_blocks(handle.inode())?.size,
             };
             return Ok((end, 0));
         }
         let (at, written, lsn) = self.with_space(|| self.write_once(writer, handle, offset, data))?;
         self.user_bytes.fetch_add(written as u64, Ordering::Relaxed);
         if handle.flags().sync {
-            self.store.sync(lsn)?;
+            self.sync_to(lsn)?;
         }
         Ok((at, written))
     }
@@ -120,7 +131,7 @@ impl Fs {
         self.begin()?;
         let inode = handle.inode();
         let early = self.begin_write(handle, offset, data)?;
-        let mut locked = Locked::one(handle.node());
+        let mut locked = self.lock_one(handle.node());
         self.finish_range_move(&mut locked, inode)?;
         let record = locked.record(inode)?;
         check_file(record)?;
@@ -295,6 +306,7 @@ impl Fs {
 
     /// The first byte at or after `offset` that is data. [`FsError::NoData`] if there is none.
     pub fn seek_data(&self, handle: &Handle, offset: u64) -> Result<u64> {
+        self.settle(handle.node())?;
         let state = handle.node().state.read();
         let record = state.record()?;
         check_file(record)?;
@@ -310,6 +322,7 @@ impl Fs {
 
     /// The first byte at or after `offset` that is in a hole. The end of the file counts as a hole.
     pub fn seek_hole(&self, handle: &Handle, offset: u64) -> Result<u64> {
+        self.settle(handle.node())?;
         let state = handle.node().state.read();
         let record = state.record()?;
         check_file(record)?;

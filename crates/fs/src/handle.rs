@@ -167,6 +167,10 @@ impl Fs {
     /// fdatasync, also of directories). An error of the volume is reported once through each handle that was open
     /// when it happened.
     pub fn fsync(&self, handle: &Handle, _data_only: bool) -> Result<()> {
+        // What cannot be stored is among the errors.
+        if !rt::is_planted("break-delayed-fsync") {
+            drop(self.settle(handle.node()));
+        }
         let synced = self.sync_and_note_error();
         let errors = self.runtime.errors();
         if handle.errors_seen.swap(errors, Ordering::SeqCst) < errors {
@@ -186,7 +190,7 @@ impl Fs {
     }
 
     fn sync_and_note_error(&self) -> Result<()> {
-        self.sync().inspect_err(|error| self.runtime.failed(error))
+        self.make_durable().inspect_err(|error| self.runtime.failed(error))
     }
 }
 

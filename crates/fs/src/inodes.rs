@@ -20,6 +20,7 @@ use rt::order::{Guard, LockOrder, Ordered};
 use rt::sync::{Mutex, RwLock, RwLockWriteGuard};
 use rustc_hash::FxHashMap;
 
+use crate::delay_queue::DelayedWrites;
 use crate::errno::{FsError, Result};
 use crate::format::Record;
 use crate::locks::FileLocks;
@@ -77,6 +78,8 @@ pub(crate) struct Node {
     /// Bytes of the names of all its attributes, each with a terminating zero. 0: not known. Changes only while the
     /// state is locked exclusively.
     pub(crate) name_bytes: AtomicU32,
+    /// Writes to the file that are not in the record and the object map yet.
+    pub(crate) delayed: DelayedWrites,
     used: AtomicBool,
 }
 
@@ -120,6 +123,7 @@ impl Inodes {
             opens: AtomicU32::new(0),
             locks: OnceLock::new(),
             name_bytes: AtomicU32::new(0),
+            delayed: DelayedWrites::default(),
             used: AtomicBool::new(false),
         });
         shard.nodes.insert(inode, node.clone());
@@ -170,7 +174,7 @@ pub(crate) struct Locked<'a> {
 }
 
 impl<'a> Locked<'a> {
-    /// Locks nodes that are [`in_order`].
+    /// Locks nodes that are [`in_order`], and does not settle them: `Fs::lock` does.
     pub(crate) fn lock(nodes: &'a [Arc<Node>]) -> Self {
         assert!(nodes.is_sorted_by(|a, b| a.inode < b.inode), "inodes are locked in their order");
         Locked { guards: nodes.iter().map(|node| (&**node, node.state.write())).collect() }

@@ -9,12 +9,14 @@
 
 mod acl;
 mod affected_files;
-mod atime;
 mod attributes;
 mod change;
 mod check;
 mod collapse_insert;
 mod create;
+mod delay_queue;
+mod delayed_files;
+mod delayed_writes;
 mod directory;
 mod early_append;
 mod errno;

@@ -15,7 +15,6 @@ use siphasher::sip::SipHasher13;
 use crate::change::Change;
 use crate::errno::{FsError, Result};
 use crate::format::Record;
-use crate::inodes::Locked;
 use crate::permissions::{WRITE, check_owner};
 use crate::types::{Caller, InodeNo, Kind};
 use crate::volume::Fs;
@@ -72,7 +71,7 @@ impl Fs {
     ) -> Result<()> {
         self.begin()?;
         let node = self.node(inode)?;
-        let mut locked = Locked::one(&node);
+        let mut locked = self.lock_one(&node);
         let mut record = locked.record(inode)?.clone();
         record.lifetime = choose(&record)?.number();
         record.changed = self.clock.now();

@@ -38,6 +38,7 @@ impl Fs {
     /// How the contents of a file are spread over zones. Empty if they are inline in the record.
     pub fn layout(&self, inode: InodeNo) -> Result<Layout> {
         let node = self.node(inode)?;
+        self.settle(&node)?;
         let record = node.state.read().record()?.clone();
         if record.kind != Kind::File {
             return Ok(Layout::default());

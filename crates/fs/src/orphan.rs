@@ -229,7 +229,7 @@ impl Fs {
             Work::Reap(inode) => self.reap(inode)?,
             Work::Intent(inode) => {
                 let node = self.node(inode)?;
-                let mut locked = Locked::one(&node);
+                let mut locked = self.lock_one(&node);
                 let done = self.step_range_move(&mut locked, inode)? && self.trim(&mut locked, inode)?;
                 self.backlog.note_advance();
                 done
@@ -246,6 +246,7 @@ impl Fs {
             Ok(record) if record.links == 0 && locked.is_closed(inode) => record.clone(),
             _ => return Ok(true),
         };
+        self.discard_delayed(&node);
         if locked.is_detached(inode) {
             locked.remove(inode);
             return Ok(true);

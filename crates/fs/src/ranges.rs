@@ -41,6 +41,7 @@ impl Fs {
             return Err(FsError::Invalid);
         }
         let end = offset.checked_add(length).filter(|end| *end <= FILE_SIZE_MAX).ok_or(FsError::TooLarge)?;
+        self.settle(handle.node())?;
         check_file(handle.node().state.read().record()?)?;
         match mode {
             FallocateMode::Allocate { keep_size } => {
@@ -124,7 +125,7 @@ impl Fs {
         clear: bool,
     ) -> Result<u64> {
         let (inode, end) = (handle.inode(), range.end);
-        let mut locked = Locked::one(handle.node());
+        let mut locked = self.lock_one(handle.node());
         self.finish_range_move(&mut locked, inode)?;
         if end > locked.record(inode)?.size {
             self.prepare_growth(&mut locked, inode, end)?;
@@ -221,7 +222,7 @@ impl Fs {
             if !is_whole {
                 self.extents.admit()?;
             }
-            let mut locked = Locked::one(handle.node());
+            let mut locked = self.lock_one(handle.node());
             if !is_whole {
                 self.finish_range_move(&mut locked, inode)?;
             }
@@ -344,6 +345,7 @@ impl Fs {
         if to.flags().append {
             return Err(FsError::BadHandle);
         }
+        [from, to].into_iter().try_for_each(|handle| self.settle(handle.node()))?;
         let length = self.bytes_after(from, from_offset)?.min(length);
         let overlaps =
             from_offset < to_offset.saturating_add(length) && to_offset < from_offset.saturating_add(length);

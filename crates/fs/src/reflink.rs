@@ -114,7 +114,7 @@ impl Fs {
     /// Makes changes durable if the handle is synchronous.
     pub(crate) fn sync_if_asked(&self, handle: &Handle) -> Result<()> {
         if handle.flags().sync {
-            self.store.sync(self.store.last_lsn())?;
+            self.make_durable()?;
         }
         Ok(())
     }
@@ -134,7 +134,7 @@ impl Fs {
         // No other object has this number. It is used up even if it is not needed.
         let fresh = Object(self.numbers.next(&self.store, self.group(from.inode()))?.0);
         let nodes = in_order(vec![from.node().clone(), to.node().clone()]);
-        let mut locked = Locked::lock(&nodes);
+        let mut locked = self.lock(&nodes);
         check_file(locked.record(from.inode())?)?;
         check_file(locked.record(to.inode())?)?;
         self.finish_range_move(&mut locked, from.inode())?;
@@ -330,7 +330,7 @@ impl Fs {
         }
         let Some(owner) = self.owner_of_uncounted(object)? else { return Ok(None) };
         let node = owner.map(|owner| self.node(owner)).transpose()?;
-        let mut locked = Locked::lock(node.as_slice());
+        let mut locked = self.lock(node.as_slice());
         match self.owner_of_uncounted(object)? {
             None => return Ok(None),
             Some(now) if now != owner => return Ok(Some(Work::Uncounted(object, 0))),

@@ -25,6 +25,7 @@ impl Fs {
         if !self.remounted_read_only.swap(true, Ordering::SeqCst) {
             // Changes that have begun end first. Later ones see that the volume is read-only.
             drop(self.background_changes.write());
+            self.delayed.set_closed(true);
             self.runtime.stop_and_join();
         }
         self.close_read_only()
@@ -33,6 +34,8 @@ impl Fs {
     /// Closes a volume that was made read-only, unless it is closed already.
     pub(crate) fn close_read_only(&self) -> Result<()> {
         if !self.is_closed() {
+            // An error is noted, and the handles that are open report it.
+            drop(self.settle_all());
             self.extents.close_conventional();
             self.store.sync(self.store.last_lsn())?;
             self.store.close()?;
@@ -55,11 +58,13 @@ impl Fs {
             return Ok(());
         }
         self.closed.store(false, Ordering::SeqCst);
+        self.delayed.set_closed(false);
         self.remounted_read_only.store(false, Ordering::SeqCst);
         self.runtime.allow_start();
         self.start().inspect_err(|_| {
             self.runtime.stop_and_join();
             self.remounted_read_only.store(true, Ordering::SeqCst);
+            self.delayed.set_closed(true);
         })
     }
 

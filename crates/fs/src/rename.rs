@@ -128,7 +128,13 @@ impl Fs {
             self.check_not_below(directory, into)?;
         }
         let nodes = self.renamed_nodes(&renaming)?;
-        let mut locked = Locked::lock(&nodes);
+        // Without its contents a file gets no other name.
+        let exchanged = renaming.target_found().filter(|_| flags.exchange).map(|found| found.inode);
+        let is_named = |node: &&Arc<Node>| node.inode == source.inode || Some(node.inode) == exchanged;
+        if !rt::is_planted("break-delayed-lock") {
+            nodes.iter().filter(is_named).try_for_each(|node| self.settle(node))?;
+        }
+        let mut locked = self.lock(&nodes);
         self.rename_locked(&renaming, &mut locked)
     }
 

@@ -19,6 +19,7 @@ use rt::sync::Mutex;
 use rt::thread::{JoinHandle, Signal};
 use tree::Step;
 
+use crate::delayed_files::DELAY;
 use crate::errno::{FsError, Result};
 use crate::volume::Fs;
 
@@ -43,14 +44,25 @@ pub enum BackgroundTask {
     Resets,
     /// Deletions, GC of data zones, writeback.
     Space,
+    /// Appending delayed writes.
+    DelayedWrites,
     /// Readahead: metadata that walks of a tree will need soon, and data that readers in order will.
     Prefetch,
 }
 
 impl BackgroundTask {
     /// All of them.
-    pub const ALL: [BackgroundTask; 4] =
-        [BackgroundTask::Commits, BackgroundTask::Resets, BackgroundTask::Space, BackgroundTask::Prefetch];
+    pub const ALL: [BackgroundTask; 5] = [
+        BackgroundTask::Commits,
+        BackgroundTask::Resets,
+        BackgroundTask::Space,
+        BackgroundTask::DelayedWrites,
+        BackgroundTask::Prefetch,
+    ];
+
+    /// Those for which a change can make work.
+    const AFTER_CHANGES: [BackgroundTask; 3] =
+        [BackgroundTask::Commits, BackgroundTask::Resets, BackgroundTask::Space];
 
     /// The name of its thread.
     fn name(self) -> &'static str {
@@ -58,6 +70,7 @@ impl BackgroundTask {
             BackgroundTask::Commits => "polder-commit",
             BackgroundTask::Resets => "polder-reset",
             BackgroundTask::Space => "polder-gc",
+            BackgroundTask::DelayedWrites => "polder-writes",
             BackgroundTask::Prefetch => "polder-prefetch",
         }
     }
@@ -112,9 +125,7 @@ impl Runtime {
     pub(crate) fn committed(&self, now_ns: u64) {
         self.oldest_ns.fetch_min(now_ns, Ordering::SeqCst);
         if self.watch.note_change() {
-            [BackgroundTask::Commits, BackgroundTask::Resets, BackgroundTask::Space]
-                .into_iter()
-                .for_each(|task| self.wake_task(task));
+            self.wake();
         }
     }
 
@@ -132,11 +143,9 @@ impl Runtime {
         self.oldest_ns.compare_exchange(oldest, ALL_DURABLE, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Wakes all threads but the one that prefetches.
+    /// Wakes the threads for which a change can make work.
     pub(crate) fn wake(&self) {
-        [BackgroundTask::Commits, BackgroundTask::Resets, BackgroundTask::Space]
-            .into_iter()
-            .for_each(|task| self.wake_task(task));
+        BackgroundTask::AFTER_CHANGES.into_iter().for_each(|task| self.wake_task(task));
     }
 
     /// Wakes the thread of this task.
@@ -303,6 +312,7 @@ impl Fs {
     pub fn step_task(&self, task: BackgroundTask) -> Result<Step> {
         match task {
             BackgroundTask::Prefetch => self.step_prefetch(),
+            BackgroundTask::DelayedWrites => Ok(self.step_delayed_writes()),
             _ if self.is_read_only() => Ok(Step::Idle),
             BackgroundTask::Commits => self.step_commits(),
             BackgroundTask::Resets => self.step_resets(),
@@ -380,6 +390,7 @@ fn run(fs: &Weak<Fs>, signal: &Signal, watch: &ChangeWatch, task: BackgroundTask
         let changes = watch.changes.load(Ordering::SeqCst);
         let wait = match volume.step_task(task) {
             Ok(Step::Worked) => Duration::ZERO,
+            Ok(Step::Idle) if task == BackgroundTask::DelayedWrites && volume.delayed.any() => DELAY,
             Ok(Step::Idle) if polls.add(changes) && volume.runtime.is_all_durable() => SLEEP,
             Ok(Step::Idle) => idle,
             Err(error) => {
@@ -390,7 +401,10 @@ fn run(fs: &Weak<Fs>, signal: &Signal, watch: &ChangeWatch, task: BackgroundTask
         };
         drop(volume);
         let woken = match wait {
-            SLEEP => watch.sleep(changes, || signal.wait(seen, SLEEP)),
+            // Another thread is woken when there is work for it, and changes need not wake it.
+            SLEEP if BackgroundTask::AFTER_CHANGES.contains(&task) => {
+                watch.sleep(changes, || signal.wait(seen, SLEEP))
+            }
             _ => signal.wait(if wait.is_zero() { u64::MAX } else { seen }, wait),
         };
         match woken {

@@ -7,9 +7,10 @@ use extent::{Extents, Recovering};
 use rt::order::{LockOrder, Ordered};
 use rt::sync::{Mutex, RwLock};
 use rt::{Clock, Timestamp};
-use tree::{Config, Group, Store};
+use tree::{Config, Group, Lsn, Store};
 use zone::{Cause, Device, Geometry};
 
+use crate::delayed_files::DelayedFiles;
 use crate::errno::{FsError, Result};
 use crate::format::{Damaged, FLAG_INLINE, INLINE_MAX, INODE, InodeHeader, NAME_MAX, Record, inode_key};
 use crate::inodes::{Inodes, Node};
@@ -41,6 +42,7 @@ pub struct Fs {
     pub(crate) numbers: Numbers,
     pub(crate) backlog: Backlog,
     pub(crate) unlinked: UnlinkedFiles,
+    pub(crate) delayed: DelayedFiles<Node>,
     pub(crate) runtime: Runtime,
     /// Held while a directory is moved into another one, because only such moves change ancestors. Taken before the
     /// lock of any inode.
@@ -122,6 +124,7 @@ impl Fs {
             numbers: Numbers::new(groups),
             backlog: Backlog::new(options.read_only),
             unlinked: UnlinkedFiles::default(),
+            delayed: DelayedFiles::default(),
             runtime: Runtime::new(options.commit_interval_ns),
             // Microseconds distinguish mounts. The number repeats every hour, which does not matter.
             generation: (options.clock.now().0 / 1000) as u32,
@@ -152,10 +155,13 @@ impl Fs {
         if self.read_only || self.remounted_read_only.load(Ordering::SeqCst) {
             return self.close_read_only();
         }
+        self.delayed.set_closed(true);
+        let settled = self.settle_all();
         self.extents.learned().save(self.extents.store(), true)?;
         self.extents.close_conventional();
         self.store.sync(self.store.last_lsn())?;
-        Ok(self.store.close()?)
+        self.store.close()?;
+        settled
     }
 
     /// Sets which mechanisms data placement uses from now on. By default it uses all of them.
@@ -165,10 +171,20 @@ impl Fs {
 
     /// Makes everything durable that Polder has received.
     pub fn sync(&self) -> Result<()> {
-        if self.is_closed() {
-            return Ok(());
-        }
-        Ok(self.store.sync(self.store.last_lsn())?)
+        let settled = self.settle_all();
+        self.make_durable().and(settled)
+    }
+
+    /// Makes every change durable that is committed.
+    pub(crate) fn make_durable(&self) -> Result<()> {
+        if self.is_closed() { Ok(()) } else { self.sync_to(self.store.last_lsn()) }
+    }
+
+    /// The same for all changes up to this LSN.
+    pub(crate) fn sync_to(&self, lsn: Lsn) -> Result<()> {
+        // A truncation becomes durable only with the contents that were written after it.
+        let lsn = if self.settle_cut_files() { self.store.last_lsn() } else { lsn };
+        Ok(self.store.sync(lsn)?)
     }
 
     /// The sizes that `statfs` reports.
@@ -255,6 +271,8 @@ impl Fs {
         if matches!(*node.state.read(), State::Unknown) {
             let mut state = node.state.write();
             if matches!(*state, State::Unknown) {
+                // It may have been truncated before it was evicted.
+                node.delayed.note_cut(self.store.last_lsn());
                 *state = match self.store.look(self.group(inode), INODE, &inode_key(inode), Record::decode)? {
                     Some(record) => State::Present(record?),
                     None => State::Gone(None),
@@ -287,9 +305,14 @@ impl Fs {
     /// Runs an operation that takes space. If there is none, finishes the backlog to free some and runs the operation
     /// again. The operation holds no lock when it returns.
     pub(crate) fn with_space<T>(&self, mut operation: impl FnMut() -> Result<T>) -> Result<T> {
+        let mut may_settle = true;
         loop {
             let before = self.backlog.advances();
             match operation() {
+                // An error is noted.
+                Err(FsError::NoSpace) if std::mem::take(&mut may_settle) && self.delayed.any() => {
+                    drop(self.settle_all());
+                }
                 Err(FsError::NoSpace) if self.make_space(before)? || self.extents.reclaim_for_growth()? => {}
                 result => return result,
             }

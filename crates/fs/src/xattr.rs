@@ -15,7 +15,7 @@ use crate::errno::{FsError, Result};
 use crate::format::{
     Damaged, NAME_MAX, Record, VERSION, XATTR, XattrHead, XattrHeader, decode_xattr_key, inode_key, xattr_key,
 };
-use crate::inodes::{Locked, Node};
+use crate::inodes::Node;
 use crate::lifetime::LIFETIME_ATTRIBUTE;
 use crate::names::hash_name;
 use crate::permissions::{READ, SET_GID, STICKY, WRITE, check_owner, check_root};
@@ -113,7 +113,7 @@ impl Fs {
         self.with_space(|| {
             self.begin_growing()?;
             let node = self.node(inode)?;
-            let mut locked = Locked::one(&node);
+            let mut locked = self.lock_one(&node);
             let mut record = locked.record(inode)?.clone();
             self.check_xattr(caller, inode, &record, name, WRITE)?;
             let list = is_access_list(name).then(|| check_list(&record, name, value)).transpose()?;
@@ -248,7 +248,7 @@ impl Fs {
         }
         self.begin()?;
         let node = self.node(inode)?;
-        let mut locked = Locked::one(&node);
+        let mut locked = self.lock_one(&node);
         let mut record = locked.record(inode)?.clone();
         self.check_xattr(caller, inode, &record, name, WRITE)?;
         let place = self.find_xattr(inode, name)?;

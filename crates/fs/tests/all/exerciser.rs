@@ -62,6 +62,8 @@ struct Exerciser {
     holes_seen: u64,
     /// The file never grows beyond this.
     size_max: u64,
+    /// How many bytes of writes may be delayed.
+    delayed_bytes_max: u64,
     rng: Rng,
     /// How often each action was carried out and not refused.
     done: [u64; WEIGHTS.len()],
@@ -69,9 +71,10 @@ struct Exerciser {
 }
 
 impl Exerciser {
-    fn new(spec: Spec, seed: u64) -> Self {
+    fn new(spec: Spec, seed: u64, delayed_bytes_max: u64) -> Self {
         let block = u64::from(spec.block_size);
         let volume = Volume::on(spec);
+        volume.fs.delay_writes(delayed_bytes_max);
         let available = volume.fs.space().available;
         let handle = volume.file(InodeNo::ROOT, "file");
         // Most of the space is in use, so that zones contain both live and dead blocks.
@@ -84,6 +87,7 @@ impl Exerciser {
             holes: Holes::new(block),
             holes_seen: 0,
             size_max,
+            delayed_bytes_max,
             rng: Rng::with_seed(seed),
             done: [0; WEIGHTS.len()],
             moved_bytes: 0,
@@ -413,6 +417,7 @@ impl Exerciser {
             volume.fs.sync().unwrap();
             volume.kill()
         });
+        self.volume().fs.delay_writes(self.delayed_bytes_max);
         self.handle = Some(self.volume().open(inode));
         self.compare_all();
         true
@@ -441,10 +446,19 @@ fn from_environment(name: &str, otherwise: u64) -> u64 {
 
 #[test]
 fn a_file_agrees_with_a_plain_vector_whatever_is_done_to_it() {
+    compare_with_a_plain_vector(0);
+}
+
+#[test]
+fn a_file_whose_writes_are_delayed_agrees_with_a_plain_vector_too() {
+    compare_with_a_plain_vector(4 << 20);
+}
+
+fn compare_with_a_plain_vector(delayed_bytes_max: u64) {
     let operations = from_environment("POLDER_FSX_OPERATIONS", 800);
     let seed = from_environment("POLDER_FSX_SEED", 1);
     for (number, (name, spec)) in shapes().into_iter().enumerate() {
-        let mut exerciser = Exerciser::new(spec, seed.wrapping_add(number as u64));
+        let mut exerciser = Exerciser::new(spec, seed.wrapping_add(number as u64), delayed_bytes_max);
         exerciser.run(operations);
         let done: Vec<String> = WEIGHTS
             .iter()

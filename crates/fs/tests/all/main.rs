@@ -11,6 +11,7 @@ mod collapse_insert;
 mod conventional;
 mod crash;
 mod defragmentation;
+mod delayed_writes;
 mod directories;
 mod early_append;
 mod exerciser;
