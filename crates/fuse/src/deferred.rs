@@ -229,7 +229,7 @@ impl DeferredWork {
 /// Has the kernel write back the dirty pages of a file. Fails if they were not stored.
 pub(crate) fn write_back(server: &Server, cache: &PageCache, inode: InodeNo) -> io::Result<()> {
     let before = server.unstored_files().last_mark(inode);
-    if let Ok(file) = server.fs().attributes(inode) {
+    if let Ok(file) = server.fs().attributes_but_blocks(inode) {
         cache.write_back(&file)?;
     }
     match () {

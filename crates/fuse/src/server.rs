@@ -220,7 +220,9 @@ impl Server {
         size: u64,
         resize: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        match self.may_be_dirty(inode) && self.fs.attributes(inode).is_ok_and(|file| size < file.size) {
+        match self.may_be_dirty(inode)
+            && self.fs.attributes_but_blocks(inode).is_ok_and(|file| size < file.size)
+        {
             true => self.cutting(inode, resize),
             false => resize(),
         }
@@ -255,9 +257,9 @@ impl Server {
         self.handles.may_be_cached(inode)
     }
 
-    /// Writes the data of a program. Writes less if space runs out on the way.
+    /// Writes the data of a program that writes through the kernel's cache. Writes less if space runs out on the way.
     pub(crate) fn write(&self, handle: HandleNo, offset: u64, data: &[u8]) -> Result<usize> {
-        self.fs.write(&*self.handle(handle)?, offset, data)
+        self.fs.write_now(&*self.handle(handle)?, offset, data)
     }
 
     /// Writes the data of a program at the end of the file.
@@ -266,12 +268,19 @@ impl Server {
     }
 
     /// Writes the data of a direct write completely, because the kernel takes a partial write for a device error. If
-    /// the file would have grown, the kernel then truncates it again.
-    pub(crate) fn write_whole(&self, handle: HandleNo, offset: u64, data: &[u8]) -> Result<usize> {
+    /// the file would have grown, the kernel then truncates it again. `syncs`: the caller is about to make it durable.
+    pub(crate) fn write_whole(
+        &self,
+        handle: HandleNo,
+        offset: u64,
+        data: &[u8],
+        syncs: bool,
+    ) -> Result<usize> {
         let handle = self.handle(handle)?;
+        let write = if syncs { Fs::write_now } else { Fs::write };
         let mut done = 0;
         while done < data.len() {
-            done += self.fs.write(&handle, offset + done as u64, &data[done..])?;
+            done += write(&self.fs, &handle, offset + done as u64, &data[done..])?;
         }
         Ok(done)
     }
@@ -367,7 +376,7 @@ impl Server {
     /// The same for an inode that was found by its name. Returns false, and notes nothing, if the process has removed the inode meanwhile.
     pub(crate) fn note_found(&self, found: &Attributes) -> bool {
         self.note_lookup(found);
-        let is_there = || self.fs.attributes(found.inode).is_ok_and(|found| found.links > 0);
+        let is_there = || self.fs.attributes_but_blocks(found.inode).is_ok_and(|found| found.links > 0);
         if self.is_uncached() && !is_there() {
             self.forget(found.inode, 1);
             return false;
@@ -446,7 +455,7 @@ impl Server {
     /// The attributes of a file that ends before this offset and of which the kernel may have data that has not
     /// arrived here.
     pub(crate) fn shorter_before(&self, inode: InodeNo, end: u64) -> Option<Attributes> {
-        let found = self.may_be_dirty(inode).then(|| self.fs.attributes(inode))?;
+        let found = self.may_be_dirty(inode).then(|| self.fs.attributes_but_blocks(inode))?;
         found.ok().filter(|file| file.kind == fs::Kind::File && file.size < end)
     }
 
@@ -468,7 +477,7 @@ impl Server {
 
     /// Whether a file has no name.
     pub(crate) fn has_no_name(&self, inode: InodeNo) -> bool {
-        match self.fs.attributes(inode) {
+        match self.fs.attributes_but_blocks(inode) {
             Ok(file) => file.links == 0,
             Err(error) => error == FsError::NotFound,
         }
@@ -483,7 +492,7 @@ impl Server {
     /// regular files, with the writeback cache.
     pub(crate) fn kernel_keeps_time(&self, inode: InodeNo) -> bool {
         !self.is_uncached()
-            && self.fs.attributes(inode).is_ok_and(|attributes| attributes.kind == fs::Kind::File)
+            && self.fs.attributes_but_blocks(inode).is_ok_and(|attributes| attributes.kind == fs::Kind::File)
     }
 
     /// Changes attributes of a file through a handle.
@@ -520,7 +529,7 @@ impl Server {
         may: impl FnOnce(u32) -> bool,
         is_in_group: impl FnOnce(u32) -> bool,
     ) -> Result<bool> {
-        let attributes = self.fs.attributes(inode)?;
+        let attributes = self.fs.attributes_but_blocks(inode)?;
         if attributes.kind == fs::Kind::Directory {
             return Ok(false);
         }
@@ -540,7 +549,7 @@ impl Server {
         inode: InodeNo,
         is_in_group: impl FnOnce(u32) -> bool,
     ) -> Result<()> {
-        let Attributes { permissions, gid, .. } = self.fs.attributes(inode)?;
+        let Attributes { permissions, gid, .. } = self.fs.attributes_but_blocks(inode)?;
         if permissions & translate::SET_GROUP_ID == 0 || is_in_group(gid) {
             return Ok(());
         }
@@ -552,7 +561,7 @@ impl Server {
     /// Whether a file has set-id bits.
     pub(crate) fn has_set_id(&self, inode: InodeNo) -> Result<bool> {
         let set_id = translate::SET_USER_ID | translate::SET_GROUP_ID;
-        Ok(self.fs.attributes(inode)?.permissions & set_id != 0)
+        Ok(self.fs.attributes_but_blocks(inode)?.permissions & set_id != 0)
     }
 
     /// Inserts a handle that the kernel has open from now on. `flags` are the kernel's.

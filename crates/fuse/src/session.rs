@@ -28,6 +28,10 @@ const THREADS_MAX: usize = 32;
 /// One of `OTHERS_SHARE` threads answers no writes.
 const OTHERS_SHARE: usize = 3;
 
+/// Writes that bypass the kernel's cache are delayed up to this number of bytes: enough to append one batch while the
+/// next one arrives.
+const DELAYED_BYTES: u64 = 4 << 20;
+
 /// How many requests for readahead and write-back the kernel may have in progress. When that many are in progress, a
 /// program that reads a file waits in the kernel, behind all writes of programs that write more than fits. So the
 /// number is the largest possible where the kernel keeps no more dirty bytes than can be queued here …
@@ -87,6 +91,9 @@ impl Mounted {
         let opened = entry.clone().filter(|_| transport.waits_for_writes());
         let cache = PageCache::new(Notifier::new(&channel), opened);
         fs.call_before_commits(write_back_before_commits(&server, &cache));
+        if !options.uncached {
+            fs.delay_writes(DELAYED_BYTES);
+        }
         if let Some(bdi) = bdi {
             bdi.set_readahead(readahead_bytes);
         }

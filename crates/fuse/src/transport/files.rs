@@ -105,7 +105,7 @@ impl Transport {
             false if self.server.is_uncached() && translate::appends(flags) => {
                 self.server.append(handle, data)
             }
-            false if is_direct => self.server.write_whole(handle, asked.offset, data),
+            false if is_direct => self.server.write_whole(handle, asked.offset, data, syncs),
             false => self.server.write(handle, asked.offset, data),
         };
         // Also after an error, because a part may have been written.
