@@ -67,6 +67,8 @@ pub struct Driver {
     /// Whether the client is a kernel. For each operation it opens the file that a program holds, and it references an
     /// inode until some time after the last name and the last program are gone.
     is_kernel: bool,
+    /// Whether the volume delays writes.
+    delays: bool,
 }
 
 /// A file or directory that a program holds.
@@ -128,6 +130,7 @@ impl Driver {
             amid: Cell::new(0),
             dropped: BTreeMap::new(),
             is_kernel: false,
+            delays: false,
         }
     }
 
@@ -135,6 +138,13 @@ impl Driver {
     pub fn as_kernel(mut self) -> Self {
         self.fs.keep_unlinked();
         self.is_kernel = true;
+        self
+    }
+
+    /// From now on the volume delays writes of up to this number of bytes.
+    pub fn delaying(mut self, bytes_max: u64) -> Self {
+        self.fs.delay_writes(bytes_max);
+        self.delays = true;
         self
     }
 
@@ -205,6 +215,9 @@ impl Driver {
         let (begun, lsn) = (self.device.commands(), self.fs.store().last_lsn());
         let mut after = self.model.clone();
         let expected = after.apply(operation);
+        if self.delays && expected.is_ok() {
+            settle_renamed(&self.model, &mut after, operation);
+        }
         self.history.begin(begun, FilesState::after(operation, after.clone()));
         self.note_dropped(operation);
         let done = self.perform(operation);
@@ -504,7 +517,7 @@ impl Driver {
 
     fn on_handle(&self, handle: &Handle, operation: &Operation) -> Result<Option<usize>, FsError> {
         let fs = &self.fs;
-        let size = || fs.attributes(handle.inode()).map(|attributes| attributes.size);
+        let size = || fs.attributes_but_blocks(handle.inode()).map(|attributes| attributes.size);
         let write = |offset, length, tag| self.write(handle, offset, &operation_bytes(tag, length));
         match operation {
             Operation::Write { offset, length, tag, .. } => return write(*offset, *length, *tag).map(Some),
@@ -653,6 +666,19 @@ fn is_of_device(error: &FsError) -> bool {
         FsError::Io(what) => what != MISREAD && !what.starts_with("panic: "),
         _ => false,
     }
+}
+
+/// A file has all its data when it gets another name, although none of it was synced.
+fn settle_renamed(before: &Model, after: &mut Model, operation: &Operation) {
+    let named = match operation {
+        // Two names of one file stay as they are.
+        Operation::Rename { from, to } if before.number_at(from) == before.number_at(to) => Vec::new(),
+        Operation::Rename { to, .. } => vec![to],
+        Operation::Exchange { a, b } => vec![a, b],
+        Operation::Link { from, .. } => vec![from],
+        _ => Vec::new(),
+    };
+    named.into_iter().for_each(|path| after.settle(&File::Path(path.clone())));
 }
 
 /// Runs work in a thread of a schedule. Turns a panic into an error with the panic's message.

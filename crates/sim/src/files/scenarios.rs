@@ -10,6 +10,9 @@ use crate::shapes::Shape;
 use crate::shows::Sign;
 use crate::store::ZoneFailure;
 
+/// The most bytes of writes that are delayed, in scenarios that delay them.
+const DELAYED_BYTES: u64 = 1 << 20;
+
 /// A scenario: operations, and their circumstances.
 #[derive(Clone, Copy)]
 pub struct Scenario {
@@ -29,6 +32,8 @@ pub struct Scenario {
     pub reclaims_amid: bool,
     /// The client is a kernel, which references files by their numbers.
     pub for_kernel: bool,
+    /// The volume delays writes. Then only the crash contract holds.
+    pub delays: bool,
     /// The operations, for a device shape and a seed.
     pub plan: fn(&Shape, u64) -> Plan,
 }
@@ -36,7 +41,8 @@ pub struct Scenario {
 impl Scenario {
     /// The driver as the client of this scenario.
     pub fn client(&self, driver: Driver) -> Driver {
-        if self.for_kernel { driver.as_kernel() } else { driver }
+        let driver = if self.for_kernel { driver.as_kernel() } else { driver };
+        if self.delays { driver.delaying(DELAYED_BYTES) } else { driver }
     }
 }
 
@@ -60,6 +66,7 @@ const fn usual(name: &'static str, plan: fn(&Shape, u64) -> Plan) -> Scenario {
         idle_before: false,
         reclaims_amid: false,
         for_kernel: false,
+        delays: false,
         plan,
     }
 }
@@ -103,6 +110,8 @@ pub fn all() -> Vec<Scenario> {
         showing(&[Sign::DataZones, Sign::Resets], usual("big-files", big_files)),
         showing(&[Sign::DataZones], Scenario { reclaims_amid: true, ..usual("zones-amid", zones_amid) }),
         usual("delete-many", delete_many),
+        // Steps are in the plan, as otherwise little would stay delayed.
+        Scenario { delays: true, steps_between: 0, ..usual("delayed", delayed) },
     ]
 }
 
@@ -694,6 +703,55 @@ fn commit_interval(shape: &Shape, seed: u64) -> Plan {
         }
     };
     plan(shape, seed, |_| {}, cut)
+}
+
+/// Whole blocks in any order, to several files. Some files get other names, are truncated or deleted meanwhile. The files
+/// are held, because looking a name up inserts what is delayed.
+fn delayed(shape: &Shape, seed: u64) -> Plan {
+    let prepare = |script: &mut Script| {
+        let block = script.block;
+        for (handle, name) in ["a", "b", "c", "d"].into_iter().enumerate() {
+            script.create(name).write(name, 0, 9 * block).hold(name, handle as u8);
+        }
+    };
+    let cut = |script: &mut Script| {
+        let block = script.block;
+        script.write("#0", 2 * block, block).write("#1", 0, 2 * block).write("#0", 5 * block, 3 * block);
+        script.write("#0", 2 * block, block).read_back("#0").write("#0", 4 * block, block);
+        script
+            .write("#1", 7 * block, block)
+            .fsync("#0")
+            .write("#0", 9 * block, 4 * block)
+            .write("#0", 0, block);
+        script.write("#0", block, 2 * block).steps(1).write("#0", 8 * block, block).create("new");
+        script
+            .write("new", 0, block)
+            .hold("new", 4)
+            .write("#4", block, 7 * block)
+            .rename("new", "c")
+            .steps(1);
+        script.write("#4", 3 * block, block).exchange("b", "c").fdatasync("#3").write("#3", 4 * block, block);
+        script.link("d", "e").write("#3", 8 * block, 4 * block).truncate("#3", 9 * block + 7).read_back("#3");
+        script.write("#3", 6 * block, block).fsync("#3").write("#3", 6 * block, block).sync().release(2);
+        script.write("#1", block, block).write("#4", 2 * block, block).unlink("b").write(
+            "#4",
+            block,
+            3 * block,
+        );
+        script
+            .fsync("#1")
+            .write("#0", 3 * block, 2 * block)
+            .write("#0", 12 * block, 3 * block)
+            .read_back("#4");
+        script.release(4).write("#1", 0, 9 * block).wait_seconds(6).steps(3).write("#1", 5 * block, block);
+        script
+            .write("#0", 0, block)
+            .permissions("a", 0o600)
+            .write("#0", 4 * block, block)
+            .append("#0", block);
+        script.write("#1", 3 * block, block).fsync_directory("").release(0).release(1).release(3);
+    };
+    plan(shape, seed, prepare, cut)
 }
 
 /// Writes of many blocks, in several appends, and files that are deleted in many steps.

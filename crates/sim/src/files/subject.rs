@@ -7,7 +7,7 @@ use rt::random::Rng;
 
 use super::driver::Driver;
 use super::scenarios::Scenario;
-use super::volume::{Volume, judge};
+use super::volume::{Volume, judge, judge_by_contract};
 use crate::allowed::FilesState;
 use crate::case::Run;
 use crate::caught::Wrong;
@@ -104,7 +104,10 @@ impl Subject for FilesSubject {
         let clock = Volume::clock();
         let fs = self.volume().mount(device, Arc::clone(&clock) as _)?;
         let mounted = device.commands();
-        let found = judge(&fs, allowed)?;
+        let found = match self.scenario.delays {
+            true => judge_by_contract(&fs, allowed)?,
+            false => judge(&fs, allowed)?,
+        };
         let digest = found.digest();
         history.settle(mounted, Arc::new(found));
         let seed = mix(&[self.run.seed, round as u64]);

@@ -8,7 +8,7 @@ use rt::{Clock, ManualClock, Timestamp};
 use zone::{Device, FsId};
 
 use super::observe::{self, View};
-use crate::allowed::{FilesState, under_way};
+use crate::allowed::{FilesState, contract, under_way};
 use crate::caught::Wrong;
 use crate::history::State;
 use crate::model::Snapshot;
@@ -84,6 +84,13 @@ pub fn judge(fs: &Fs, allowed: &[Arc<FilesState>]) -> Result<FilesState, Wrong> 
     let found = FilesState::found(clean(fs)?, fs.extents().block_size() as usize);
     among(allowed, &found)?;
     Ok(found)
+}
+
+/// The same, but only the crash contract must hold.
+pub(super) fn judge_by_contract(fs: &Fs, allowed: &[Arc<FilesState>]) -> Result<FilesState, Wrong> {
+    let found = clean(fs)?;
+    contract(allowed, &found).map_err(|why| Wrong(format!("the crash contract is broken: {why}")))?;
+    Ok(FilesState::found(found, fs.extents().block_size() as usize))
 }
 
 /// Everything visible on a volume. The checker must find nothing.
