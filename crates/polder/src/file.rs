@@ -92,15 +92,21 @@ impl File {
     }
 
     /// Writes all of `data` at the end of the file, however it was opened for writing. Returns the offset of the data.
-    /// Appends of up to 1 MiB of several threads do not mix.
+    /// Appends of several threads do not mix and overwrite nothing.
     ///
     /// # Errors
-    /// As [`File::write_at`]. A part of the data may have been written.
+    /// As [`File::write_at`]. If space runs out on the way, a first part of the data can be at the end of the file. If
+    /// another thread then appends before space is found for the rest, a piece of the rest can be behind its data.
     pub fn append(&self, data: &[u8]) -> Result<u64> {
-        let (offset, mut done) = self.opened.run(|fs, handle| fs.append(handle, data))?;
+        let append = |data: &[u8]| self.opened.run(|fs, handle| fs.append(handle, data));
+        let (offset, mut done) = append(data)?;
         while done < data.len() {
-            let rest = offset.saturating_add(done as u64);
-            done += self.opened.run(|fs, handle| fs.write(handle, rest, &data[done..]))?;
+            let (at, written) = append(&data[done..])?;
+            if at != offset.saturating_add(done as u64) {
+                // Another append is in between.
+                return Err(FsError::NoSpace.into());
+            }
+            done += written;
         }
         Ok(offset)
     }

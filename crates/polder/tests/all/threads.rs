@@ -119,3 +119,34 @@ fn a_volume_is_closed_while_threads_use_it() {
         assert_eq!(volume.metadata(format!("/{thread}")).unwrap().len(), written);
     }
 }
+
+/// Appends that are larger than a transaction meet at the end of the space. What was acknowledged stays as it was.
+#[test]
+fn appends_that_find_no_space_overwrite_nothing() {
+    const LONG: usize = (2 << 20) + 5000;
+    let (_bench, volume) = volume();
+    let log = file(&volume, "/log");
+    let append = |byte: u8| {
+        let mut done = Vec::new();
+        loop {
+            match log.append(&vec![byte; LONG]) {
+                Ok(at) => done.push((at, byte)),
+                Err(error) => {
+                    assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "{error}");
+                    return done;
+                }
+            }
+        }
+    };
+    let done: Vec<(u64, u8)> = std::thread::scope(|scope| {
+        let append = &append;
+        let threads: Vec<_> = (1..=THREADS as u8).map(|byte| scope.spawn(move || append(byte))).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(done.len() > THREADS);
+    for (at, byte) in done {
+        let mut found = vec![0; LONG];
+        log.read_exact_at(&mut found, at).unwrap();
+        assert!(found.iter().all(|found| *found == byte), "at {at}");
+    }
+}
