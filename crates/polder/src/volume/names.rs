@@ -69,9 +69,16 @@ impl Volume {
     pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
         let (from, to) = (from.as_ref(), to.as_ref());
         let source = self.options().read(true).open(from)?;
-        let permissions = source.metadata()?.permissions() & 0o777;
+        let found = source.metadata()?;
+        // Before the target is created or emptied.
+        match found.file_type() {
+            Kind::File => {}
+            Kind::Directory => return Err(Error::at(from, FsError::IsDirectory)),
+            _ => return Err(Error::at(from, FsError::Invalid)),
+        }
+        let permissions = found.permissions() & 0o777;
         let target = self.options().write(true).create(true).open(to)?;
-        if target.metadata()?.inode() == source.metadata()?.inode() {
+        if target.metadata()?.inode() == found.inode() {
             return Err(Error::at(to, FsError::Invalid));
         }
         target.set_len(0).map_err(|error| error.of(to))?;
@@ -237,7 +244,11 @@ impl Volume {
         // is not looked up from the root each time, and nobody can put a link in place of a directory.
         let mut waiting = vec![Inner { parent: place.parent, name: place.name, inode: top }];
         while let Some(last) = waiting.last() {
-            let inner = self.access.run_at(path, |fs, caller| remove_files_in(fs, caller, last.inode))?;
+            let inner = self.access.run_at(path, |fs, caller| remove_files_in(fs, caller, last))?;
+            let Some(inner) = inner else {
+                waiting.pop();
+                continue;
+            };
             if inner.is_empty() {
                 let removed = self
                     .access
@@ -263,9 +274,22 @@ struct Inner {
     inode: InodeNo,
 }
 
-/// Removes everything but directories from a directory. Returns the directories in it.
-fn remove_files_in(fs: &Fs, caller: &Caller, parent: InodeNo) -> fs::Result<Vec<Inner>> {
-    let handle = fs.open(caller, parent, OpenFlags { read: true, ..OpenFlags::default() })?;
+/// Removes everything but directories from a directory. Returns the directories in it. Does nothing and returns `None`
+/// if another thread has removed the directory or given it another name.
+fn remove_files_in(fs: &Fs, caller: &Caller, directory: &Inner) -> fs::Result<Option<Vec<Inner>>> {
+    let parent = directory.inode;
+    let open = || {
+        let found = fs.lookup(caller, directory.parent, &directory.name)?;
+        match found.inode == parent {
+            true => fs.open(caller, parent, OpenFlags { read: true, ..OpenFlags::default() }).map(Some),
+            false => Ok(None),
+        }
+    };
+    let handle = match open() {
+        Ok(Some(handle)) => handle,
+        Ok(None) | Err(FsError::NotFound | FsError::Stale) => return Ok(None),
+        Err(error) => return Err(error),
+    };
     let (mut inner, mut removed) = (Vec::new(), Ok(()));
     fs.read_directory(&handle, 0, &mut |DirEntry { inode, kind, name, .. }| {
         match kind {
@@ -279,7 +303,7 @@ fn remove_files_in(fs: &Fs, caller: &Caller, parent: InodeNo) -> fs::Result<Vec<
         }
         removed.is_ok()
     })?;
-    removed.map(|()| inner)
+    removed.map(|()| Some(inner))
 }
 
 /// Refuses a name that is not that of a directory.
@@ -295,5 +319,36 @@ fn unless_missing(removed: Result<()>) -> Result<()> {
     match removed {
         Err(Error::Path { cause: FsError::NotFound, .. }) => Ok(()),
         removed => removed,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+mod tests {
+    use super::*;
+
+    /// A tree is being removed, and another thread moves a directory out of it: the directory keeps its files.
+    #[test]
+    fn a_directory_that_was_moved_out_of_a_removed_tree_is_kept() {
+        let place = tempfile::tempdir().unwrap();
+        let volume = Volume::create(place.path().join("volume")).size(64 << 20).open().unwrap();
+        volume.create_dir_all("/tree/inner").unwrap();
+        volume.write("/tree/inner/file", b"text").unwrap();
+        let inode = |path: &str| InodeNo(volume.metadata(path).unwrap().inode());
+        let listed = Inner { parent: inode("/tree"), name: b"inner".to_vec(), inode: inode("/tree/inner") };
+        let remove = || {
+            let path = Path::new("/tree");
+            let removed = volume.access.run_at(path, |fs, caller| remove_files_in(fs, caller, &listed));
+            removed.unwrap().map(|inner| inner.len())
+        };
+        volume.rename("/tree/inner", "/kept").unwrap();
+        assert_eq!(remove(), None);
+        volume.create_dir("/tree/inner").unwrap();
+        assert_eq!(remove(), None);
+        assert_eq!(volume.read("/kept/file").unwrap(), b"text");
+        volume.remove_dir("/tree/inner").unwrap();
+        volume.rename("/kept", "/tree/inner").unwrap();
+        assert_eq!(remove(), Some(0));
+        assert!(!volume.exists("/tree/inner/file").unwrap());
     }
 }

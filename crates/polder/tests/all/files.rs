@@ -132,6 +132,10 @@ fn copies_share_their_blocks() {
     assert_eq!(cause(from.copy_range(0, &from, 1, 10)), FsError::Invalid);
     assert_eq!(cause(volume.copy("/one", "/one")), FsError::Invalid);
     assert_eq!(cause(volume.copy("/missing", "/four")), FsError::NotFound);
+    assert_eq!(cause(volume.copy("/", "/one")), FsError::IsDirectory);
+    assert_eq!(cause(volume.copy("/", "/four")), FsError::IsDirectory);
+    assert!(!volume.exists("/four").unwrap());
+    assert_eq!(volume.metadata("/one").unwrap().len(), 8 << 20);
     let (_other, elsewhere) = self::volume();
     let foreign = file(&elsewhere, "/file");
     let error = from.copy_range(0, &foreign, 0, 1).unwrap_err();
