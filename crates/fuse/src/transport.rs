@@ -61,8 +61,11 @@ const CAPABILITIES: [u64; 17] = [
     init_flag::DIRECT_IO_ALLOW_MMAP,
 ];
 
-/// Capabilities with which the kernel keeps something of the mount, or needs no answer.
-const CACHES: [u64; 4] = [
+/// Capabilities with which the kernel keeps something of the mount, or relies on what it knows. With `ASYNC_DIO` an
+/// asynchronous read ends at the kernel's size of the file, and a short asynchronous write is an error.
+const CACHES: [u64; 6] = [
+    init_flag::ASYNC_DIO,
+    init_flag::EXPLICIT_INVAL_DATA,
     init_flag::WRITEBACK_CACHE,
     init_flag::CACHE_SYMLINKS,
     init_flag::NO_OPENDIR_SUPPORT,
@@ -95,6 +98,8 @@ impl Transport {
         }
         if self.server.is_uncached() {
             wanted = CACHES.iter().fold(wanted, |wanted, cache| wanted & !cache);
+            // `sendfile` and private mappings use the kernel's pages. It drops them when the time of the file changes.
+            wanted |= init_flag::AUTO_INVAL_DATA;
         }
         let terms = Terms { wanted, max_write: REQUEST_BYTES_MAX, max_background };
         let agreed = shake_hands(channel, &terms)?;

@@ -2,14 +2,21 @@
 //!
 //! The kernel cannot be told of each such change before a program sees the state of before: with the writeback cache it
 //! owns sizes, times and dirty pages, and a notification can have to wait for a request. So it caches nothing of such a
-//! mount, and every operation arrives here:
+//! mount that it can do without, and operations arrive here:
 //!
 //! * Names, attributes and listings are valid for no time. The absence of a name is an error and no cached entry.
 //! * Files are opened with `FOPEN_DIRECT_IO`, and there is no writeback cache. A program can map a file privately, and
 //!   not shared (`ENODEV`).
-//! * `O_DIRECT` is refused: the kernel ends asynchronous reads with this flag at its own size of the file.
+//! * `O_DIRECT` is refused: the kernel lets asynchronous access with it depend on its own size of the file. New kernels
+//!   do so for all asynchronous access (`io_uring`, `libaio`). Without `ASYNC_DIO`, a read that begins before that size
+//!   is complete, and a short write is no error.
 //! * A program that appends has its data written at the end that the file has here (`O_APPEND`), because the kernel's
 //!   size of the file can be old.
+//!
+//! **Exceptions.** Private mappings, `sendfile` and `splice` use pages of the kernel. It drops them at each open, and
+//! when it learns of another size or time of the file (`AUTO_INVAL_DATA`). When an asynchronous write fails behind the
+//! kernel's size of the file, the kernel cuts the file to that size. The request is the same as for `ftruncate`,
+//! which sends no time here, so it has to be obeyed.
 //!
 //! **References.** The volume keeps an inode without a name until the kernel forgets it ([`fs::Fs::keep_unlinked`]).
 //! The kernel forgets only what it has looked up, and the process removes names that the kernel has never seen. So the

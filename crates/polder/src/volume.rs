@@ -149,11 +149,15 @@ impl Volume {
     /// all programs that use the mount see each other's changes at once. The rights of programs are checked by the
     /// kernel.
     ///
-    /// The kernel caches nothing of such a mount, because this process changes the volume too. So each operation of a
-    /// program costs a request, and the mount of `polder mount` is faster. What programs must know:
-    /// * Files can be mapped privately but not shared (`MAP_SHARED` is `ENODEV`). A private mapping can show what the
-    ///   file had when it was mapped.
+    /// The kernel keeps no names, attributes, listings or written data of such a mount, because this process changes the
+    /// volume too. So each operation of a program costs a request, and the mount of `polder mount` is faster. What
+    /// programs must know:
+    /// * Files can be mapped privately but not shared (`MAP_SHARED` is `ENODEV`).
+    /// * Private mappings, `sendfile` and `splice` read pages that the kernel keeps, and can show what the file had
+    ///   before. `stat` or opening the file again drops these pages if the size or the time of the file has changed.
     /// * `O_DIRECT` is refused (`EINVAL`).
+    /// * Asynchronous access (`io_uring`, `libaio`) uses the size that the kernel knew last: a read behind it finds
+    ///   nothing, and a write that fails behind it cuts the file to it. `stat` renews it.
     /// * `copy_file_range` ends at the size of the source that the kernel knew last, and a single write with
     ///   `RWF_APPEND` begins there. `stat` renews it.
     /// * Changes by the library cause no events of inotify. Locks of the library and of programs do not affect each

@@ -206,8 +206,8 @@ impl Transport {
         }
     }
 
-    /// Whether a file of an uncached mount is opened for direct access. All access is direct there, but the kernel ends
-    /// asynchronous reads with this flag at its own size of the file, which can be old.
+    /// Whether a file of an uncached mount is opened for direct access. All access is direct there. But the kernel lets
+    /// asynchronous access with `O_DIRECT` depend on its own size of the file, which can be old.
     fn refuses_direct(&self, flags: i32) -> bool {
         self.server.is_uncached() && translate::is_direct(flags)
     }

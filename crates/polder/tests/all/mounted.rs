@@ -11,7 +11,7 @@ use polder::{Error, Mount, Volume};
 
 use crate::bench::{Bench, file, listed};
 
-/// A mounted volume. The mount ends first.
+/// A mounted volume. The mount ends first. So a test that takes it apart has to unmount before the bench is dropped.
 struct Mounted {
     mount: Mount,
     volume: Volume,
@@ -318,6 +318,32 @@ fn a_mapping_is_private() {
     mounted.volume.set_permissions("/program", 0o755).unwrap();
     let said = std::process::Command::new(mounted.on("program")).output().unwrap();
     assert_eq!(said.stdout, b"it runs\n");
+}
+
+/// `sendfile` reads pages of the kernel. They are dropped when `stat` shows that the file has changed.
+#[test]
+fn sendfile_shows_a_change_after_stat() {
+    let Some(mounted) = mounted() else { return };
+    let inside = file(&mounted.volume, "/file");
+    let target_path = mounted.bench.path().with_file_name("target");
+    for contents in [b"one", b"two", b"six"] {
+        inside.write_all_at(contents, 0).unwrap();
+        let outside = fs::File::open(mounted.on("file")).unwrap();
+        let sent = || {
+            let target = fs::File::create(&target_path).unwrap();
+            assert_eq!(rustix::fs::sendfile(&target, &outside, Some(&mut 0), 3).unwrap(), 3);
+            fs::read(&target_path).unwrap()
+        };
+        assert_eq!(sent(), contents);
+        // Changes within one tick of the clock have the same time.
+        let before = inside.metadata().unwrap().modified();
+        until(|| {
+            inside.write_all_at(b"new", 0).unwrap();
+            inside.metadata().unwrap().modified() != before
+        });
+        assert_eq!(outside.metadata().unwrap().len(), 3);
+        assert_eq!(sent(), b"new");
+    }
 }
 
 #[test]

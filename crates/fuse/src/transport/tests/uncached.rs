@@ -1,6 +1,8 @@
 //! Requests of a mount whose process changes the volume by itself too.
 
 use super::*;
+use crate::kernel::abi::{InitIn, InitOut, init_flag};
+use crate::kernel::tests::request;
 
 const READ_ONLY: fs::OpenFlags =
     fs::OpenFlags { read: true, write: false, append: false, truncate: false, sync: false };
@@ -35,6 +37,31 @@ fn the_kernel_keeps_nothing_of_an_uncached_mount() {
         assert_eq!(mount.list(opcode::READDIR, u64::MAX >> 1), (0, vec![]));
     }
     assert_eq!((mount.written_back.take(), mount.listings_dropped.take()), (vec![], vec![]));
+}
+
+/// Asynchronous access would depend on the kernel's size of a file. Pages are dropped when a file has changed.
+#[test]
+fn an_uncached_mount_requests_nothing_that_relies_on_the_kernels_knowledge() {
+    let mount = Mount::uncached();
+    let init = InitIn { major: 7, minor: 41, max_readahead: 0, flags: u32::MAX };
+    mount.kernel.send(&request(opcode::INIT, 1, &[init.as_bytes(), &[0xff; 4], &[0; 44]]));
+    mount.transport.begin(&mount.channel, 1).unwrap();
+    let agreed = InitOut::read_from_bytes(&mount.kernel.reply()[16..]).unwrap();
+    let flags = u64::from(agreed.flags) | u64::from(agreed.flags2) << 32;
+    assert_eq!(CACHES.iter().find(|cache| flags & **cache != 0), None);
+    assert!(flags & init_flag::AUTO_INVAL_DATA != 0);
+}
+
+/// `ftruncate` of such a mount names a handle and no time.
+#[test]
+fn an_open_file_of_an_uncached_mount_can_be_cut() {
+    let mount = Mount::uncached();
+    let (file, opened) = mount.create(b"file\0", OFlags::RDWR);
+    mount.write(file.nodeid, opened.fh, &[7; 100]);
+    let valid = fattr::SIZE | fattr::FH | fattr::LOCKOWNER;
+    let set = SetattrIn { valid, fh: opened.fh, size: 10, ..SetattrIn::default() };
+    let cut: AttrOut = mount.succeed(opcode::SETATTR, file.nodeid, &[set.as_bytes()]);
+    assert_eq!(cut.attr.size, 10);
 }
 
 /// The kernel sends the end of the file that it knows, and the process may have made the file longer.
