@@ -3,24 +3,33 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use fuse::mount::{unmount, unmount_lazily};
 use fuse::{KernelCache, Memory, MountEntry, MountError, MountOptions, Mounted};
-use rt::thread::JoinHandle;
+use rt::thread::{JoinHandle, Stop};
 use rustix::io::Errno;
 
 use crate::access::Access;
 use crate::error::{Error, Result};
 use crate::shared::Shared;
 
+/// How long an unmount waits for the end of the mount: this number of times the pause.
+const END_TRIES: u32 = 100;
+const END_PAUSE: Duration = Duration::from_millis(100);
+
 /// A mount of an open volume: [`Volume::mount`](crate::Volume::mount). Dropping it ends the mount.
 ///
-/// The mount keeps the volume open. [`Volume::close`](crate::Volume::close) is refused as long as it exists.
+/// The mount keeps the volume open. [`Volume::close`](crate::Volume::close) is refused as long as the mount exists. A
+/// mount that was detached while programs used it exists until they end.
+#[must_use = "dropping it ends the mount"]
 pub struct Mount {
     directory: PathBuf,
     /// Its line in the table of mounts, if the table could be read.
     entry: Option<MountEntry>,
     kernel: KernelCache,
+    /// The mount has ended, and the thread is about to end.
+    ended: Arc<Stop>,
     /// Nothing once the mount has ended.
     thread: Option<JoinHandle<io::Result<()>>>,
 }
@@ -30,21 +39,21 @@ impl Mount {
         let directory = directory.canonicalize().map_err(|error| failed(directory, &error))?;
         let shared = Arc::clone(&access.shared);
         shared.begin_mount()?;
+        let ended = Arc::new(Stop::default());
         let served = attach(&shared, &directory).and_then(|mounted| {
             let (entry, kernel) = (mounted.entry().cloned(), mounted.kernel_cache());
-            let serving = Arc::clone(&shared);
+            let (serving, ending) = (Arc::clone(&shared), Arc::clone(&ended));
             shared.set_changes(mounted.changes());
             let serve = move || {
-                let served = mounted.serve();
-                serving.end_mount();
-                served
+                let _ending = Ending { shared: serving, ended: ending };
+                mounted.serve()
             };
             let thread =
                 rt::thread::spawn("polder-mount", serve).map_err(|error| failed(&directory, &error))?;
             Ok((entry, kernel, thread))
         });
         let (entry, kernel, thread) = served.inspect_err(|_| shared.end_mount())?;
-        Ok(Mount { directory, entry, kernel, thread: Some(thread) })
+        Ok(Mount { directory, entry, kernel, ended, thread: Some(thread) })
     }
 
     /// The directory, without symbolic links.
@@ -55,12 +64,42 @@ impl Mount {
     /// Ends the mount. Returns when the kernel and all requests are done with it. The volume stays open.
     ///
     /// # Errors
-    /// [`ResourceBusy`](io::ErrorKind::ResourceBusy) if a program uses the mount, also this one. The mount stays.
+    /// [`ResourceBusy`](io::ErrorKind::ResourceBusy) if a program uses the mount, also this one. The mount stays. The
+    /// same if the mount exists, but not at its directory: it was moved, detached lazily or covered by another mount,
+    /// or it was copied to another place, perhaps of another container.
     pub fn unmount(&mut self) -> Result<()> {
-        if self.thread.is_some() && self.is_at_directory() {
-            unmount(&self.directory).map_err(|error| failed(&self.directory, &error))?;
-        }
+        self.detach()?;
         self.wait()
+    }
+
+    /// Unmounts it. Returns when it has ended or is about to end.
+    fn detach(&self) -> Result<()> {
+        if self.thread.is_none() {
+            return Ok(());
+        }
+        if self.is_at_directory() {
+            match unmount(&self.directory) {
+                Err(error) if self.kernel.is_attached() => return Err(failed(&self.directory, &error)),
+                _ => {}
+            }
+        } else if self.kernel.is_attached() {
+            return Err(self.is_elsewhere());
+        }
+        // A copy of the mount keeps it.
+        match self.ends_soon() || !self.kernel.is_attached() {
+            true => Ok(()),
+            false => Err(self.is_elsewhere()),
+        }
+    }
+
+    fn ends_soon(&self) -> bool {
+        (0..END_TRIES).any(|_| self.ended.wait(END_PAUSE))
+    }
+
+    fn is_elsewhere(&self) -> Error {
+        let reason =
+            format!("{}: the mount is attached elsewhere or in use by a program", self.directory.display());
+        Error::Mount { reason, errno: Errno::BUSY.raw_os_error() }
     }
 
     /// Another program may have unmounted it, and mounted something else there.
@@ -90,7 +129,15 @@ impl Drop for Mount {
     /// A mount in use is detached from its directory now. It ends when no program uses it any more, or with this
     /// process.
     fn drop(&mut self) {
-        let Err(error) = self.unmount() else { return };
+        let Err(error) = self.detach() else {
+            // Otherwise requests in progress take long, and the thread goes on alone.
+            if self.ends_soon()
+                && let Err(error) = self.wait()
+            {
+                tracing::error!("{error}");
+            }
+            return;
+        };
         if error.kind() != io::ErrorKind::ResourceBusy {
             tracing::error!("{error}");
         }
@@ -99,6 +146,22 @@ impl Drop for Mount {
         {
             tracing::error!("{}: the mount cannot be detached: {error}", self.directory.display());
         }
+        if self.kernel.is_attached() {
+            tracing::info!("{}: the mount ends when no program uses it any more", self.directory.display());
+        }
+    }
+}
+
+/// Notes that the mount has ended, even by a panic.
+struct Ending {
+    shared: Arc<Shared>,
+    ended: Arc<Stop>,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.shared.end_mount();
+        self.ended.stop();
     }
 }
 

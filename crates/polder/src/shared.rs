@@ -77,12 +77,15 @@ impl Shared {
     }
 
     /// Makes everything durable and closes the volume. A volume that is closed stays so.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if it is closed already.
     pub(crate) fn close(&self) -> Result<()> {
         let mut fs = self.fs.write();
         if self.is_mounted.load(Ordering::SeqCst) {
             return Err(Error::Mounted);
         }
-        let closed = fs.take().map_or(Ok(()), |fs| fs.unmount());
+        let closed = fs.take().ok_or(Error::Closed)?.unmount();
         drop(fs);
         self.note_release();
         Ok(closed?)
@@ -103,6 +106,11 @@ impl Shared {
 
     pub(crate) fn end_mount(&self) {
         self.set_changes(None);
+        // An operation in progress may have unlinked an inode for the kernel to forget, after the session forgot all.
+        let fs = self.fs.write();
+        if let Some(fs) = &*fs {
+            fs.forget_all();
+        }
         self.is_mounted.store(false, Ordering::SeqCst);
     }
 
@@ -143,7 +151,9 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        if let Err(error) = self.close() {
+        if let Err(error) = self.close()
+            && !matches!(error, Error::Closed)
+        {
             tracing::error!("the volume was not closed properly: {error}");
         }
     }

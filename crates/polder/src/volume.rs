@@ -92,11 +92,10 @@ impl Volume {
     /// [`Error::Closed`](crate::Error::Closed). Other processes can open the volume when this returns.
     ///
     /// # Errors
-    /// The device has failed, or another clone has closed the volume. The volume is closed nevertheless. What was
-    /// durable before is still there. [`Error::Mounted`](crate::Error::Mounted) if a [`Mount`] of it exists. Then the
-    /// volume stays open.
-    pub fn close(self) -> Result<()> {
-        drop(self.access.shared.operation()?);
+    /// The device has failed. The volume is closed nevertheless, and what was durable before is still there.
+    /// [`Error::Closed`](crate::Error::Closed) if it is closed already. [`Error::Mounted`](crate::Error::Mounted) if a
+    /// [`Mount`] of it exists, or was dropped and is still used by a program. Then the volume stays open.
+    pub fn close(&self) -> Result<()> {
         self.access.shared.close()
     }
 

@@ -11,7 +11,7 @@ use polder::{Error, Mount, Volume};
 
 use crate::bench::{Bench, file, listed};
 
-/// A mounted volume. The mount ends first. So a test that takes it apart has to unmount before the bench is dropped.
+/// A mounted volume. The mount ends first, also if a test takes this apart in the order bench, volume, mount.
 struct Mounted {
     mount: Mount,
     volume: Volume,
@@ -26,12 +26,16 @@ impl Mounted {
 
 /// Nothing if this machine cannot mount. Root with `/dev/fuse` can.
 fn mounted() -> Option<Mounted> {
+    mounted_with(polder::VolumeOptions::new())
+}
+
+fn mounted_with(options: polder::VolumeOptions) -> Option<Mounted> {
     let bench = Bench::new();
-    let volume = bench.create().open().unwrap();
+    let volume = bench.create().open_options(options).open().unwrap();
     let directory = bench.path().with_file_name("mnt");
     fs::create_dir(&directory).unwrap();
     match volume.mount(&directory) {
-        Ok(mount) => Some(Mounted { mount, volume, bench }),
+        Ok(mount) => Some(Mounted { bench, volume, mount }),
         Err(error) => {
             let is_root = fs::metadata("/proc/self").unwrap().uid() == 0;
             assert!(!(is_root && fs::exists("/dev/fuse").unwrap()), "{error}");
@@ -193,7 +197,7 @@ fn both_sides_see_each_others_attributes_at_once() {
 /// seen: a process that removes files beside its mount would fill the volume and its memory.
 #[test]
 fn files_that_the_library_removes_are_deleted_while_the_volume_is_mounted() {
-    let Some(mounted) = mounted() else { return };
+    let Some(mut mounted) = mounted() else { return };
     let Mounted { volume, .. } = &mounted;
     let live = || volume.stats().unwrap().stored.live_bytes;
     let before = live();
@@ -214,10 +218,9 @@ fn files_that_the_library_removes_are_deleted_while_the_volume_is_mounted() {
     // The kernel forgets what it has seen when it finds that the name is gone.
     assert!(!fs::exists(mounted.on("dir/1")).unwrap());
     until(|| live() == before);
-    let Mounted { mut mount, volume, bench } = mounted;
-    mount.unmount().unwrap();
-    volume.close().unwrap();
-    assert_eq!(listed(&bench.open(), "/"), [""; 0]);
+    mounted.mount.unmount().unwrap();
+    mounted.volume.close().unwrap();
+    assert_eq!(listed(&mounted.bench.open(), "/"), [""; 0]);
 }
 
 /// Waits for work in the background.
@@ -230,7 +233,7 @@ fn until(is_done: impl Fn() -> bool) {
 /// Lookups of the kernel and removals by the library meet in every order. Nothing is lost, left over or damaged.
 #[test]
 fn both_sides_race_for_the_same_names() {
-    let Some(mounted) = mounted() else { return };
+    let Some(mut mounted) = mounted() else { return };
     let Mounted { volume, .. } = &mounted;
     let before = volume.stats().unwrap().stored.live_bytes;
     let is_race = |error: &std::io::Error| {
@@ -275,10 +278,9 @@ fn both_sides_race_for_the_same_names() {
         assert!(!fs::exists(mounted.on(&name)).unwrap());
     }
     until(|| volume.stats().unwrap().stored.live_bytes == before);
-    let Mounted { mut mount, volume, bench } = mounted;
-    mount.unmount().unwrap();
-    volume.close().unwrap();
-    let medium = zone::Medium::open(&bench.path(), zone::file::OpenMode::ReadOnly).unwrap();
+    mounted.mount.unmount().unwrap();
+    mounted.volume.close().unwrap();
+    let medium = zone::Medium::open(&mounted.bench.path(), zone::file::OpenMode::ReadOnly).unwrap();
     let options = polder::device::mount_options(true, 8 << 20, None);
     let (found, _) = ::fs::Fs::mount(medium.into_device(), options).unwrap();
     assert_eq!(found.check().unwrap(), []);
@@ -297,7 +299,9 @@ fn a_file_that_a_program_has_open_survives_its_removal_by_the_library() {
 
 #[test]
 fn what_a_program_has_synced_or_written_synchronously_is_durable() {
-    let Some(mounted) = mounted() else { return };
+    // Nothing becomes durable by itself.
+    let options = polder::VolumeOptions::new().commit_interval(std::time::Duration::from_secs(3600));
+    let Some(mounted) = mounted_with(options) else { return };
     let batches = || mounted.volume.stats().unwrap().metadata.log_batches;
     let outside = fs::File::create(mounted.on("file")).unwrap();
     outside.write_all_at(b"text", 0).unwrap();
@@ -348,7 +352,7 @@ fn sendfile_shows_a_change_after_stat() {
 
 #[test]
 fn a_mount_keeps_its_volume_open() {
-    let Some(Mounted { mut mount, volume, bench }) = mounted() else { return };
+    let Some(Mounted { bench, volume, mut mount }) = mounted() else { return };
     let again = volume.mount(mount.directory()).err().unwrap();
     assert!(matches!(again, Error::Mounted) && again.kind() == ErrorKind::ResourceBusy);
     assert!(matches!(volume.clone().close(), Err(Error::Mounted)));
@@ -370,14 +374,35 @@ fn a_mount_keeps_its_volume_open() {
     mount.unmount().unwrap();
     let nowhere = volume.mount(directory.join("missing")).err().unwrap();
     assert_eq!(nowhere.kind(), ErrorKind::NotFound);
-    volume.mount(&directory).unwrap();
+    drop(volume.mount(&directory).unwrap());
     volume.close().unwrap();
+    assert!(matches!(volume.close(), Err(Error::Closed)));
+}
+
+/// A mount that exists away from its directory cannot be unmounted there, and nothing waits for it.
+#[test]
+fn a_mount_that_is_not_at_its_directory_is_busy() {
+    let Some(mut mounted) = mounted() else { return };
+    // Another volume covers it.
+    let cover = Bench::new();
+    let above = cover.create().open().unwrap().mount(mounted.mount.directory()).unwrap();
+    assert_eq!(mounted.mount.unmount().unwrap_err().kind(), ErrorKind::ResourceBusy);
+    drop(above);
+    mounted.volume.write("/file", b"text").unwrap();
+    // It was detached while a program uses it.
+    let outside = fs::File::open(mounted.on("file")).unwrap();
+    fuse::mount::unmount_lazily(mounted.mount.directory()).unwrap();
+    assert_eq!(mounted.mount.unmount().unwrap_err().kind(), ErrorKind::ResourceBusy);
+    assert!(matches!(mounted.volume.close(), Err(Error::Mounted)));
+    drop(outside);
+    mounted.mount.wait().unwrap();
+    mounted.volume.close().unwrap();
 }
 
 /// The guard is gone, and a program still uses the mount: it can go on, and the volume is closed when it ends.
 #[test]
 fn a_mount_in_use_that_is_dropped_ends_with_its_last_user() {
-    let Some(Mounted { mount, volume, bench }) = mounted() else { return };
+    let Some(Mounted { bench, volume, mount }) = mounted() else { return };
     volume.write("/file", b"text").unwrap();
     let outside = fs::File::open(mount.directory().join("file")).unwrap();
     drop((mount, volume));
