@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use polder::{Volume, VolumeOptions};
 
@@ -39,21 +39,32 @@ fn child() {
     }
 }
 
+/// Kills the child, also if the test fails.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Starts a child and kills it once it has synced.
 fn run_and_kill(path: &Path) {
-    let mut child = Command::new(std::env::current_exe().unwrap())
+    let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "crashes::child", "--nocapture"])
         .env(VOLUME, path)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let said = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut child = Killed(child);
+    let said = BufReader::new(child.0.stdout.take().unwrap()).lines();
     let is_synced = said.map_while(Result::ok).any(|line| line == SYNCED);
-    assert!(is_synced, "the child has ended: {:?}", child.wait());
+    assert!(is_synced, "the child has ended: {:?}", child.0.wait());
     let refused = Volume::open(path).err().map(|error| error.kind());
     assert_eq!(refused, Some(std::io::ErrorKind::ResourceBusy), "another process has it open");
-    child.kill().unwrap();
-    child.wait().unwrap();
+    drop(child);
 }
 
 #[test]

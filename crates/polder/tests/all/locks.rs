@@ -42,9 +42,12 @@ fn ranges_are_locked_apart() {
 /// Every way in which a lock ends, and what the waiting thread gets.
 #[test]
 fn a_waiting_thread_gets_the_lock_when_it_is_released() {
-    type End = fn(polder::File);
-    let ends: [End; 3] =
-        [|file| drop(file), |file| file.unlock().unwrap(), |file| file.try_lock_shared().unwrap()];
+    type End = fn(&mut Option<polder::File>);
+    let ends: [End; 3] = [
+        |file| *file = None,
+        |file| file.as_ref().unwrap().unlock().unwrap(),
+        |file| file.as_ref().unwrap().try_lock_shared().unwrap(),
+    ];
     for end in ends {
         let (_bench, volume) = volume();
         let (one, other) = (file(&volume, "/file"), file(&volume, "/file"));
@@ -56,8 +59,11 @@ fn a_waiting_thread_gets_the_lock_when_it_is_released() {
                 other.lock_shared()
             });
             begins.recv().unwrap();
-            end(one);
+            // A file that is open still must not end the wait by being dropped.
+            let mut one = Some(one);
+            end(&mut one);
             waiting.join().unwrap().unwrap();
+            drop(one);
         });
     }
 }
