@@ -9,8 +9,8 @@
 //! block would overwrite bytes of the file, or if one transaction cannot replace all overwritten extents. Then the
 //! appended blocks stay dead, and the data is written under the lock.
 //!
-//! Nothing is appended early for a write to the end of the file, for a write that does not begin on a block boundary or is
-//! shorter than a block, for a file whose contents are shared, and for one whose contents stay inline. Nothing is
+//! Nothing is appended early for a write to the end of the file, for a write that does not begin on a block boundary or
+//! is shorter than a block, for a file whose contents are shared, and for one whose contents stay inline. Nothing is
 //! appended early when space is scarce, because its reservation could be missing to the thread that holds the lock.
 
 use extent::{WriteCall, Written};

@@ -105,14 +105,15 @@ impl Fs {
         data: &[u8],
     ) -> Result<(u64, usize)> {
         handle.check_writable()?;
-        let offset = offset.filter(|_| !handle.flags().append);
         if data.is_empty() {
-            let end = match offset {
+            // Only an append returns where the end is.
+            let at = match offset {
                 Some(offset) => offset,
                 None => self.attributes_but_blocks(handle.inode())?.size,
             };
-            return Ok((end, 0));
+            return Ok((at, 0));
         }
+        let offset = offset.filter(|_| !handle.flags().append);
         let (at, written, lsn) = self.with_space(|| self.write_once(writer, handle, offset, data))?;
         self.user_bytes.fetch_add(written as u64, Ordering::Relaxed);
         if handle.flags().sync {
