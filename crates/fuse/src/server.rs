@@ -373,11 +373,16 @@ impl Server {
         }
     }
 
-    /// The same for an inode that was found by its name. Returns false, and notes nothing, if the process has removed the inode meanwhile.
+    /// The same for an inode that was found by its name. Returns false, and notes nothing, if the process has removed
+    /// the inode meanwhile.
     pub(crate) fn note_found(&self, found: &Attributes) -> bool {
         self.note_lookup(found);
-        let is_there = || self.fs.attributes_but_blocks(found.inode).is_ok_and(|found| found.links > 0);
-        if self.is_uncached() && !is_there() {
+        let is_gone = || match self.fs.attributes_but_blocks(found.inode) {
+            Ok(found) => found.links == 0,
+            // After another error the inode may exist.
+            Err(error) => error == FsError::Stale,
+        };
+        if self.is_uncached() && is_gone() {
             self.forget(found.inode, 1);
             return false;
         }
