@@ -65,7 +65,7 @@ impl Access {
         operation: impl FnOnce(&Fs, &Caller, &Place) -> fs::Result<T>,
     ) -> Result<T> {
         self.run_at(path, |fs, caller| {
-            let place = Walk::new(fs, caller).place(bytes(path), reserved)?;
+            let place = unless_stale(|| Walk::new(fs, caller).place(bytes(path), reserved.clone()))?;
             operation(fs, caller, &place)
         })
     }

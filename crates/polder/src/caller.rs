@@ -21,7 +21,7 @@ pub struct Caller(pub(crate) fs::Caller);
 
 impl Caller {
     /// Permissions restrict nothing. New files belong to the effective user and group of the process. This is the
-    /// default.
+    /// default. Writing and cutting a file do not clear its set-id bits.
     pub fn unrestricted() -> Caller {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         Caller(fs::Caller { checked: true, ..fs::Caller::user(uid, gid) })

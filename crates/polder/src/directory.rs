@@ -66,7 +66,7 @@ impl Iterator for ReadDir {
     }
 }
 
-/// An entry of a directory. It does not change when the directory does.
+/// An entry of a directory. It does not change when the directory does. It keeps the volume open.
 pub struct DirEntry {
     access: Access,
     inode: InodeNo,

@@ -16,7 +16,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Unless the cause is [`FsError::Io`], an operation that fails has changed nothing, or as much as its documentation
 /// says.
 ///
-/// `io::Error::from` keeps the error number, and with it the [`io::ErrorKind`], but not the text.
+/// `io::Error::from` keeps the error number, and with it the [`io::ErrorKind`], but not the text. [`Error::EndOfFile`]
+/// and [`Error::NotText`] are no errors of the system: they keep the kind and the text.
 ///
 /// ```
 /// # let place = tempfile::tempdir().unwrap();
@@ -69,6 +70,9 @@ pub enum Error {
     /// The two files are in different volumes.
     #[error("the files are in different volumes")]
     OtherVolume,
+    /// The file ends before all bytes were read that the caller asked for.
+    #[error("the file ends before that")]
+    EndOfFile,
     /// The bytes of a file are not the UTF-8 text that the caller asked for.
     #[error("{}: the contents are not UTF-8", .0.display())]
     NotText(PathBuf),
@@ -88,9 +92,13 @@ impl Error {
         }
     }
 
-    /// The kind, as the standard library has it for this error number.
+    /// The kind, as the standard library has it for this error number, or for such an error of its own.
     pub fn kind(&self) -> io::ErrorKind {
-        io::Error::from_raw_os_error(self.errno()).kind()
+        match self {
+            Error::EndOfFile => io::ErrorKind::UnexpectedEof,
+            Error::NotText(_) => io::ErrorKind::InvalidData,
+            error => io::Error::from_raw_os_error(error.errno()).kind(),
+        }
     }
 
     /// The error number that a system call would set, for example `ENOENT`.
@@ -103,6 +111,7 @@ impl Error {
             Error::Mounted => Errno::BUSY,
             Error::Closed => Errno::BADF,
             Error::OtherVolume => Errno::XDEV,
+            Error::EndOfFile => Errno::NODATA,
             Error::NotText(_) => Errno::ILSEQ,
         };
         errno.raw_os_error()
@@ -144,6 +153,9 @@ impl From<Error> for io::Error {
         if let Error::Path { cause: FsError::Io(_), .. } | Error::Operation(FsError::Io(_)) = &error {
             tracing::warn!("{error}");
         }
-        io::Error::from_raw_os_error(error.errno())
+        match error {
+            Error::EndOfFile | Error::NotText(_) => io::Error::new(error.kind(), error),
+            error => io::Error::from_raw_os_error(error.errno()),
+        }
     }
 }

@@ -60,12 +60,12 @@ impl File {
     /// Reads at an offset until `into` is full.
     ///
     /// # Errors
-    /// [`FsError::NoData`] if the file ends before that. The contents of `into` are not defined then.
+    /// [`UnexpectedEof`](std::io::ErrorKind::UnexpectedEof) if the file ends before that. The contents of `into` are not defined then.
     pub fn read_exact_at(&self, into: &mut [u8], offset: u64) -> Result<()> {
         let wanted = into.len();
         match self.read_at(into, offset)? {
             read if read == wanted => Ok(()),
-            _ => Err(FsError::NoData.into()),
+            _ => Err(Error::EndOfFile),
         }
     }
 

@@ -159,6 +159,8 @@ impl Volume {
     ///   nothing, and a write that fails behind it cuts the file to it. `stat` renews it.
     /// * `copy_file_range` ends at the size of the source that the kernel knew last, and a single write with
     ///   `RWF_APPEND` begins there. `stat` renews it.
+    /// * The position of a file after a write with `O_APPEND` is behind the end that the kernel knew before, and not
+    ///   behind the data, if this process has appended meanwhile.
     /// * Changes by the library cause no events of inotify. Locks of the library and of programs do not affect each
     ///   other.
     ///

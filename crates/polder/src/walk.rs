@@ -64,16 +64,18 @@ impl<'a> Walk<'a> {
         loop {
             let place = self.place_from(from, &path)?.ok_or(reserved.clone())?;
             let found = match make(&place) {
-                Err(FsError::Loop) => self.fs.lookup(self.caller, place.parent, &place.name)?,
+                Err(FsError::Loop) => self.fs.lookup(self.caller, place.parent, &place.name),
                 made => return made,
             };
-            if found.kind != Kind::Symlink {
-                // Another thread has replaced the link.
-                self.count_link()?;
-                continue;
-            }
             self.count_link()?;
-            (from, path) = (place.parent, self.fs.read_link(found.inode)?);
+            match found {
+                Ok(link) if link.kind == Kind::Symlink => {
+                    (from, path) = (place.parent, self.fs.read_link(link.inode)?);
+                }
+                // Another thread has replaced or removed the link.
+                Ok(_) | Err(FsError::NotFound) => {}
+                Err(error) => return Err(error),
+            }
         }
     }
 
@@ -81,7 +83,7 @@ impl<'a> Walk<'a> {
         check(path)?;
         let mut at = self.fs.attributes(start(from, path))?;
         let mut rest: Vec<Vec<u8>> = names(path).rev().map(<[u8]>::to_vec).collect();
-        let must_be_directory = requires_directory(path);
+        let mut must_be_directory = requires_directory(path);
         while let Some(name) = rest.pop() {
             let next = self.fs.lookup(self.caller, at.inode, &name)?;
             let is_last = rest.is_empty();
@@ -91,6 +93,7 @@ impl<'a> Walk<'a> {
             }
             self.count_link()?;
             let target = self.fs.read_link(next.inode)?;
+            must_be_directory |= is_last && requires_directory(&target);
             at = self.fs.attributes(start(at.inode, &target))?;
             rest.extend(names(&target).rev().map(<[u8]>::to_vec));
         }

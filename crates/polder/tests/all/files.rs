@@ -19,7 +19,9 @@ fn files_are_read_and_written_at_offsets() {
     assert_eq!(&bytes, b"\0\0\0hello\0\0");
     assert_eq!(open.read_at(&mut bytes, (4 << 20) - 4).unwrap(), 4);
     assert_eq!(open.read_at(&mut bytes, 1 << 40).unwrap(), 0);
-    assert_eq!(cause(open.read_exact_at(&mut bytes, (4 << 20) - 4)), FsError::NoData);
+    let error = open.read_exact_at(&mut bytes, (4 << 20) - 4).unwrap_err();
+    assert!(matches!(error, Error::EndOfFile));
+    assert_eq!(io::Error::from(error).kind(), io::ErrorKind::UnexpectedEof);
     open.set_len(5).unwrap();
     assert_eq!(volume.read("/file").unwrap(), b"\0\0\0he");
     open.set_len(7).unwrap();
@@ -38,7 +40,12 @@ fn whole_files_are_replaced() {
     volume.write("/file", "short ÄÖ").unwrap();
     assert_eq!(volume.read_to_string("/file").unwrap(), "short ÄÖ");
     volume.write("/file", [0xff]).unwrap();
-    assert!(matches!(volume.read_to_string("/file"), Err(Error::NotText(_))));
+    let error = volume.read_to_string("/file").unwrap_err();
+    assert!(matches!(error, Error::NotText(_)));
+    assert_eq!(
+        (error.kind(), io::Error::from(error).kind()),
+        (io::ErrorKind::InvalidData, io::ErrorKind::InvalidData)
+    );
     assert_eq!(cause(volume.read("/")), FsError::IsDirectory);
     // More than any memory.
     volume.options().write(true).open("/file").unwrap().set_len(1 << 60).unwrap();

@@ -85,7 +85,8 @@ fn both_sides_see_each_others_contents_at_once() {
     assert_eq!(fs::read(mounted.on("file")).unwrap(), expected);
 }
 
-/// The kernel's own size of a file can be old. Reads do not use it, and `copy_file_range` uses the one of the last `stat`.
+/// The kernel's own size of a file can be old. Reads do not use it, and `copy_file_range` uses the one of the last
+/// `stat`.
 #[test]
 fn a_program_that_never_asks_for_the_size_reads_to_the_end() {
     let Some(mounted) = mounted() else { return };

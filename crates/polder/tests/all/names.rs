@@ -68,6 +68,9 @@ fn symbolic_links_are_followed_within_the_volume() {
         ("../../../../one/file", "/one/two/above"),
         ("missing", "/dangling"),
         ("circle", "/circle"),
+        ("file/", "/one/slash"),
+        ("slash", "/one/chain_to_slash"),
+        ("two/", "/one/directory"),
     ] {
         volume.symlink(target, link).unwrap();
         assert_eq!(volume.read_link(link).unwrap(), Path::new(target));
@@ -77,6 +80,11 @@ fn symbolic_links_are_followed_within_the_volume() {
         assert_eq!(volume.read(path).unwrap(), b"text", "{path}");
     }
     assert_eq!(cause(volume.read("/dangling")), FsError::NotFound);
+    // The slash at the end of a link's target counts.
+    assert_eq!(cause(volume.read("/one/slash")), FsError::NotDirectory);
+    assert_eq!(cause(volume.metadata("/one/chain_to_slash")), FsError::NotDirectory);
+    assert!(volume.metadata("/one/directory").unwrap().is_dir());
+    assert!(volume.symlink_metadata("/one/slash").unwrap().is_symlink());
     assert_eq!(cause(volume.read("/circle")), FsError::Loop);
     assert_eq!(cause(volume.metadata("/circle/more")), FsError::Loop);
     assert!(volume.symlink_metadata("/circle").unwrap().is_symlink());
