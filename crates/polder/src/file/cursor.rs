@@ -29,7 +29,8 @@ impl File {
 
     fn write_at_cursor(&self, data: &[u8]) -> Result<usize> {
         let mut cursor = self.cursor.lock();
-        let appends = self.opened.handle().flags().append;
+        // A write of no bytes leaves the cursor where it is.
+        let appends = self.opened.handle().flags().append && !data.is_empty();
         let (offset, written) = match appends {
             true => self.opened.run(|fs, handle| fs.append(handle, data))?,
             false => (*cursor, self.write_at(data, *cursor)?),

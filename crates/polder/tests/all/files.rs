@@ -210,6 +210,7 @@ fn an_appending_file_writes_at_its_end() {
     let mut log = volume.options().append(true).read(true).open("/log").unwrap();
     log.write_all(b"two ").unwrap();
     log.rewind().unwrap();
+    assert_eq!((log.write(b"").unwrap(), log.stream_position().unwrap()), (0, 0), "nothing is written");
     log.write_all(b"three ").unwrap();
     assert_eq!(log.stream_position().unwrap(), 14);
     assert_eq!(log.write_at(b"four ", 0).unwrap(), 5, "the offset does not count");
