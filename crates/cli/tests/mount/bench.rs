@@ -78,9 +78,11 @@ impl Bench {
     /// Runs a command that must succeed. Returns its standard output.
     pub(crate) fn succeed(&self, arguments: &[&str]) -> String {
         let output = self.polder(arguments);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "polder {arguments:?}: {}: {said}{}", output.status, self.logged());
-        String::from_utf8(output.stdout).unwrap()
+        let (said, printed) =
+            (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+        let logged = || format!("{printed}{}", self.logged());
+        assert!(output.status.success(), "polder {arguments:?}: {}: {said}{}", output.status, logged());
+        printed.into_owned()
     }
 
     /// Runs a command that must fail with this status. Returns its error message.
