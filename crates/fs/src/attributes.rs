@@ -13,16 +13,24 @@ impl Fs {
     /// The attributes that `stat` reports. For a deleted inode, the last ones (with no links) as long as they are in
     /// memory, and then [`FsError::Stale`].
     pub fn attributes(&self, inode: InodeNo) -> Result<Attributes> {
-        self.settle(&self.node(inode)?)?;
-        self.attributes_but_blocks(inode)
+        let node = self.node(inode)?;
+        self.settle(&node)?;
+        self.present_attributes(inode, &node)
     }
 
     /// The same, but waits for no delayed write. The count of blocks is without them.
     pub fn attributes_but_blocks(&self, inode: InodeNo) -> Result<Attributes> {
         let node = self.node(inode)?;
+        self.present_attributes(inode, &node)
+    }
+
+    fn present_attributes(&self, inode: InodeNo, node: &Node) -> Result<Attributes> {
         match &*node.state.read() {
             State::Gone(Some(record)) => Ok(self.attributes_of(inode, record)),
-            state => Ok(self.with_delayed(&node, self.attributes_of(inode, state.record()?))),
+            state if node.delayed.any() => {
+                Ok(self.with_delayed(node, self.attributes_of(inode, state.record()?)))
+            }
+            state => Ok(self.attributes_of(inode, state.record()?)),
         }
     }
 

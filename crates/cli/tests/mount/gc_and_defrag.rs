@@ -275,10 +275,10 @@ fn gc_can_be_interrupted() {
     mounted.umount();
 }
 
-/// Writes the blocks of several files alternately, with direct I/O.
+/// Writes the blocks of several files alternately, with direct I/O, and synchronously, so that each is stored by itself.
 fn scatter(mounted: &Mounted<'_>) {
     fs::create_dir(mounted.path("d")).unwrap();
-    let direct = OFlags::DIRECT.bits().cast_signed();
+    let direct = (OFlags::DIRECT | OFlags::DSYNC).bits().cast_signed();
     let files: Vec<File> = (0..FILES)
         .map(|number| {
             let path = mounted.path(&format!("d/{number}"));
