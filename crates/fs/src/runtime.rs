@@ -226,7 +226,10 @@ impl Drop for Runtime {
 struct ChangeWatch {
     /// The number of changes.
     changes: AtomicU64,
+    /// Threads that the next change wakes.
     sleepers: AtomicUsize,
+    /// Threads that sleep until there is work for them, whatever changes.
+    others: AtomicUsize,
 }
 
 impl ChangeWatch {
@@ -245,6 +248,14 @@ impl ChangeWatch {
             false => Some(0),
         };
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        woken
+    }
+
+    /// Sleeps by calling `wait`, whatever changes.
+    fn sleep_apart(&self, wait: impl FnOnce() -> Option<u64>) -> Option<u64> {
+        self.others.fetch_add(1, Ordering::SeqCst);
+        let woken = wait();
+        self.others.fetch_sub(1, Ordering::SeqCst);
         woken
     }
 }
@@ -401,10 +412,11 @@ fn run(fs: &Weak<Fs>, signal: &Signal, watch: &ChangeWatch, task: BackgroundTask
         };
         drop(volume);
         let woken = match wait {
-            // Another thread is woken when there is work for it, and changes need not wake it.
             SLEEP if BackgroundTask::AFTER_CHANGES.contains(&task) => {
                 watch.sleep(changes, || signal.wait(seen, SLEEP))
             }
+            // These are woken when there is work for them.
+            SLEEP => watch.sleep_apart(|| signal.wait(seen, SLEEP)),
             _ => signal.wait(if wait.is_zero() { u64::MAX } else { seen }, wait),
         };
         match woken {

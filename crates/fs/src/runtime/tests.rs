@@ -16,7 +16,7 @@ fn threads_of_an_idle_volume_sleep_and_a_change_wakes_them() {
     let fs = timed_volume();
     while fs.step() == Ok(Step::Worked) {}
     fs.start().unwrap();
-    let sleepers = || fs.runtime.watch.sleepers.load(Ordering::SeqCst);
+    let sleepers = || sleepers(&fs.runtime.watch);
     for round in 0..3 {
         await_that("all threads sleep", || sleepers() == BackgroundTask::ALL.len());
         fs.make_directory(&Caller::root(), InodeNo::ROOT, format!("d{round}").as_bytes(), 0o755).unwrap();
@@ -46,9 +46,16 @@ fn sleeping_threads_end_when_the_volume_is_dropped() {
     let fs = timed_volume();
     let watch = Arc::clone(&fs.runtime.watch);
     fs.start().unwrap();
-    await_that("all threads sleep", || watch.sleepers.load(Ordering::SeqCst) == BackgroundTask::ALL.len());
+    await_that("all threads sleep", || sleepers(&watch) == BackgroundTask::ALL.len());
     drop(fs);
     await_that("no thread holds the watch", || Arc::strong_count(&watch) == 1);
+}
+
+/// All threads that sleep. A change wakes only those for which it can make work.
+fn sleepers(watch: &ChangeWatch) -> usize {
+    let of = |count: &AtomicUsize| count.load(Ordering::SeqCst);
+    assert!(of(&watch.sleepers) <= BackgroundTask::AFTER_CHANGES.len());
+    of(&watch.sleepers) + of(&watch.others)
 }
 
 /// A volume whose clock runs.
