@@ -80,8 +80,8 @@ impl<N> DelayedFiles<N> {
         !self.files.lock().listed.is_empty()
     }
 
-    /// A write to the file is about to be queued. None: it must not be. Otherwise, whether the thread that appends is to
-    /// be woken, because it does not wait for a file yet.
+    /// Lists a file before a write to it is queued. Returns whether it is the only one: then the thread that appends must
+    /// be woken. None: the volume is being closed, and the write must not be queued.
     pub(crate) fn list(&self, inode: InodeNo, node: &Arc<N>) -> Option<bool> {
         let mut files = self.files.lock();
         if files.is_closed {
@@ -92,7 +92,7 @@ impl<N> DelayedFiles<N> {
         Some(is_first)
     }
 
-    /// A listed file has so much queued that it is appended at once. Returns whether this is new.
+    /// The batch of a listed file is large, so it is appended at once. Returns false if the file was due already.
     pub(crate) fn set_due(&self, inode: InodeNo) -> bool {
         let mut files = self.files.lock();
         let listed = files.listed.get_mut(&inode).expect("a file with delayed writes is listed");

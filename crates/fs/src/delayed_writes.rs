@@ -257,6 +257,7 @@ impl Fs {
         let now_ns = self.clock.monotonic_ns();
         let batch = queue.queued.get_or_insert_with(|| Batch::new(&call, self.delayed.take_buffer(), now_ns));
         let added = batch.add(offset / block, data, block, fits);
+        assert!(!batch.data.is_empty(), "an empty batch takes any write that may be delayed");
         if let Added::Yes(more) = added {
             batch.outline.time = self.clock.now();
             // A write over another one needs no space of its own.

@@ -40,7 +40,7 @@ impl Fs {
         let end = offset.saturating_add(data.len() as u64);
         let is_one_piece = data.len() as u64 <= PIECE;
         let is_whole = offset.is_multiple_of(block) && data.len() as u64 >= block;
-        // What is delayed is inserted before, under the lock.
+        // Delayed writes are inserted first, under the lock.
         if handle.node().delayed.any()
             || handle.flags().append
             || !is_one_piece

@@ -1,8 +1,8 @@
 //! A mount of a volume that its process changes by itself too, beside the kernel.
 //!
-//! The kernel cannot be told of each such change before a program sees the state of before: with the writeback cache it
-//! owns sizes, times and dirty pages, and a notification can have to wait for a request. So it caches nothing of such a
-//! mount that it can do without, and operations arrive here:
+//! Notifying the kernel of each change is not enough. A notification may have to wait for a request, and a program can
+//! read the old state meanwhile. With the writeback cache, the kernel also owns sizes, times and dirty pages. So the
+//! kernel caches as little as possible of such a mount, and operations arrive here:
 //!
 //! * Names, attributes and listings are valid for no time. The absence of a name is an error and no cached entry.
 //! * Files are opened with `FOPEN_DIRECT_IO`, and there is no writeback cache. A program can map a file privately, and

@@ -50,7 +50,7 @@ pub enum Error {
     Format {
         /// The file or device.
         path: PathBuf,
-        /// What is not possible.
+        /// The reason.
         why: String,
     },
     /// The volume was closed by [`Volume::close`](crate::Volume::close).

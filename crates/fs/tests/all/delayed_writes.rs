@@ -323,7 +323,7 @@ fn a_batch_that_finds_no_space_is_stored_in_pieces() {
     volume.settle_and_check();
 }
 
-/// Writers, readers and a thread that appends what is delayed. Each block has one writer, so what it reads is known.
+/// Threads that write and read, and one that appends delayed writes. Each block has one writer, so its contents are known.
 #[test]
 fn threads_read_what_they_have_written() {
     const WRITERS: usize = 4;

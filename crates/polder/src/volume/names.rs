@@ -240,8 +240,8 @@ impl Volume {
             check_directory(fs, caller, &place)?;
             Ok(fs.lookup(caller, place.parent, &place.name)?.inode)
         })?;
-        // Directories that are to be removed, each before those inside it. Numbers instead of paths: a deep directory
-        // is not looked up from the root each time, and nobody can put a link in place of a directory.
+        // Directories that are to be removed, each before those inside it. They are known by their numbers. So a deep
+        // directory is not looked up from the root each time, and a link that replaces a directory is not followed.
         let mut waiting = vec![Inner { parent: place.parent, name: place.name, inode: top }];
         while let Some(last) = waiting.last() {
             let inner = self.access.run_at(path, |fs, caller| remove_files_in(fs, caller, last))?;

@@ -57,7 +57,7 @@ impl VolumeOptions {
         self
     }
 
-    /// After how long a change becomes durable that nobody syncs. The default is 5 seconds.
+    /// The time after which a change becomes durable without a sync. The default is 5 seconds.
     pub fn commit_interval(mut self, interval: Duration) -> VolumeOptions {
         self.commit_interval = interval;
         self

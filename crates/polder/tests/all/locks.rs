@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 use std::sync::mpsc;
+use std::thread::{Scope, ScopedJoinHandle};
 
 use polder::{Error, FsError, LockMode, LockRange};
 
@@ -39,7 +40,21 @@ fn ranges_are_locked_apart() {
     assert_eq!(cause(reader.try_lock_range(LockRange::WHOLE, LockMode::Exclusive)), FsError::BadHandle);
 }
 
-/// Every way in which a lock ends, and what the waiting thread gets.
+/// Runs a call on a thread that has begun when this returns.
+fn begin<'s>(
+    scope: &'s Scope<'s, '_>,
+    call: impl FnOnce() -> polder::Result<()> + Send + 's,
+) -> ScopedJoinHandle<'s, polder::Result<()>> {
+    let (began, begins) = mpsc::channel();
+    let thread = scope.spawn(move || {
+        began.send(()).unwrap();
+        call()
+    });
+    begins.recv().unwrap();
+    thread
+}
+
+/// Every way in which a lock ends. The waiting thread gets the lock.
 #[test]
 fn a_waiting_thread_gets_the_lock_when_it_is_released() {
     type End = fn(&mut Option<polder::File>);
@@ -52,13 +67,8 @@ fn a_waiting_thread_gets_the_lock_when_it_is_released() {
         let (_bench, volume) = volume();
         let (one, other) = (file(&volume, "/file"), file(&volume, "/file"));
         one.lock().unwrap();
-        let (began, begins) = mpsc::channel();
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| {
-                began.send(()).unwrap();
-                other.lock_shared()
-            });
-            begins.recv().unwrap();
+            let waiting = begin(scope, || other.lock_shared());
             // A file that is open still must not end the wait by being dropped.
             let mut one = Some(one);
             end(&mut one);
@@ -89,13 +99,8 @@ fn closing_the_volume_ends_every_wait() {
     let (_bench, volume) = volume();
     let (one, other) = (file(&volume, "/file"), file(&volume, "/file"));
     one.lock().unwrap();
-    let (began, begins) = mpsc::channel();
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| {
-            began.send(()).unwrap();
-            other.lock()
-        });
-        begins.recv().unwrap();
+        let waiting = begin(scope, || other.lock());
         let closed = scope.spawn(|| volume.close());
         closed.join().unwrap().unwrap();
         assert!(matches!(waiting.join().unwrap(), Err(Error::Closed)));

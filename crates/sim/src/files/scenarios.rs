@@ -706,7 +706,7 @@ fn commit_interval(shape: &Shape, seed: u64) -> Plan {
 }
 
 /// Whole blocks in any order, to several files. Some files get other names, are truncated or deleted meanwhile. The files
-/// are held, because looking a name up inserts what is delayed.
+/// are held, because a look-up of a name inserts delayed writes.
 fn delayed(shape: &Shape, seed: u64) -> Plan {
     let prepare = |script: &mut Script| {
         let block = script.block;
