@@ -36,6 +36,11 @@ enum Task {
     Tidy,
     /// Builds Polder, makes a volume in a file, mounts it and says what to try.
     Try(try_volume::Args),
+    /// Builds the C library and installs it below a directory: lib, include, and the file for pkg-config.
+    Stage {
+        /// For example /usr/local.
+        prefix: std::path::PathBuf,
+    },
     /// A command of the system tests.
     #[command(external_subcommand)]
     System(Vec<String>),
@@ -48,6 +53,7 @@ fn main() -> ExitCode {
         Task::SetupTest => setup::trial::run(),
         Task::Tidy => tidy::run(),
         Task::Try(args) => try_volume::run(&args),
+        Task::Stage { prefix } => support::stage::run(&prefix),
         Task::System(args) => Err(Line::new("cargo system").args(args).replace_this_process()),
     };
     match result {

@@ -13,6 +13,7 @@ pub mod mounts;
 pub mod needs;
 pub mod packages;
 pub mod shell;
+pub mod stage;
 pub mod workspace;
 
 pub use kebab::kebab;

@@ -26,6 +26,12 @@ pub fn target_dir() -> Result<PathBuf> {
     Ok(PathBuf::from(dir))
 }
 
+/// The version of all packages of the workspace.
+pub fn version() -> Result<String> {
+    let metadata = metadata()?;
+    Ok(metadata["packages"][0]["version"].as_str().context("cargo metadata names no version")?.to_owned())
+}
+
 /// All tests that need no more than a machine.
 pub const TESTS: &str = "cargo test --workspace --locked";
 

@@ -71,7 +71,11 @@ const PROGRAMS: [&str; 6] =
 const FENCES: [(&str, &[&str], &str); 6] = [
     ("anyhow", &PROGRAMS, "below the command errors are typed"),
     ("clap", &PROGRAMS, "the command line is defined once"),
-    ("polder-support", &["xtask", "polder-system-tests"], "it serves the project's own commands"),
+    (
+        "polder-support",
+        &["xtask", "polder-system-tests", "polder-capi"],
+        "it serves the project's own commands, and links the C library for its tests",
+    ),
     // The kernel hands requests for a ublk device over by io_uring and by nothing else.
     ("io-uring", &["polder-zone", "polder-po2"], "nothing above zone does device I/O (I-ZONE-1)"),
     ("parking_lot", &["polder-rt"], "locks come from rt"),

@@ -203,8 +203,13 @@ impl Volume {
 
     /// Makes a directory with the permissions 0o777 without the umask of the caller.
     pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.create_dir_with(path, DIRECTORY)
+    }
+
+    /// Makes a directory with the given permissions without the umask of the caller.
+    pub fn create_dir_with(&self, path: impl AsRef<Path>, permissions: u16) -> Result<()> {
         self.access.run_in(path.as_ref(), FsError::Exists, |fs, caller, place| {
-            fs.make_directory(caller, place.parent, &place.name, DIRECTORY).map(drop)
+            fs.make_directory(caller, place.parent, &place.name, permissions).map(drop)
         })
     }
 
