@@ -12,11 +12,11 @@ use crate::call::{Failure, Outcome, bytes, output, path, run, sized, text, with_
 use crate::handles::{Kind, Table};
 
 /// Open for reading only. Nothing is written, not even a recovery.
-pub const POLDER_READ_ONLY: u32 = 1;
+pub const POLDER_OPEN_READ_ONLY: u32 = 1;
 /// Destroy what is in the file or on the device.
-pub const POLDER_OVERWRITE: u32 = 1;
+pub const POLDER_CREATE_OVERWRITE: u32 = 1;
 /// Allocate all blocks of the file now, so that the host file system cannot run out of space later.
-pub const POLDER_PREALLOCATE: u32 = 2;
+pub const POLDER_CREATE_PREALLOCATE: u32 = 2;
 
 /// An open volume, or a view of it for a user. Any number of threads can use it at the same time. 0 is never open.
 #[repr(C)]
@@ -39,7 +39,7 @@ pub struct polder_mount {
 pub struct polder_open_options {
     /// sizeof(struct polder_open_options).
     pub struct_size: size_t,
-    /// POLDER_READ_ONLY, or 0.
+    /// POLDER_OPEN_READ_ONLY, or 0.
     pub flags: u32,
     /// The time in milliseconds after which a change becomes durable without a sync. The default is 5000.
     pub commit_interval_ms: u32,
@@ -52,7 +52,7 @@ pub struct polder_open_options {
 pub struct polder_create_options {
     /// sizeof(struct polder_create_options).
     pub struct_size: size_t,
-    /// POLDER_OVERWRITE and POLDER_PREALLOCATE, or 0.
+    /// POLDER_CREATE_OVERWRITE and POLDER_CREATE_PREALLOCATE, or 0.
     pub flags: u32,
     /// Bytes of a block: a power of two from 512 to 65536. The default is 4096, or that of the device.
     pub block_size: u32,
@@ -68,15 +68,6 @@ pub struct polder_create_options {
     pub max_open_zones: u32,
     /// Percent of the device that are never available to files. More makes garbage collection cheaper.
     pub reserve_percent: f64,
-}
-
-/// Counters and contents, in short. polder_stats_json has all of them.
-#[repr(C)]
-pub struct polder_usage {
-    /// Bytes of writes by this interface, mounts and others since the volume was opened.
-    pub user_bytes: u64,
-    /// Bytes written to the device since then, by all causes.
-    pub device_bytes: u64,
 }
 
 pub(crate) fn volumes() -> &'static Table<Opened> {
@@ -120,7 +111,7 @@ pub extern "C" fn polder_message() -> *const c_char {
     with_message(|message| message.as_ptr())
 }
 
-/// Frees what polder_read_file, polder_stats_json or polder_list_xattrs has allocated. NULL is permitted.
+/// Frees what polder_read_file, polder_volume_stats or polder_list_xattrs has allocated. NULL is permitted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn polder_free(memory: *mut c_void) {
     // SAFETY: these functions allocate by malloc, as the header says.
@@ -130,7 +121,7 @@ pub unsafe extern "C" fn polder_free(memory: *mut c_void) {
 /// Makes a volume in a file or on a device, and opens it with `open` (NULL: the defaults). `options` may be NULL if the
 /// file or device exists and is empty. *volume is set only on success.
 ///
-/// EEXIST: it contains data, and POLDER_OVERWRITE is not set. EINVAL: impossible options. EBUSY: a process has it open.
+/// EEXIST: it contains data, and POLDER_CREATE_OVERWRITE is not set. EINVAL: impossible options. EBUSY: a process has it open.
 /// ENOSPC: the host file system is full. Then nothing was written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn polder_volume_create(
@@ -144,10 +135,10 @@ pub unsafe extern "C" fn polder_volume_create(
         let (at, options, volume) = unsafe { (crate::call::path(path)?, sized(options)?, output(volume)?) };
         // SAFETY: as the header requires.
         let open_options = unsafe { open_options(open)? };
-        refuse_flags(options.flags, POLDER_OVERWRITE | POLDER_PREALLOCATE)?;
+        refuse_flags(options.flags, POLDER_CREATE_OVERWRITE | POLDER_CREATE_PREALLOCATE)?;
         let mut create = Volume::create(at)
-            .overwrite(options.flags & POLDER_OVERWRITE != 0)
-            .preallocate(options.flags & POLDER_PREALLOCATE != 0)
+            .overwrite(options.flags & POLDER_CREATE_OVERWRITE != 0)
+            .preallocate(options.flags & POLDER_CREATE_PREALLOCATE != 0)
             .open_options(open_options);
         if !options.label.is_null() {
             // SAFETY: it is not null, and a string as the header requires.
@@ -273,21 +264,9 @@ pub unsafe extern "C" fn polder_volume_statvfs(volume: polder_volume, result: *m
     })
 }
 
-/// What was written since the volume was opened.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn polder_volume_usage(volume: polder_volume, usage: *mut polder_usage) -> c_int {
-    run(|| {
-        // SAFETY: as the header requires.
-        let usage = unsafe { output(usage)? };
-        let written = volume.get()?.volume.stats()?.written;
-        *usage = polder_usage { user_bytes: written.user_bytes, device_bytes: written.device_bytes };
-        Ok(())
-    })
-}
-
 /// All counters as a JSON object with the keys of `polder stats --json`. *json is a string; free it with polder_free.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn polder_stats_json(volume: polder_volume, json: *mut *mut c_char) -> c_int {
+pub unsafe extern "C" fn polder_volume_stats(volume: polder_volume, json: *mut *mut c_char) -> c_int {
     run(|| {
         // SAFETY: as the header requires.
         let json = unsafe { output(json)? };
@@ -381,8 +360,8 @@ pub(crate) fn refuse_flags(flags: u32, known: u32) -> Outcome<()> {
 unsafe fn open_options(given: *const polder_open_options) -> Outcome<VolumeOptions> {
     // SAFETY: as required of the caller.
     let given = unsafe { sized(given)? };
-    refuse_flags(given.flags, POLDER_READ_ONLY)?;
-    let mut options = VolumeOptions::new().read_only(given.flags & POLDER_READ_ONLY != 0);
+    refuse_flags(given.flags, POLDER_OPEN_READ_ONLY)?;
+    let mut options = VolumeOptions::new().read_only(given.flags & POLDER_OPEN_READ_ONLY != 0);
     if given.cache_bytes != 0 {
         options = options.cache_bytes(given.cache_bytes);
     }

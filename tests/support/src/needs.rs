@@ -162,7 +162,7 @@ pub const COVERAGE: [Need; 1] = [tool(
 )];
 
 /// The needs of the gate, beside those of mounts and of [`PROGRAMS`].
-pub const GATE: [Need; 13] = [
+pub const GATE: [Need; 15] = [
     component("rustfmt", |machine| machine.runs("cargo-fmt --version"), "the step fmt"),
     component("clippy", |machine| machine.runs("cargo-clippy --version"), "the step clippy"),
     package(
@@ -186,6 +186,12 @@ pub const GATE: [Need; 13] = [
         |machine| machine.imports("python3", "mmap"),
         "tests of files that are mapped through a mount",
     ),
+    package(
+        "pkg-config",
+        |machine| machine.runs("pkg-config --version"),
+        "tests in C, which find the library by it",
+    ),
+    package("g++", |machine| machine.runs("g++ --version"), "tests in C and C++ of the library"),
     EXT4,
     XFS,
     package("libacl1-dev", |_| has_file("/usr/include/sys/acl.h"), "building pjdfstest"),
