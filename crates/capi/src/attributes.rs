@@ -81,7 +81,7 @@ pub unsafe extern "C" fn polder_lchown(
     run(|| Ok(volume.get()?.volume.set_symlink_owner(unsafe { path(at)? }, owner(uid), owner(gid))?))
 }
 
-/// Sets the times of the last access (times[0]) and the last change of the contents (times[1]). tv_nsec can be UTIME_NOW
+/// Sets the times of the last access (the first element) and the last change of the contents (the second). tv_nsec can be UTIME_NOW
 /// or UTIME_OMIT. NULL sets both to now.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn polder_utimens(
