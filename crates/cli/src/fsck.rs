@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use zone::file::FileError;
 
 use crate::check::{self, Over};
@@ -52,6 +52,11 @@ struct Arguments {
     /// Accepted without effect.
     #[arg(short = 'v')]
     verbose: bool,
+}
+
+/// The command line, for its manual page.
+pub(crate) fn command() -> clap::Command {
+    Arguments::command()
 }
 
 pub(crate) fn main() -> ExitCode {

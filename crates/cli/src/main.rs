@@ -10,6 +10,7 @@ mod bytes;
 mod cat;
 mod check;
 mod client;
+mod completions;
 mod control;
 mod copy_target;
 mod cp;
@@ -31,6 +32,7 @@ mod interrupt;
 mod logged_kinds;
 mod logging;
 mod ls;
+mod manual;
 mod misuse;
 mod mkfs;
 mod mount;
@@ -100,9 +102,11 @@ enum Command {
     Cp(cp::Arguments),
     Po2(po2::Arguments),
     Install(install::Arguments),
+    Manual(manual::Arguments),
+    Completions(completions::Arguments),
 }
 
-/// `mkfs.polder`, which is `polder mkfs`.
+/// Make a volume of Polder; called by mkfs(8). It is `polder mkfs` under the name that the system looks for.
 #[derive(Parser)]
 #[command(name = "mkfs.polder", version)]
 struct MkfsArguments {
@@ -148,6 +152,8 @@ fn run(command: Command) -> ExitCode {
         Command::Cp(arguments) => cp::run(&arguments),
         Command::Po2(arguments) => po2::run(&arguments),
         Command::Install(arguments) => install::run(&arguments),
+        Command::Manual(arguments) => manual::run(&arguments),
+        Command::Completions(arguments) => completions::run(&arguments),
         Command::Check(arguments) => return check::run(&arguments),
         Command::Scrub(arguments) => return scrub::run(&arguments),
         Command::Salvage(arguments) => return salvage::run(&arguments),

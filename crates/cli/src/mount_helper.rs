@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use crate::misuse::exit_status;
 use crate::options::{Words, without_unknown};
@@ -49,6 +49,11 @@ struct Arguments {
     /// Another mount namespace. It is refused: enter the namespace first.
     #[arg(short = 'N', value_name = "NAMESPACE")]
     namespace: Option<PathBuf>,
+}
+
+/// The command line, for its manual page.
+pub(crate) fn command() -> clap::Command {
+    Arguments::command()
 }
 
 pub(crate) fn main() -> ExitCode {
