@@ -1,6 +1,6 @@
 //! `polder info`: the properties of a volume.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use fs::{Fs, Reserve};
@@ -132,19 +132,7 @@ pub(crate) struct MountInForce {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let info: Info = match Volume::find(&arguments.path)? {
-        Volume::Served(mut client) => client.ask(&Request::Info)?,
-        Volume::Opened(opened) => {
-            let place = Place {
-                path: opened.path.clone(),
-                mounted_on: None,
-                mount: None,
-                closing: false,
-                last_mount: LastMount::of(&opened.recovery),
-            };
-            Info { pid: None, ..Info::of(&opened.fs, &place)? }
-        }
-    };
+    let info = Info::about(&arguments.path)?;
     if arguments.json {
         return line!("{}", serde_json::to_string_pretty(&info)?);
     }
@@ -160,6 +148,23 @@ pub(crate) fn short_host(available: u64, needed: u64) -> String {
 }
 
 impl Info {
+    /// The properties of the volume at a path, from its daemon or from the volume.
+    pub(crate) fn about(path: &Path) -> Result<Info> {
+        match Volume::find(path)? {
+            Volume::Served(mut client) => client.ask(&Request::Info),
+            Volume::Opened(opened) => {
+                let place = Place {
+                    path: opened.path.clone(),
+                    mounted_on: None,
+                    mount: None,
+                    closing: false,
+                    last_mount: LastMount::of(&opened.recovery),
+                };
+                Ok(Info { pid: None, ..Info::of(&opened.fs, &place)? })
+            }
+        }
+    }
+
     pub(crate) fn of(fs: &Fs, place: &Place) -> Result<Info> {
         let volume = fs.store().info();
         let geometry = fs.store().device().geometry();

@@ -29,6 +29,7 @@ mod info;
 mod inherited;
 mod install;
 mod interrupt;
+mod list;
 mod logged_kinds;
 mod logging;
 mod ls;
@@ -42,6 +43,7 @@ mod numbers;
 mod options;
 mod output;
 mod po2;
+mod probe;
 mod process;
 mod progress;
 mod registry;
@@ -86,6 +88,7 @@ enum Command {
     Mount(mount::Arguments),
     Umount(umount::Arguments),
     Sync(sync::Arguments),
+    List(list::Arguments),
     Info(info::Arguments),
     Stats(stats::Arguments),
     Zones(zones::Arguments),
@@ -101,6 +104,7 @@ enum Command {
     Cat(cat::Arguments),
     Cp(cp::Arguments),
     Po2(po2::Arguments),
+    Probe(probe::Arguments),
     Install(install::Arguments),
     Manual(manual::Arguments),
     Completions(completions::Arguments),
@@ -139,6 +143,7 @@ fn run(command: Command) -> ExitCode {
         Command::Mount(arguments) => mount::run(&arguments),
         Command::Umount(arguments) => umount::run(&arguments),
         Command::Sync(arguments) => sync::run(&arguments),
+        Command::List(arguments) => list::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),
         Command::Stats(arguments) => stats::run(&arguments),
         Command::Zones(arguments) => zones::run(&arguments),
@@ -155,6 +160,7 @@ fn run(command: Command) -> ExitCode {
         Command::Manual(arguments) => manual::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Check(arguments) => return check::run(&arguments),
+        Command::Probe(arguments) => return probe::run(&arguments),
         Command::Scrub(arguments) => return scrub::run(&arguments),
         Command::Salvage(arguments) => return salvage::run(&arguments),
     })

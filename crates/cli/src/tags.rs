@@ -1,11 +1,13 @@
 //! Volumes named by a tag as in `/etc/fstab`: `LABEL=`, `UUID=`, `PARTLABEL=`, `PARTUUID=`, `ID=`.
 //!
-//! A tag is resolved by a link in `/dev/disk`. The programs that create these links (udev, blkid) do not know Polder. So the
-//! label or UUID of a volume has a link only if a local rule creates it. Labels and UUIDs of partitions have links.
+//! A tag is resolved by a link in `/dev/disk`. udev creates the links for labels and UUIDs of partitions. It creates those of
+//! volumes if the rule of Polder is installed (`contrib/udev`), which calls `polder probe`.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+
+use crate::probe::encoded;
 
 /// The directory of the links.
 const LINKS: &str = "/dev/disk";
@@ -16,8 +18,6 @@ const TAGS: [(&str, &str); 5] = [
     ("PARTUUID", "by-partuuid"),
     ("ID", "by-id"),
 ];
-/// Characters that are not encoded in the name of a link. All other ASCII characters are encoded by their codes.
-const AS_IT_IS: &str = "#+-.:=@_";
 
 /// The link for a tag. Nothing if the name is a path.
 pub(crate) fn link(named: &Path) -> Result<Option<PathBuf>> {
@@ -45,21 +45,11 @@ fn link_in(links: &Path, named: &Path) -> Result<Option<PathBuf>> {
         return Ok(Some(found));
     }
     bail!(
-        "{}: {} has no such link; the programs that create these links do not know the labels and UUIDs of Polder volumes, \
-         so name the path (`lsblk --paths` lists devices, `polder info PATH` shows label and UUID)",
+        "{}: {} has no such link; udev creates links for the labels and UUIDs of Polder volumes if its rule for Polder is \
+         installed, so install it or name the path (`polder list` shows the volumes on block devices)",
         named.display(),
         directory.display()
     )
-}
-
-/// The name of the link for a value.
-fn encoded(value: &str) -> String {
-    let one = |character: char| match character {
-        character if !character.is_ascii() || character.is_ascii_alphanumeric() => character.to_string(),
-        character if AS_IT_IS.contains(character) => character.to_string(),
-        character => format!("\\x{:02x}", u32::from(character)),
-    };
-    value.chars().map(one).collect()
 }
 
 #[cfg(test)]

@@ -88,7 +88,7 @@ fn mount_named(named: &Path) -> Result<MountEntry> {
     if let Err(error) = way::to(named)? {
         use io::ErrorKind::{NotADirectory, NotFound};
         if matches!(error.kind(), NotFound | NotADirectory) {
-            bail!("{shown}: no such directory; `findmnt -t fuse.polder` lists the mounts");
+            bail!("{shown}: no such directory; `polder list` shows the mounts");
         }
         return Err(Error::new(error).context(shown.to_string()));
     }
@@ -98,7 +98,7 @@ fn mount_named(named: &Path) -> Result<MountEntry> {
     if std::fs::metadata(named).is_ok_and(|about| !about.is_dir()) {
         return mount_of_volume(named);
     }
-    bail!("{shown}: no Polder volume is mounted there; `findmnt -t fuse.polder` lists the mounts")
+    bail!("{shown}: no Polder volume is mounted there; `polder list` shows the mounts")
 }
 
 /// The mount of a volume that is named by its file or device.

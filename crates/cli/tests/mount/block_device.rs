@@ -203,3 +203,45 @@ fn a_read_only_device_is_refused_for_writing() {
     bench.succeed(&["mount", device, directory, "-o", "ro"]);
     crate::Mounted { bench: &bench }.umount();
 }
+
+/// `list` and `probe` find a volume on a disk whether it is mounted or not, and `probe` refuses other contents.
+#[test]
+fn volumes_on_disks_are_listed_and_probed() {
+    let bench = bench_or_skip!();
+    let backing = bench.volume().with_file_name("disk");
+    File::create(&backing).unwrap().set_len(128 << 20).unwrap();
+    let disk = match Loop::new(&backing, &[]) {
+        Ok(disk) => disk,
+        Err(reason) => return eprintln!("skipped: {reason}"),
+    };
+    let device = disk.device.to_str().unwrap();
+    let directory = bench.directory();
+    let directory = directory.to_str().unwrap();
+    let row = || {
+        let all: serde_json::Value = serde_json::from_str(&bench.succeed(&["list", "--json"])).unwrap();
+        all.as_array().unwrap().iter().find(|row| row["path"] == device).cloned()
+    };
+    assert_eq!(row(), None);
+    bench.fail(2, &["probe", device]);
+    bench.succeed(&["mkfs", device, "--label", "my disk"]);
+    let unmounted = row().unwrap();
+    assert_eq!((&unmounted["label"], &unmounted["mounted_on"]), (&"my disk".into(), &serde_json::json!([])));
+    let probed = bench.succeed(&["probe", device]);
+    let id = unmounted["id"].as_str().unwrap();
+    for line in ["ID_FS_TYPE=polder", "ID_FS_LABEL_ENC=my\\x20disk", &format!("ID_FS_UUID={id}")] {
+        assert!(probed.lines().any(|found| found == line), "{line}: {probed}");
+    }
+    bench.succeed(&["mount", device, directory, "-o", "ro"]);
+    let mounted = crate::Mounted { bench: &bench };
+    let listed = row().unwrap();
+    assert_eq!(listed["id"], unmounted["id"]);
+    assert_eq!((&listed["mounted_on"], &listed["read_only"]), (&serde_json::json!([directory]), &true.into()));
+    assert!(bench.succeed(&["list"]).contains(&format!("{directory} (read-only)")));
+    assert_eq!(bench.succeed(&["probe", device]), probed);
+    mounted.umount();
+    let made = Command::new("mkfs.ext4").args(["-q", "-F", device]).output();
+    if made.is_ok_and(|made| made.status.success()) {
+        bench.fail(2, &["probe", device]);
+        assert_eq!(row(), None);
+    }
+}
