@@ -260,8 +260,9 @@ impl Report {
         let affected = fs.affected_files(&found)?;
         let reported = |(finding, files)| ReportedFinding::new(&finding, files);
         let of_device = ReportedFinding::of_device(fs);
-        let findings: Vec<_> =
-            of_device.into_iter().chain(found.into_iter().zip(affected).map(reported)).collect();
+        let of_log = fs.lost_log().map(ReportedFinding::of_log);
+        let of_contents = found.into_iter().zip(affected).map(reported);
+        let findings: Vec<_> = of_device.into_iter().chain(of_log).chain(of_contents).collect();
         let clean = findings.is_empty();
         let (repaired, not_repaired) = (Vec::new(), None);
         Ok(Report { clean, findings, not_checked, last_mount: None, repaired, not_repaired })
@@ -344,10 +345,15 @@ impl ReportedFinding {
         })
     }
 
-    /// The finding for a lost part of the log that was discarded.
-    fn discarded(lost: String) -> ReportedFinding {
+    /// The finding for a lost part of the log.
+    fn of_log(lost: &str) -> ReportedFinding {
         let [part, kind] = ["store", "log"].map(str::to_owned);
-        ReportedFinding { part, kind, description: format!("{lost}; it was discarded"), files: Vec::new() }
+        ReportedFinding { part, kind, description: lost.to_owned(), files: Vec::new() }
+    }
+
+    /// The same, if it was discarded.
+    fn discarded(lost: String) -> ReportedFinding {
+        Self::of_log(&format!("{lost}; it was discarded"))
     }
 
     fn restored(restored: &RestoredHeader) -> Vec<ReportedFinding> {

@@ -61,6 +61,8 @@ pub struct Fs {
     /// for these before it remounts read-only. [`Fs::make_read_only`] takes it exclusively once, after it has set
     /// `remounted_read_only`. This is the first lock in the order.
     pub(crate) background_changes: Ordered<RwLock<()>>,
+    /// What recovery found lost of the log.
+    pub(crate) lost_log: Option<String>,
     /// For handles, which must not keep the volume alive.
     pub(crate) this: Weak<Fs>,
 }
@@ -104,6 +106,12 @@ impl Fs {
         Self::recovered(device, options, true)
     }
 
+    /// The part of the log that recovery found lost, so acknowledged changes are missing. Only a volume that was opened
+    /// for reading, or without what is lost, can have one.
+    pub fn lost_log(&self) -> Option<&str> {
+        self.lost_log.as_deref()
+    }
+
     fn recovered(
         device: Arc<dyn Device>,
         options: MountOptions,
@@ -135,6 +143,7 @@ impl Fs {
             remounted_read_only: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             background_changes: Ordered::rwlock(LockOrder::BackgroundChanges, ()),
+            lost_log: recovery.lost.clone(),
             this: this.clone(),
             clock: options.clock,
         });

@@ -235,7 +235,10 @@ fn volumes_on_disks_are_listed_and_probed() {
     let mounted = crate::Mounted { bench: &bench };
     let listed = row().unwrap();
     assert_eq!(listed["id"], unmounted["id"]);
-    assert_eq!((&listed["mounted_on"], &listed["read_only"]), (&serde_json::json!([directory]), &true.into()));
+    assert_eq!(
+        (&listed["mounted_on"], &listed["read_only"]),
+        (&serde_json::json!([directory]), &true.into())
+    );
     assert!(bench.succeed(&["list"]).contains(&format!("{directory} (read-only)")));
     assert_eq!(bench.succeed(&["probe", device]), probed);
     mounted.umount();
