@@ -93,6 +93,17 @@ pub unsafe extern "C" fn polder_utimens(
     run(|| Ok(volume.get()?.volume.set_times(unsafe { path(at)? }, unsafe { to_times(times)? })?))
 }
 
+/// The same, but a symbolic link at the end of the path is not followed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn polder_lutimens(
+    volume: polder_volume,
+    at: *const c_char,
+    times: *const timespec,
+) -> c_int {
+    // SAFETY: as the header requires.
+    run(|| Ok(volume.get()?.volume.set_symlink_times(unsafe { path(at)? }, unsafe { to_times(times)? })?))
+}
+
 /// Sets the length of a file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn polder_truncate(volume: polder_volume, at: *const c_char, length: u64) -> c_int {
@@ -124,7 +135,10 @@ pub unsafe extern "C" fn polder_get_xattr(
     })
 }
 
-/// Sets an extended attribute, whether it exists or not. Its name begins with "user.", "trusted." or "security.".
+/// Sets an extended attribute, whether it exists or not. Its name has at most 255 bytes and begins with "user.",
+/// "trusted." or "security.", or is that of an access control list. The value has at most 64 KiB.
+///
+/// EOPNOTSUPP: another name. E2BIG or ENOSPC: the value is too long.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn polder_set_xattr(
     volume: polder_volume,
@@ -140,7 +154,7 @@ pub unsafe extern "C" fn polder_set_xattr(
     })
 }
 
-/// The names of all extended attributes. *names is set to memory with *length bytes, in which a zero follows each name;
+/// The names of all extended attributes, also of those that Polder has for itself (user.polder.lifetime). *names is set to memory with *length bytes, in which a zero follows each name;
 /// free it with polder_free.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn polder_list_xattrs(

@@ -1,7 +1,7 @@
 //! What every function has in common: errors become numbers, panics do not reach C, and pointers are checked.
 
-use std::cell::RefCell;
-use std::ffi::{CStr, CString, OsStr, c_char, c_int};
+use std::cell::UnsafeCell;
+use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -68,13 +68,28 @@ impl Answer for u64 {
     }
 }
 
+/// Bytes of the longest text of a failure, with the zero at its end.
+const MESSAGE_BYTES: usize = 1024;
+
 thread_local! {
-    static MESSAGE: RefCell<CString> = RefCell::default();
+    /// It stays in its place, so that a pointer to it can be read as long as the thread exists.
+    static MESSAGE: UnsafeCell<[u8; MESSAGE_BYTES]> = const { UnsafeCell::new([0; MESSAGE_BYTES]) };
 }
 
 /// The text of the last failure in this thread.
-pub(crate) fn with_message<T>(use_message: impl FnOnce(&CStr) -> T) -> T {
-    MESSAGE.with_borrow(|message| use_message(message))
+pub(crate) fn message() -> *const c_char {
+    MESSAGE.with(|message| message.get().cast())
+}
+
+/// Text in one line, cut if it is too long.
+fn set_message(text: &str) {
+    let end =
+        (0..MESSAGE_BYTES.min(text.len() + 1)).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+    let mut bytes = [0; MESSAGE_BYTES];
+    bytes[..end].copy_from_slice(&text.as_bytes()[..end]);
+    bytes[..end].iter_mut().filter(|byte| byte.is_ascii_control()).for_each(|byte| *byte = b' ');
+    // SAFETY: only this thread writes to it, and no reference to it exists.
+    MESSAGE.with(|message| unsafe { *message.get() = bytes });
 }
 
 /// Runs the body of a function that returns 0 or a negative error number.
@@ -96,8 +111,7 @@ pub(crate) fn run_long<T: Answer>(body: impl FnOnce() -> Outcome<T>) -> isize {
             "an assertion of Polder failed (the text is on the standard error); please report it",
         ),
     };
-    let message = CString::new(failure.message.replace('\0', " ")).unwrap_or_default();
-    MESSAGE.set(message);
+    set_message(&failure.message);
     -(failure.errno as isize)
 }
 
@@ -228,7 +242,23 @@ mod tests {
     #[test]
     fn a_panic_becomes_an_error_number() {
         assert_eq!(run(|| -> Outcome<()> { panic!("for this test") }), -libc::ENOTRECOVERABLE);
-        assert!(with_message(|message| message.to_string_lossy().contains("please report")));
+        // SAFETY: it ends with a zero.
+        let text = unsafe { CStr::from_ptr(message()) };
+        assert!(text.to_string_lossy().contains("please report"));
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters_and_stay_in_their_place() {
+        let place = message();
+        for length in [0, 1, 511, 512, 1022, 1023, 1024, 5000] {
+            set_message(&format!("{}\n", "ü".repeat(length)));
+            // SAFETY: it ends with a zero.
+            let text = unsafe { CStr::from_ptr(message()) }.to_str().map(str::to_owned);
+            assert!(
+                text.is_ok_and(|text| text.starts_with(&"ü".repeat(length.min(511))) && !text.contains('\n'))
+            );
+        }
+        assert_eq!(place, message());
     }
 
     #[test]

@@ -9,8 +9,7 @@ use rt::sync::Mutex;
 
 use crate::call::{output, path, run};
 use crate::handles::{Kind, Table};
-use crate::names::copy_out;
-use crate::volume::polder_volume;
+use crate::volume::{polder_volume, to_chars};
 
 /// A directory that is being read. Threads that share it get different entries. 0 is never open.
 #[repr(C)]
@@ -71,9 +70,7 @@ pub unsafe extern "C" fn polder_dir_next(directory: polder_dir, entry: *mut pold
             FileType::Fifo => libc::DT_FIFO,
             FileType::Socket => libc::DT_SOCK,
         };
-        let mut name = [0; 256];
-        copy_out(found.file_name().as_bytes(), &mut name[..255]);
-        entry.name = name.map(|byte| byte as c_char);
+        entry.name = to_chars(found.file_name().as_bytes());
         Ok(true)
     })
 }

@@ -48,7 +48,8 @@ impl polder_file {
 /// Opens a file, or a directory for polder_file_sync. `flags` are those of <fcntl.h>: O_RDONLY, O_WRONLY or O_RDWR, with
 /// O_CREAT, O_EXCL, O_TRUNC, O_APPEND, O_DSYNC, O_SYNC, O_NOFOLLOW, O_DIRECTORY. O_CLOEXEC, O_DIRECT, O_LARGEFILE,
 /// O_NOATIME, O_NOCTTY and O_NONBLOCK have no effect, because the library has no descriptors and no cache of file
-/// contents. `mode` has the permission bits of a file that is created. *file is set only on success.
+/// contents. `mode` has the permission bits of a file that is created, from which the umask of the caller is taken off.
+/// *file is set only on success. EINVAL: flags that do not fit together, like O_RDONLY with O_TRUNC.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn polder_file_open(
     volume: polder_volume,
@@ -77,7 +78,8 @@ pub unsafe extern "C" fn polder_file_open(
         let has = |flag: c_int| flags & flag == flag;
         let access = flags & libc::O_ACCMODE;
         if flags & !(KNOWN | WITHOUT_EFFECT) != 0 || access == libc::O_ACCMODE {
-            return Err(Failure::invalid("flags of polder_file_open are not known"));
+            let unknown = flags & !(KNOWN | WITHOUT_EFFECT);
+            return Err(Failure::invalid(format!("flags of polder_file_open are not known ({unknown:#o})")));
         }
         if has(libc::O_DIRECTORY) && has(libc::O_CREAT) {
             return Err(Failure::invalid("O_DIRECTORY and O_CREAT exclude each other; use polder_mkdir"));
@@ -89,7 +91,7 @@ pub unsafe extern "C" fn polder_file_open(
             .read(reads)
             .write(writes)
             .append(writes && has(libc::O_APPEND))
-            .truncate(writes && has(libc::O_TRUNC))
+            .truncate(has(libc::O_TRUNC))
             .create(has(libc::O_CREAT))
             .create_new(has(libc::O_CREAT | libc::O_EXCL))
             .sync(has(libc::O_DSYNC))

@@ -23,7 +23,8 @@ pub unsafe extern "C" fn polder_mkdir(volume: polder_volume, at: *const c_char, 
     run(|| Ok(volume.get()?.volume.create_dir_with(unsafe { path(at)? }, (mode & 0o7777) as u16)?))
 }
 
-/// Makes a directory with mode 0777 and those above it that do not exist. Succeeds if it exists.
+/// Makes a directory and those above it that do not exist, each with mode 0777 without the umask of the caller. Succeeds
+/// if it exists.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn polder_mkdir_all(volume: polder_volume, at: *const c_char) -> c_int {
     // SAFETY: as the header requires.
@@ -130,8 +131,9 @@ pub unsafe extern "C" fn polder_read_file(
     })
 }
 
-/// Writes a file as a whole: creates it, or replaces the contents of an existing one. A crash can leave it incomplete;
-/// write another file and rename it where that matters.
+/// Writes a file as a whole: creates it with mode 0666 without the umask, or replaces the contents of an existing one.
+/// After a failure (ENOSPC, EIO) or a crash the file can be empty or incomplete, without its old contents: write another
+/// file and rename it where that matters.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn polder_write_file(
     volume: polder_volume,
@@ -146,8 +148,9 @@ pub unsafe extern "C" fn polder_write_file(
     })
 }
 
-/// Copies the contents and permissions of a file to another one, which is created or replaced. Whole blocks are shared
-/// where that pays.
+/// Copies the contents of a file, and its permission bits without set-id bits, to another one, which is created or
+/// replaced. Whole blocks are shared where that pays. After a failure or a crash the target can be incomplete, without
+/// its old contents. EINVAL: both are the same file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn polder_copy_file(
     volume: polder_volume,

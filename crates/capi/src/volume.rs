@@ -8,8 +8,9 @@ use libc::{size_t, statvfs};
 use polder::{Caller, Mount, Volume, VolumeOptions};
 use rt::sync::Mutex;
 
-use crate::call::{Failure, Outcome, bytes, output, path, run, sized, text, with_message};
+use crate::call::{Failure, Outcome, bytes, message, output, path, run, sized, text};
 use crate::handles::{Kind, Table};
+use crate::names::copy_out;
 
 /// Open for reading only. Nothing is written, not even a recovery.
 pub const POLDER_OPEN_READ_ONLY: u32 = 1;
@@ -92,6 +93,16 @@ impl polder_volume {
         volumes().get(self.id)
     }
 
+    /// A view must not be a way to more rights.
+    fn get_unrestricted(self) -> Outcome<Arc<Opened>> {
+        match self.get()? {
+            opened if opened.is_view => {
+                Err(Failure::new(libc::EPERM, "the handle is a view with the rights of a user"))
+            }
+            opened => Ok(opened),
+        }
+    }
+
     fn set(&mut self, volume: Volume, is_view: bool) -> Outcome<()> {
         self.id = volumes().insert(Opened { volume, is_view })?;
         Ok(())
@@ -105,10 +116,11 @@ pub extern "C" fn polder_version() -> *const c_char {
 }
 
 /// The text of the last failure in this thread: one line that names the path and the cause. An empty text if there was
-/// none. It is valid until the next failure in this thread.
+/// none. A function that succeeds does not change it. The pointer is valid until the thread ends, and the text until the
+/// next failure in this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn polder_message() -> *const c_char {
-    with_message(|message| message.as_ptr())
+    message()
 }
 
 /// Frees what polder_read_file, polder_volume_stats or polder_list_xattrs has allocated. NULL is permitted.
@@ -118,10 +130,11 @@ pub unsafe extern "C" fn polder_free(memory: *mut c_void) {
     unsafe { libc::free(memory) };
 }
 
-/// Makes a volume in a file or on a device, and opens it with `open` (NULL: the defaults). `options` may be NULL if the
-/// file or device exists and is empty. *volume is set only on success.
+/// Makes a volume in a file or on a device, and opens it with `open` (NULL: the defaults). `options` may be NULL for a
+/// device, or a file of the wanted size, that contains only zeros. *volume is set only on success.
 ///
-/// EEXIST: it contains data, and POLDER_CREATE_OVERWRITE is not set. EINVAL: impossible options. EBUSY: a process has it open.
+/// EEXIST: it contains data, and POLDER_CREATE_OVERWRITE is not set. EINVAL: impossible options. EBUSY: a process has it open, perhaps
+/// this one.
 /// ENOSPC: the host file system is full. Then nothing was written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn polder_volume_create(
@@ -170,7 +183,9 @@ pub unsafe extern "C" fn polder_volume_create(
 /// Opens the volume in a file or on a device. `options` may be NULL. *volume is set only on success. Recovers the volume
 /// if it was not closed, and starts its threads.
 ///
-/// ENOENT: there is no such file. EINVAL: it is no volume. EBUSY: another process has it open. EUCLEAN: it is damaged.
+/// ENOENT: there is no such file. EINVAL: it is no volume. EBUSY: a process has it open, perhaps this one (after half a
+/// second of waiting). EUCLEAN or EIO: it is damaged; the text says what helps. A volume whose log has lost its newest
+/// part can be opened with POLDER_OPEN_READ_ONLY to copy what is left, and `polder check` reports the loss.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn polder_volume_open(
     path: *const c_char,
@@ -194,7 +209,14 @@ pub unsafe extern "C" fn polder_volume_open(
 pub extern "C" fn polder_volume_close(volume: polder_volume) -> c_int {
     run(|| {
         let opened = volume.get()?;
-        let closed = if opened.is_view { opened.volume.sync() } else { opened.volume.close() };
+        let closed = match opened.is_view {
+            // Closing the volume has made everything durable.
+            true => opened.volume.sync().or_else(|error| match error {
+                polder::Error::Closed => Ok(()),
+                error => Err(error),
+            }),
+            false => opened.volume.close(),
+        };
         if !matches!(closed, Err(polder::Error::Mounted)) {
             volumes().remove(volume.id)?;
         }
@@ -204,7 +226,8 @@ pub extern "C" fn polder_volume_close(volume: polder_volume) -> c_int {
 
 /// Makes a view of the volume with the rights of a user: `uid`, `gid` and `group_count` further `groups` (NULL if there
 /// are none). Permissions restrict it as POSIX says. New files get the owner, and not the permission bits in `umask`. A
-/// handle from polder_volume_open is not restricted by permissions. Close the view with polder_volume_close.
+/// handle from polder_volume_open or polder_volume_create is not restricted by permissions. Close the view with
+/// polder_volume_close. EPERM: the handle is itself a view.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn polder_volume_as_user(
     volume: polder_volume,
@@ -226,7 +249,7 @@ pub unsafe extern "C" fn polder_volume_as_user(
             .map(|group| u32::from_ne_bytes([group[0], group[1], group[2], group[3]]))
             .collect();
         let caller = Caller::user(uid, gid).groups(&groups).umask((umask & 0o777) as u16);
-        view.set(volume.get()?.volume.as_caller(caller), true)
+        view.set(volume.get_unrestricted()?.volume.as_caller(caller), true)
     })
 }
 
@@ -264,6 +287,43 @@ pub unsafe extern "C" fn polder_volume_statvfs(volume: polder_volume, result: *m
     })
 }
 
+/// What was chosen when the volume was made.
+#[repr(C)]
+pub struct polder_info {
+    /// The UUID as text.
+    pub id: [c_char; 40],
+    /// The name of the volume, empty if it has none.
+    pub label: [c_char; 72],
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// The version of the disk format.
+    pub format_version: u32,
+}
+
+/// The identity and the label of the volume.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn polder_volume_info(volume: polder_volume, info: *mut polder_info) -> c_int {
+    run(|| {
+        // SAFETY: as the header requires.
+        let info = unsafe { output(info)? };
+        let found = volume.get()?.volume.info()?;
+        *info = polder_info {
+            id: to_chars(&found.fs_id.to_string()),
+            label: to_chars(&found.label),
+            block_size: found.block_size,
+            format_version: found.format_version,
+        };
+        Ok(())
+    })
+}
+
+/// A string with a zero at its end, cut if it is too long.
+pub(crate) fn to_chars<const N: usize>(text: impl AsRef<[u8]>) -> [c_char; N] {
+    let mut bytes = [0; N];
+    copy_out(text.as_ref(), &mut bytes[..N - 1]);
+    bytes.map(|byte| byte as c_char)
+}
+
 /// All counters as a JSON object with the keys of `polder stats --json`. *json is a string; free it with polder_free.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn polder_volume_stats(volume: polder_volume, json: *mut *mut c_char) -> c_int {
@@ -284,7 +344,7 @@ pub unsafe extern "C" fn polder_volume_stats(volume: polder_volume, json: *mut *
 /// program fusermount3. Each operation of a program that uses the mount is a request to this process; `polder mount` is
 /// faster, but shares the volume with no library. docs/library.md has the limits of such mounts.
 ///
-/// EBUSY: it is mounted already.
+/// EBUSY: it is mounted already. EPERM: the handle is a view.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn polder_mount_open(
     volume: polder_volume,
@@ -294,7 +354,7 @@ pub unsafe extern "C" fn polder_mount_open(
     run(|| {
         // SAFETY: as the header requires.
         let (directory, mount) = unsafe { (path(directory)?, output(mount)?) };
-        let mounted = volume.get()?.volume.mount(directory)?;
+        let mounted = volume.get_unrestricted()?.volume.mount(directory)?;
         mount.id = mounts().insert(Mutex::new(mounted))?;
         Ok(())
     })

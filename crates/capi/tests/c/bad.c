@@ -14,11 +14,13 @@ static void bad_volume(struct polder_volume volume, int number) {
     struct stat attributes;
     struct statvfs total;
     struct polder_volume view;
+    struct polder_info info;
     struct polder_file file = {0};
     struct polder_dir directory;
     struct polder_mount mount;
     FAILS(polder_volume_close(volume), number);
     FAILS(polder_volume_sync(volume), number);
+    FAILS(polder_volume_info(volume, &info), number);
     FAILS(polder_volume_statvfs(volume, &total), number);
     FAILS(polder_volume_stats(volume, &memory), number);
     FAILS(polder_volume_as_user(volume, 1, 1, NULL, 0, 0, &view), number);
@@ -41,6 +43,7 @@ static void bad_volume(struct polder_volume volume, int number) {
     FAILS(polder_chown(volume, "/", 1, 1), number);
     FAILS(polder_lchown(volume, "/", 1, 1), number);
     FAILS(polder_utimens(volume, "/", TIMES), number);
+    FAILS(polder_lutimens(volume, "/", TIMES), number);
     FAILS(polder_truncate(volume, "/", 1), number);
     FAILS(polder_get_xattr(volume, "/", "user.x", text, sizeof text), number);
     FAILS(polder_set_xattr(volume, "/", "user.x", text, 1), number);
@@ -96,6 +99,7 @@ static void null_pointers(struct polder_volume volume, struct polder_file file) 
     FAILS(polder_volume_as_user(volume, 1, 1, NULL, 0, 0, NULL), EFAULT);
     FAILS(polder_volume_as_user(volume, 1, 1, NULL, SIZE_MAX, 0, &made), EINVAL);
     FAILS(polder_volume_statvfs(volume, NULL), EFAULT);
+    FAILS(polder_volume_info(volume, NULL), EFAULT);
     FAILS(polder_volume_stats(volume, NULL), EFAULT);
     FAILS(polder_mount_open(volume, NULL, &mount), EFAULT);
     FAILS(polder_mount_open(volume, "/", NULL), EFAULT);
@@ -119,6 +123,7 @@ static void null_pointers(struct polder_volume volume, struct polder_file file) 
     FAILS(polder_chown(volume, NULL, 1, 1), EFAULT);
     FAILS(polder_lchown(volume, NULL, 1, 1), EFAULT);
     FAILS(polder_utimens(volume, NULL, TIMES), EFAULT);
+    FAILS(polder_lutimens(volume, NULL, NULL), EFAULT);
     FAILS(polder_truncate(volume, NULL, 1), EFAULT);
     FAILS(polder_get_xattr(volume, "/", NULL, text, sizeof text), EFAULT);
     FAILS(polder_get_xattr(volume, "/", "user.x", NULL, 1), EFAULT);

@@ -14,6 +14,7 @@ static void reads_and_writes(struct polder_volume volume) {
     FAILS(polder_file_open(volume, "/file", O_RDONLY | O_DIRECTORY, 0, &file), ENOTDIR);
     FAILS(polder_file_open(volume, "/file", O_PATH, 0, &file), EINVAL);
     FAILS(polder_file_open(volume, "/file", O_ACCMODE, 0, &file), EINVAL);
+    FAILS(polder_file_open(volume, "/file", O_RDONLY | O_TRUNC, 0, &file), EINVAL);
     FAILS(polder_file_open(volume, "/", O_RDWR, 0, &file), EISDIR);
     RETURNS(polder_file_write(file, "hello", 5, 10), 5);
     OK(polder_file_append(file, "world", 5, &offset));
@@ -153,6 +154,7 @@ int main(int count, char **arguments) {
     CHECK(length == 10 && memcmp(contents, "0123456789", 10) == 0);
     polder_free(contents);
     FAILS(polder_write_file(volume, "/many", "", 0), EROFS);
+    OK(polder_mkdir_all(volume, "/"));
     OK(polder_volume_close(volume));
     return 0;
 }

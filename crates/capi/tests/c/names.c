@@ -124,8 +124,10 @@ static void attributes(struct polder_volume volume) {
     CHECK(found.st_size == 5000);
     OK(polder_symlink(volume, "/file", "/owned"));
     OK(polder_lchown(volume, "/owned", 7, 8));
+    times[0].tv_sec = times[1].tv_sec = 5, times[0].tv_nsec = times[1].tv_nsec = 6;
+    OK(polder_lutimens(volume, "/owned", times));
     OK(polder_lstat(volume, "/owned", &found));
-    CHECK(found.st_uid == 7 && found.st_gid == 8);
+    CHECK(found.st_uid == 7 && found.st_gid == 8 && found.st_mtim.tv_sec == 5 && found.st_mtim.tv_nsec == 6);
 
     FAILS(polder_get_xattr(volume, "/file", "user.colour", value, sizeof value), ENODATA);
     OK(polder_set_xattr(volume, "/file", "user.colour", "blue", 4));
@@ -147,14 +149,18 @@ static void attributes(struct polder_volume volume) {
 }
 
 static void users(struct polder_volume volume) {
-    struct polder_volume guest;
+    struct polder_volume guest, other;
+    struct polder_info info;
     struct polder_file file;
+    OK(polder_volume_info(volume, &info));
+    CHECK(strcmp(info.label, "test") == 0 && strlen(info.id) == 36 && info.block_size == 4096);
     gid_t groups[2] = {5, 6};
     OK(polder_mkdir(volume, "/private", 0700));
     OK(polder_mkdir(volume, "/group", 0770));
     OK(polder_chmod(volume, "/group", 0770));
     OK(polder_chown(volume, "/group", 0, 6));
     OK(polder_volume_as_user(volume, 1000, 1000, groups, 2, 077, &guest));
+    FAILS(polder_volume_as_user(guest, 0, 0, NULL, 0, 0, &other), EPERM);
     FAILS(polder_write_file(guest, "/private/file", "", 0), EACCES);
     OK(polder_file_open(guest, "/group/file", O_RDWR | O_CREAT, 0666, &file));
     struct stat found;
@@ -166,6 +172,11 @@ static void users(struct polder_volume volume) {
     RETURNS(polder_file_write(file, "x", 1, 0), 1);
     OK(polder_file_close(file));
     OK(polder_volume_sync(volume));
+    /* A view that outlives the volume is closed without an error. */
+    OK(polder_volume_as_user(volume, 1, 1, NULL, 0, 0, &guest));
+    OK(polder_volume_close(volume));
+    OK(polder_volume_close(guest));
+    FAILS(polder_volume_close(guest), EBADF);
 }
 
 int main(int count, char **arguments) {
@@ -176,6 +187,5 @@ int main(int count, char **arguments) {
     renames_and_links(volume);
     attributes(volume);
     users(volume);
-    OK(polder_volume_close(volume));
     return 0;
 }

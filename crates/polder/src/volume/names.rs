@@ -12,6 +12,9 @@ use crate::directory::ReadDir;
 use crate::error::{Error, Result};
 use crate::walk::{Place, names};
 
+/// Bytes that are read at once of a whole file.
+const PIECE: usize = 1 << 20;
+
 /// The permission bits of a new directory, from which the umask is taken off.
 const DIRECTORY: u16 = 0o777;
 
@@ -29,21 +32,26 @@ impl Volume {
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
         let path = path.as_ref();
         let file = self.options().read(true).open(path)?;
-        // The file may grow meanwhile. Otherwise this is one read, which reaches beyond the end.
-        let mut wanted = file.metadata()?.len().saturating_add(1);
         let mut contents = Vec::new();
+        // The file may grow meanwhile. Otherwise this is enough, and the last piece reaches beyond the end.
+        let expected = usize::try_from(file.metadata()?.len()).ok().and_then(|length| length.checked_add(1));
+        expected
+            .filter(|&length| contents.try_reserve_exact(length).is_ok())
+            .ok_or_else(|| Error::at(path, FsError::NoMemory))?;
         loop {
             let begin = contents.len();
-            let end = usize::try_from(wanted).ok().and_then(|wanted| begin.checked_add(wanted));
-            let reserved = end.filter(|end| contents.try_reserve_exact(end - begin).is_ok());
-            let end = reserved.ok_or_else(|| Error::at(path, FsError::NoMemory))?;
+            let free = contents.capacity() - begin;
+            if free == 0 && contents.try_reserve(PIECE).is_err() {
+                return Err(Error::at(path, FsError::NoMemory));
+            }
+            // What is read is still in the processor's cache when its checksums are verified.
+            let end = begin + if free == 0 { PIECE } else { free.min(PIECE) };
             contents.resize(end, 0);
             let read = file.read_at(&mut contents[begin..], begin as u64).map_err(|error| error.of(path))?;
             contents.truncate(begin + read);
             if contents.len() < end {
                 return Ok(contents);
             }
-            wanted = contents.len() as u64;
         }
     }
 
@@ -221,9 +229,12 @@ impl Volume {
         for name in names(bytes(path)) {
             at.push(OsStr::from_bytes(name));
             made = self.create_dir(&at);
-            // Whatever exists there, the next name decides.
-            if !matches!(made, Ok(()) | Err(Error::Path { cause: FsError::Exists, .. })) {
-                return made;
+            match &made {
+                // Whatever exists there, the next name decides.
+                Ok(()) | Err(Error::Path { cause: FsError::Exists, .. }) => {}
+                // A directory that exists needs no right to make it.
+                Err(_) if self.metadata(&at).is_ok_and(|found| found.is_dir()) => {}
+                Err(_) => return made,
             }
         }
         if self.metadata(path)?.is_dir() { Ok(()) } else { made }
