@@ -10,12 +10,10 @@ use zone::file::FileContents;
 use crate::complain;
 use crate::info::Info;
 use crate::output::say;
+use crate::tags::{encoded, is_plain};
 
 /// The exit status for something that is no volume, as that of `blkid`.
 const NO_VOLUME: u8 = 2;
-
-/// Characters that need no encoding in the names of links.
-const AS_IT_IS: &str = "#+-.:=@_";
 
 /// Print what identifies a volume on a device or in a file, in the form that udev imports. The exit status is 2 if there
 /// is none.
@@ -62,19 +60,6 @@ fn properties(id: &str, label: &str, version: Option<&str>) -> String {
 fn replaced(text: &str) -> String {
     let one = |character: char| if is_plain(character) { character } else { '_' };
     text.chars().map(one).collect()
-}
-
-/// Text for the name of a link. Characters that are not plain are encoded by their codes.
-pub(crate) fn encoded(text: &str) -> String {
-    let one = |character: char| match is_plain(character) {
-        true => character.to_string(),
-        false => format!("\\x{:02x}", u32::from(character)),
-    };
-    text.chars().map(one).collect()
-}
-
-fn is_plain(character: char) -> bool {
-    !character.is_ascii() || character.is_ascii_alphanumeric() || AS_IT_IS.contains(character)
 }
 
 #[cfg(test)]

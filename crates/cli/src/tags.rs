@@ -7,8 +7,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-use crate::probe::encoded;
-
 /// The directory of the links.
 const LINKS: &str = "/dev/disk";
 const TAGS: [(&str, &str); 5] = [
@@ -18,6 +16,9 @@ const TAGS: [(&str, &str); 5] = [
     ("PARTUUID", "by-partuuid"),
     ("ID", "by-id"),
 ];
+
+/// Characters that need no encoding in the names of links.
+const AS_IT_IS: &str = "#+-.:=@_";
 
 /// The link for a tag. Nothing if the name is a path.
 pub(crate) fn link(named: &Path) -> Result<Option<PathBuf>> {
@@ -50,6 +51,19 @@ fn link_in(links: &Path, named: &Path) -> Result<Option<PathBuf>> {
         named.display(),
         directory.display()
     )
+}
+
+/// Text for the name of a link. Characters that are not plain are encoded by their codes.
+pub(crate) fn encoded(text: &str) -> String {
+    let one = |character: char| match is_plain(character) {
+        true => character.to_string(),
+        false => format!("\\x{:02x}", u32::from(character)),
+    };
+    text.chars().map(one).collect()
+}
+
+pub(crate) fn is_plain(character: char) -> bool {
+    !character.is_ascii() || character.is_ascii_alphanumeric() || AS_IT_IS.contains(character)
 }
 
 #[cfg(test)]
