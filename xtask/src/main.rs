@@ -6,7 +6,9 @@
 #![forbid(unsafe_code)]
 
 mod ci;
+mod clean_root;
 mod setup;
+mod stage;
 mod tidy;
 mod try_volume;
 
@@ -36,11 +38,10 @@ enum Task {
     Tidy,
     /// Builds Polder, makes a volume in a file, mounts it and says what to try.
     Try(try_volume::Args),
-    /// Builds the C library and installs it below a directory: lib, include, and the file for pkg-config.
-    Stage {
-        /// For example /usr/local.
-        prefix: std::path::PathBuf,
-    },
+    /// Builds the command, the C library and their documentation, and installs them below a directory.
+    Stage(stage::Args),
+    /// Builds packages: a `.deb` and an `.rpm`.
+    Package(stage::PackageArgs),
     /// A command of the system tests.
     #[command(external_subcommand)]
     System(Vec<String>),
@@ -53,7 +54,8 @@ fn main() -> ExitCode {
         Task::SetupTest => setup::trial::run(),
         Task::Tidy => tidy::run(),
         Task::Try(args) => try_volume::run(&args),
-        Task::Stage { prefix } => support::stage::run(&prefix),
+        Task::Stage(args) => stage::run(&args),
+        Task::Package(args) => stage::package(&args),
         Task::System(args) => Err(Line::new("cargo system").args(args).replace_this_process()),
     };
     match result {

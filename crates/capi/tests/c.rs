@@ -19,7 +19,7 @@ fn prefix() -> &'static Path {
         let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("c-library");
         let archive = newest_archive();
         let header = Path::new(env!("OUT_DIR")).join("polder.h");
-        stage::install(&Built { archive, header }, &prefix).unwrap();
+        stage::install(&Built { archive, header }, &prefix, &prefix).unwrap();
         prefix
     })
 }

@@ -24,23 +24,13 @@ pub struct Built {
     pub header: PathBuf,
 }
 
-/// `cargo xtask stage`: builds the library for use, and installs it below `prefix`.
-pub fn run(prefix: &Path) -> Result<()> {
-    let line =
-        "cargo build --release --locked --package polder-capi --message-format json-render-diagnostics";
-    let built = Built::find(&Line::new(line).output()?)?;
-    install(&built, prefix)?;
-    println!("{}: programs find it with PKG_CONFIG_PATH={0}/lib/pkgconfig", prefix.display());
-    Ok(())
-}
-
-/// Links the shared library and installs it, the header and the file for pkg-config below `prefix`.
-pub fn install(built: &Built, prefix: &Path) -> Result<()> {
-    let [lib, include] = ["lib", "include"].map(|name| prefix.join(name));
+/// Links the shared library and installs it, the header and the file for pkg-config below `target`. The latter says that
+/// they are below `prefix`.
+pub fn install(built: &Built, target: &Path, prefix: &Path) -> Result<()> {
+    let [lib, include] = ["lib", "include"].map(|name| target.join(name));
     for folder in [&lib.join("pkgconfig"), &include] {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     }
-    let prefix = prefix.canonicalize()?;
     let version = workspace::version()?;
     let library = lib.join(format!("libpolder.so.{version}"));
     // A program that runs with the old library keeps it.
@@ -51,7 +41,7 @@ pub fn install(built: &Built, prefix: &Path) -> Result<()> {
         replace_link(library.file_name().context("it has a name")?.as_ref(), &lib.join(name))?;
     }
     fs::copy(&built.header, include.join("polder.h"))?;
-    fs::write(lib.join("pkgconfig/polder.pc"), package(&prefix, &version))?;
+    fs::write(lib.join("pkgconfig/polder.pc"), package(prefix, &version))?;
     Ok(())
 }
 
@@ -96,6 +86,13 @@ fn replace_link(target: &Path, link: &Path) -> Result<()> {
 }
 
 impl Built {
+    /// Builds the library for use.
+    pub fn for_use() -> Result<Built> {
+        let line =
+            "cargo build --release --locked --package polder-capi --message-format json-render-diagnostics";
+        Built::find(&Line::new(line).output()?)
+    }
+
     /// Finds what `cargo build --message-format json` has made.
     fn find(messages: &str) -> Result<Built> {
         let messages: Vec<Value> =

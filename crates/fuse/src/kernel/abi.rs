@@ -107,6 +107,7 @@ pub(crate) mod fopen {
     pub(crate) const DIRECT_IO: u32 = 1 << 0;
     pub(crate) const KEEP_CACHE: u32 = 1 << 1;
     pub(crate) const CACHE_DIR: u32 = 1 << 3;
+    pub(crate) const NO_FLUSH: u32 = 1 << 5;
 }
 
 /// [`GetattrIn`] and [`StatxIn`] name a handle.

@@ -24,6 +24,10 @@ thread_local! {
     static READ_BUFFER: RefCell<PageBuffer> = RefCell::new(PageBuffer::new(0, REQUEST_BYTES_MAX as usize));
 }
 
+/// How the files of an uncached mount are opened. Closing one sends no request: a process that serves the mount itself and
+/// ends with such a file open would wait for an answer of its own threads, which have ended.
+const UNCACHED: u32 = fopen::DIRECT_IO | fopen::NO_FLUSH;
+
 impl Transport {
     pub(super) fn open(&self, from: &Origin, asked: OpenIn, reply: Reply) {
         let (inode, flags) = (inode_of(from), asked.flags.cast_signed());
@@ -198,7 +202,7 @@ impl Transport {
         match made {
             Ok((attributes, handle)) => {
                 self.server.note_lookup_of_file(&attributes);
-                let open_flags = if self.server.is_uncached() { fopen::DIRECT_IO } else { fopen::KEEP_CACHE };
+                let open_flags = if self.server.is_uncached() { UNCACHED } else { fopen::KEEP_CACHE };
                 let opened = OpenOut { fh: handle.0, open_flags, backing_id: 0 };
                 reply.structures(&entry(&self.server, &attributes), &opened);
             }
@@ -216,7 +220,7 @@ impl Transport {
     /// least the first read after each open arrives here.
     fn caching(&self, from: &Origin) -> u32 {
         if self.server.is_uncached() {
-            return fopen::DIRECT_IO;
+            return UNCACHED;
         }
         let forgets = self.server.access_times().are_enabled() && !is_own_thread(from.pid);
         if forgets { 0 } else { fopen::KEEP_CACHE }

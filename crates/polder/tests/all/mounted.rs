@@ -427,3 +427,41 @@ fn a_read_only_volume_has_a_read_only_mount() {
     let refused = fs::write(mount.directory().join("new"), "").unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ReadOnlyFilesystem);
 }
+
+/// The variable that tells a child which volume to mount where.
+const EXITS: &str = "POLDER_TEST_EXITS";
+
+/// The child of the next test. It ends while it has a file of its own mount open.
+#[test]
+fn child_that_exits() {
+    let Some(place) = std::env::var_os(EXITS) else { return };
+    let place = PathBuf::from(place);
+    let volume = Volume::open(place.join("volume")).unwrap();
+    let _mount = volume.mount(place.join("mnt")).unwrap();
+    let mut open = fs::File::create(place.join("mnt/file")).unwrap();
+    open.write_all(b"text").unwrap();
+    std::process::exit(0);
+}
+
+/// Closing its files, the kernel waited for threads that had ended, and nothing could end the process.
+#[test]
+fn a_process_can_end_with_files_of_its_own_mount_open() {
+    let Some(Mounted { bench, volume, mount }) = mounted() else { return };
+    drop(mount);
+    volume.close().unwrap();
+    let (place, directory) = (bench.path().parent().unwrap().to_owned(), bench.path().with_file_name("mnt"));
+    assert_eq!(bench.path().file_name().unwrap(), "volume");
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "mounted::child_that_exits"])
+        .env(EXITS, &place)
+        .spawn()
+        .unwrap();
+    let (ended, wait) = std::sync::mpsc::channel();
+    let waiter = rt::thread::spawn("waiter", move || ended.send(child.wait().unwrap()).unwrap()).unwrap();
+    let status = wait.recv_timeout(std::time::Duration::from_secs(60));
+    // The mount has no daemon any more. If the child hangs, this ends the connection that it waits for.
+    let _ = std::process::Command::new("umount").args(["-f", "-l"]).arg(&directory).status();
+    waiter.join().unwrap();
+    assert!(status.expect("the process has not ended").success());
+    assert!(Volume::open(bench.path()).unwrap().exists("/file").is_ok());
+}

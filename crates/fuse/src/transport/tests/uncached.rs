@@ -12,11 +12,14 @@ const READ_ONLY: fs::OpenFlags =
 fn the_kernel_keeps_nothing_of_an_uncached_mount() {
     let mount = Mount::uncached();
     let (file, opened) = mount.create(b"file\0", OFlags::RDWR);
-    assert_eq!((file.attr_valid, file.entry_valid, opened.open_flags), (0, 0, fopen::DIRECT_IO));
+    assert_eq!(
+        (file.attr_valid, file.entry_valid, opened.open_flags),
+        (0, 0, fopen::DIRECT_IO | fopen::NO_FLUSH)
+    );
     assert_eq!((mount.attributes(file.nodeid).attr_valid, mount.statx(ROOT).attr_valid), (0, 0));
     let open = OpenIn { flags: OFlags::RDWR.bits(), open_flags: 0 };
     let again: OpenOut = mount.succeed(opcode::OPEN, file.nodeid, &[open.as_bytes()]);
-    assert_eq!(again.open_flags, fopen::DIRECT_IO);
+    assert_eq!(again.open_flags, fopen::DIRECT_IO | fopen::NO_FLUSH);
     let direct = OpenIn { flags: (OFlags::RDWR | OFlags::DIRECT).bits(), open_flags: 0 };
     let refused = mount.ask(opcode::OPEN, file.nodeid, &[direct.as_bytes()]);
     assert_eq!(refused.0, -Errno::INVAL.raw_os_error());
