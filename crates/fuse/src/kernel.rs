@@ -107,10 +107,13 @@ impl<A: Answers> Serving<A> {
                 Ok(request) => match request.writes_to() {
                     None => take(request, channel, &self.answers),
                     Some(node) => match self.write_queue.begin(node) {
-                        Some(slot) => self.write(request, slot, channel),
+                        Some(slot) => {
+                            let reply = Reply::timed(request.origin.unique, request.kind(), channel);
+                            self.write(request, slot, reply);
+                        }
                         None => {
-                            let unique = request.origin.unique;
-                            self.queue_write(node, unique, (&mut buffer, length), channel);
+                            let reply = Reply::timed(request.origin.unique, request.kind(), channel);
+                            self.queue_write(node, reply, (&mut buffer, length));
                         }
                     },
                 },
@@ -121,25 +124,18 @@ impl<A: Answers> Serving<A> {
     }
 
     /// Answers a write.
-    fn write(&self, request: Request<'_>, slot: WriteSlot<'_, QueuedWrite>, channel: &Channel) {
-        let reply = Reply::new(request.origin.unique, channel);
+    fn write(&self, request: Request<'_>, slot: WriteSlot<'_, QueuedWrite>, reply: Reply) {
         self.answers.answer(request, reply);
         self.answer_queued(slot);
     }
 
     /// Queues the received write to `node`. Answers it if there is no memory to queue it.
-    fn queue_write(
-        &self,
-        node: u64,
-        unique: u64,
-        (received, length): (&mut RequestBuffer, usize),
-        channel: &Channel,
-    ) {
+    fn queue_write(&self, node: u64, reply: Reply, (received, length): (&mut RequestBuffer, usize)) {
         let Some(request) = self.buffers.store(received, length) else {
             let slot = self.write_queue.begin_beyond_limit(node);
-            return self.write(decode_again(&received.memory().bytes()[..length]), slot, channel);
+            return self.write(decode_again(&received.memory().bytes()[..length]), slot, reply);
         };
-        let write = QueuedWrite { reply: Reply::new(unique, channel), request };
+        let write = QueuedWrite { reply, request };
         if let Some((slot, write)) = self.write_queue.queue(node, write) {
             self.answer(write);
             self.answer_queued(slot);
@@ -164,7 +160,7 @@ fn decode_again(bytes: &[u8]) -> Request<'_> {
 
 /// Answers the protocol's own requests, and passes all others on.
 fn take(request: Request<'_>, channel: &Channel, answers: &impl Answers) {
-    let reply = || Reply::new(request.origin.unique, channel);
+    let reply = || Reply::timed(request.origin.unique, request.kind(), channel);
     match request.operation {
         Operation::Forget(asked) => answers.forget(request.origin.node, asked.nlookup),
         Operation::BatchForget(forgotten) => {

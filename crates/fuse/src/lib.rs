@@ -15,6 +15,7 @@
 //! | `page_cache` | having the kernel write back the dirty pages of a file |
 //! | `thread_pool` | threads for work that can wait long |
 //! | `listings` | what the kernel may have in its cache of directory listings |
+//! | `request_times` | how long requests take, by kind |
 //! | `marked_files` | files for which something must still be done on the kernel's side |
 //! | `session` | the life of one mount: threads, the kernel's settings |
 //! | `memory` | how the memory of a mount is divided |
@@ -47,6 +48,7 @@ mod marked_files;
 mod memory;
 pub mod mount;
 mod page_cache;
+mod request_times;
 mod server;
 mod session;
 mod thread_pool;
@@ -58,6 +60,7 @@ mod view;
 pub use atime::AccessTimes;
 pub use memory::Memory;
 pub use mount::{MountEntry, MountError, MountOptions};
+pub use request_times::{DURATION_BUCKETS, Durations, RequestKind, RequestTimes, duration_bound_ns};
 pub use session::{KernelCache, Mounted};
 pub use uncached::Changes;
 pub use view::{MountedView, View};

@@ -16,6 +16,7 @@ use crate::deferred::{DeferredQueues, DeferredReceivers, DeferredWork, write_bac
 use crate::kernel::{Answers, Channel, FITS, Notifier, REQUEST_BYTES_MAX, Serving};
 use crate::mount::{self, MountEntry, MountError, MountOptions};
 use crate::page_cache::PageCache;
+use crate::request_times::RequestTimes;
 use crate::server::Server;
 use crate::thread_pool::ThreadPool;
 use crate::transport::Transport;
@@ -108,6 +109,11 @@ impl Mounted {
     /// The switch for access times.
     pub fn access_times(&self) -> AccessTimes {
         self.server.access_times().clone()
+    }
+
+    /// How long its requests take.
+    pub fn request_times(&self) -> RequestTimes {
+        self.channel.times_of_mount()
     }
 
     /// For the process that changes the volume of an uncached mount. `None` if the kernel caches.

@@ -7,6 +7,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
+use rt::{Clock, SystemClock};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
@@ -14,6 +15,7 @@ use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 
 use super::abi::{InHeader, WriteIn};
 use super::{PageBuffer, REQUEST_BYTES_MAX};
+use crate::request_times::{ChannelTimes, RequestTimes};
 
 /// `FUSE_DEV_IOC_CLONE`. The kernel defines it as a read of one `u32`, but reads that from us.
 const CLONE: Opcode = opcode::read::<u32>(229, 0);
@@ -23,32 +25,62 @@ pub(super) const WRITE_HEAD: usize = size_of::<InHeader>() + size_of::<WriteIn>(
 
 /// An open device. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Channel(Arc<OwnedFd>);
+pub(crate) struct Channel(Arc<Open>);
+
+#[derive(Debug)]
+struct Open {
+    device: OwnedFd,
+    /// The clock of the durations of requests.
+    clock: SystemClock,
+    times: Arc<ChannelTimes>,
+    of_mount: RequestTimes,
+}
 
 impl Channel {
-    /// Sets the device to receive without waiting.
+    /// The first channel of a mount.
     pub(crate) fn new(device: OwnedFd) -> io::Result<Channel> {
+        Channel::of_mount(device, RequestTimes::default())
+    }
+
+    /// Sets the device to receive without waiting.
+    fn of_mount(device: OwnedFd, of_mount: RequestTimes) -> io::Result<Channel> {
         let flags = fcntl_getfl(&device)?;
         fcntl_setfl(&device, flags | OFlags::NONBLOCK)?;
-        Ok(Channel(Arc::new(device)))
+        let times = of_mount.add_channel();
+        Ok(Channel(Arc::new(Open { device, clock: SystemClock::new(), times, of_mount })))
     }
 
     /// Another channel of the same mount. `device` is a newly opened FUSE device.
     #[allow(unsafe_code, reason = "rustix has no call of its own for this command")]
     pub(crate) fn fork(&self, device: OwnedFd) -> io::Result<Channel> {
-        let ours = u32::try_from(self.0.as_raw_fd()).expect("an open descriptor is not negative");
+        let ours = u32::try_from(self.0.device.as_raw_fd()).expect("an open descriptor is not negative");
         // SAFETY: the command reads one `u32`, which `Setter` points it to, and writes nothing.
         let clone = unsafe { Setter::<CLONE, u32>::new(ours) };
         // SAFETY: `clone` is this command's, as made above; its number belongs to FUSE devices alone, and what is
         // none refuses it.
         unsafe { ioctl(&device, clone) }?;
-        Channel::new(device)
+        Channel::of_mount(device, self.0.of_mount.clone())
+    }
+
+    /// The durations of the requests of this mount.
+    pub(crate) fn times_of_mount(&self) -> RequestTimes {
+        self.0.of_mount.clone()
+    }
+
+    /// The durations of the requests of this channel.
+    pub(super) fn times(&self) -> &ChannelTimes {
+        &self.0.times
+    }
+
+    /// The clock of the durations.
+    pub(super) fn now_ns(&self) -> u64 {
+        self.0.clock.monotonic_ns()
     }
 
     /// Receives a request if there is one.
     pub(crate) fn receive(&self, buffer: &mut RequestBuffer) -> io::Result<Received> {
         loop {
-            return match rustix::io::read(&self.0, buffer.space()) {
+            return match rustix::io::read(&self.0.device, buffer.space()) {
                 Ok(0) => Ok(Received::End),
                 Ok(count) => Ok(Received::Request(count)),
                 Err(Errno::AGAIN) => Ok(Received::Nothing),
@@ -63,7 +95,7 @@ impl Channel {
 
     /// Waits until there may be a request, or the connection has ended.
     pub(crate) fn wait(&self) -> io::Result<()> {
-        match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], None) {
+        match poll(&mut [PollFd::new(&self.0.device, PollFlags::IN)], None) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -71,7 +103,7 @@ impl Channel {
 
     /// Whether requests may still come: until the mount is detached and no longer in use, or is aborted.
     pub(crate) fn is_connected(&self) -> bool {
-        let mut device = [PollFd::new(&self.0, PollFlags::OUT)];
+        let mut device = [PollFd::new(&self.0.device, PollFlags::OUT)];
         match poll(&mut device, Some(&Timespec::default())) {
             Ok(_) => !device[0].revents().intersects(PollFlags::ERR | PollFlags::HUP),
             Err(_) => true,
@@ -80,7 +112,7 @@ impl Channel {
 
     /// Sends one message without copying its parts.
     pub(super) fn send(&self, parts: &[IoSlice<'_>]) -> Result<(), Errno> {
-        rustix::io::writev(&self.0, parts).map(drop)
+        rustix::io::writev(&self.0.device, parts).map(drop)
     }
 }
 

@@ -10,6 +10,7 @@ use zerocopy::{Immutable, IntoBytes};
 
 use super::Channel;
 use super::abi::{Dirent, EntryOut, OutHeader};
+use crate::request_times::RequestKind;
 
 /// The right and the duty to answer one request.
 #[derive(Debug)]
@@ -17,11 +18,19 @@ pub(crate) struct Reply {
     unique: u64,
     channel: Channel,
     is_due: bool,
+    /// The kind of the request, and the time when it was received. Nothing if it is not counted.
+    timing: Option<(RequestKind, u64)>,
 }
 
 impl Reply {
     pub(crate) fn new(unique: u64, channel: &Channel) -> Self {
-        Reply { unique, channel: channel.clone(), is_due: true }
+        Reply::timed(unique, None, channel)
+    }
+
+    /// A reply whose duration is counted, from now on.
+    pub(crate) fn timed(unique: u64, kind: Option<RequestKind>, channel: &Channel) -> Self {
+        let timing = kind.map(|kind| (kind, channel.now_ns()));
+        Reply { unique, channel: channel.clone(), is_due: true, timing }
     }
 
     /// Replies with an error.
@@ -66,6 +75,10 @@ impl Reply {
             // The program has ended meanwhile, or the connection has.
             Ok(()) | Err(Errno::NOENT | Errno::NODEV) => {}
             Err(error) => tracing::warn!("the kernel rejects a reply of {length} bytes: {error}"),
+        }
+        if let Some((kind, begun_ns)) = self.timing {
+            self.channel.times().count(kind, self.channel.now_ns() - begun_ns);
+            self.channel.times().count_bytes(kind, parts[0].len() + parts[1].len());
         }
     }
 }

@@ -10,6 +10,7 @@ use super::abi::{
     GetxattrIn, InHeader, InitIn, LinkIn, LseekIn, MkdirIn, MknodIn, OpenIn, ReadIn, ReleaseIn, Rename2In,
     RenameIn, SetattrIn, SetxattrIn, StatxIn, WriteIn, init_flag, opcode,
 };
+use crate::request_times::RequestKind;
 
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +81,47 @@ pub(crate) enum Operation<'a> {
 }
 
 impl Request<'_> {
+    /// The kind under which its duration is counted. Nothing for requests of the protocol itself.
+    pub(crate) fn kind(&self) -> Option<RequestKind> {
+        Some(match self.operation {
+            Operation::Read(_) | Operation::Lseek(_) => RequestKind::Read,
+            Operation::Write(..) | Operation::Fallocate(_) | Operation::CopyFileRange(_) => {
+                RequestKind::Write
+            }
+            Operation::Fsync(_) | Operation::Fsyncdir(_) | Operation::Syncfs => RequestKind::Sync,
+            Operation::Lookup(_) => RequestKind::Lookup,
+            Operation::Getattr(_)
+            | Operation::Statx(_)
+            | Operation::Statfs
+            | Operation::Readlink
+            | Operation::Getxattr(..)
+            | Operation::Listxattr(_) => RequestKind::Attributes,
+            Operation::Readdir(_) | Operation::Readdirplus(_) => RequestKind::List,
+            Operation::Open(_) | Operation::Release(_) | Operation::Opendir(_) | Operation::Releasedir(_) => {
+                RequestKind::Open
+            }
+            Operation::Setattr(_)
+            | Operation::Symlink { .. }
+            | Operation::Mknod(..)
+            | Operation::Mkdir(..)
+            | Operation::Unlink(_)
+            | Operation::Rmdir(_)
+            | Operation::Rename(..)
+            | Operation::Link(..)
+            | Operation::Create(..)
+            | Operation::Tmpfile(_)
+            | Operation::Setxattr(..)
+            | Operation::Removexattr(_) => RequestKind::Change,
+            Operation::Forget(_)
+            | Operation::BatchForget(_)
+            | Operation::Flush
+            | Operation::Init(_)
+            | Operation::Interrupt
+            | Operation::Destroy
+            | Operation::Unknown(_) => return None,
+        })
+    }
+
     /// The node whose data the request writes. Such a request may have to wait for garbage collection.
     pub(crate) fn writes_to(&self) -> Option<u64> {
         match &self.operation {
