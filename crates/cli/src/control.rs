@@ -41,6 +41,8 @@ pub(crate) enum Request {
     Stats,
     /// The state of each zone.
     Zones,
+    /// A sample for monitoring, of a limited size.
+    Monitor,
     /// Verify as much as possible while the volume is in use.
     Check {
         /// Whether to verify the contents of files too.

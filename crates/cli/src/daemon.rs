@@ -10,6 +10,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -32,11 +33,14 @@ use crate::files::{FileLayout, FileStep};
 use crate::gc::Garbage;
 use crate::info::{Info, MountInForce, Place};
 use crate::logging::Reader;
+use crate::monitor::Monitor;
+use crate::monitor::sample::Sample;
 use crate::name::AnyPath;
 use crate::options::Words;
 use crate::registry::Registry;
 use crate::remount::Mount;
 use crate::starter::READY;
+use crate::status::StatusPage;
 use crate::volume::{FileId, LastMount};
 use crate::{inherited, logging, process, remount, scrub, volume, zones};
 
@@ -53,8 +57,16 @@ pub(crate) struct Daemon {
     pub(crate) words: Words,
     pub(crate) cache_bytes: u64,
     pub(crate) log: Option<PathBuf>,
+    pub(crate) status: StatusOptions,
     /// Whether to leave the terminal.
     pub(crate) detach: bool,
+}
+
+/// The options of the status page.
+pub(crate) struct StatusOptions {
+    pub(crate) address: Option<SocketAddr>,
+    /// Other machines may be able to reach it.
+    pub(crate) may_be_remote: bool,
 }
 
 /// State shared by the threads that serve and end the mount.
@@ -78,6 +90,9 @@ struct Served {
     changing: Mutex<()>,
     access_times: AccessTimes,
     kernel_cache: KernelCache,
+    monitor: Monitor,
+    /// The URL of the status page.
+    status: Option<String>,
 }
 
 pub(crate) fn run(daemon: Daemon) -> Result<()> {
@@ -85,6 +100,7 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
     end_on_panic();
     let registry = Registry::of_user();
     let log = prepare_process(&daemon)?;
+    let page = daemon.status.bind()?;
     let device = daemon.open_device()?;
     let volume = FileId::of(&daemon.path).with_context(|| daemon.path.display().to_string())?;
     let mut socket = Socket::bind(registry, device.fs_id(), volume, daemon.words.read_only)?;
@@ -104,6 +120,7 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
     if let Some(entry) = mounted.entry() {
         socket.bind_mount(&entry.device);
     }
+    let monitor = Monitor::new(mounted.request_times(), fs.store().pool().count());
     let served = Arc::new(Served {
         fs,
         volume,
@@ -117,8 +134,10 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
         changing: Mutex::new(()),
         access_times: mounted.access_times(),
         kernel_cache: mounted.kernel_cache(),
+        monitor,
+        status: page.as_ref().map(StatusPage::url),
     });
-    if let Err(error) = daemon.announce(&served, &socket, signals, log.as_deref()) {
+    if let Err(error) = daemon.announce(&served, &socket, page, signals, log.as_deref()) {
         tracing::error!("{error:#}");
         return served.take_down().and(Err(error));
     }
@@ -133,11 +152,16 @@ impl Daemon {
         &self,
         served: &Arc<Served>,
         socket: &Socket,
+        page: Option<StatusPage>,
         signals: SigSet,
         log: Option<&File>,
     ) -> Result<()> {
         let service: Arc<dyn Service> = Arc::clone(served) as _;
         socket.serve(&service)?;
+        if let Some(page) = page {
+            let served = Arc::clone(served);
+            page.serve(move || served.sample())?;
+        }
         end_on_signal(signals, Arc::clone(served))?;
         tracing::info!(volume = %served.fs_id(), "mounted");
         if self.detach {
@@ -178,6 +202,12 @@ impl Daemon {
     }
 }
 
+impl StatusOptions {
+    fn bind(&self) -> Result<Option<StatusPage>> {
+        self.address.map(|address| StatusPage::bind(address, self.may_be_remote)).transpose()
+    }
+}
+
 /// Attributes that exist must count: an access list may take a right away.
 fn check_xattrs(fs: &Fs, words: &Words) -> Result<()> {
     ensure!(
@@ -213,6 +243,7 @@ impl Service for Served {
             Request::Info => Ok(serde_json::to_value(Info::of(&self.fs, &self.place())?)?),
             Request::Stats => Ok(serde_json::to_value(self.stats())?),
             Request::Zones => Ok(serde_json::to_value(zones::all(&self.fs)?)?),
+            Request::Monitor => Ok(serde_json::to_value(self.sample()?)?),
             Request::Check { data } => Ok(serde_json::to_value(self.check(data)?)?),
             Request::Gc { work } => Ok(serde_json::to_value(Garbage::of(&self.fs, work)?)?),
             Request::Layout { inode } => Ok(serde_json::to_value(FileLayout::of(&self.fs, inode)?)?),
@@ -297,6 +328,11 @@ impl Served {
         Stats::of(&self.fs, read_only)
     }
 
+    fn sample(&self) -> Result<Sample> {
+        let read_only = self.words.lock().read_only;
+        self.monitor.sample(&self.fs, &self.place(), read_only)
+    }
+
     /// A volume that is mounted read-only does not change, so all of it can be verified.
     fn check(&self, data: bool) -> Result<Report> {
         let stays = self.changing.lock();
@@ -323,6 +359,7 @@ impl Served {
             mount: Some(self.mount_in_force()),
             closing: !self.kernel_cache.is_attached(),
             last_mount: self.last_mount,
+            status: self.status.clone(),
         }
     }
 

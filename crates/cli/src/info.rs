@@ -13,6 +13,9 @@ use crate::name::AnyPath;
 use crate::output::{Table, line};
 use crate::volume::{LastMount, Volume};
 
+/// The state of a damaged copy.
+const DAMAGED: &str = "damaged";
+
 /// Show the properties of a volume, mounted or not.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -47,6 +50,9 @@ pub(crate) struct Info {
     /// The time after which a change is durable without an fsync (`commit=`).
     #[serde(default)]
     pub(crate) commit_seconds: Option<u64>,
+    /// The address of the status page (`--status`), if the mount has one.
+    #[serde(default)]
+    pub(crate) status: Option<String>,
     /// The state in which the last mount left the volume. Nothing if the daemon is of an earlier release without this field.
     #[serde(default)]
     pub(crate) last_mount: Option<LastMount>,
@@ -99,7 +105,7 @@ impl Copied {
     fn new(copy: &MetadataCopy) -> Copied {
         let (state, reason) = match &copy.state {
             CopyState::Whole => ("whole", None),
-            CopyState::Damaged(reason) => ("damaged", Some(reason.clone())),
+            CopyState::Damaged(reason) => (DAMAGED, Some(reason.clone())),
             CopyState::Absent(reason) => ("absent", Some((*reason).to_owned())),
         };
         Copied {
@@ -120,6 +126,8 @@ pub(crate) struct Place {
     pub(crate) mount: Option<MountInForce>,
     pub(crate) closing: bool,
     pub(crate) last_mount: LastMount,
+    /// The address of the status page.
+    pub(crate) status: Option<String>,
 }
 
 /// The current mount of a volume.
@@ -159,6 +167,7 @@ impl Info {
                     mount: None,
                     closing: false,
                     last_mount: LastMount::of(&opened.recovery),
+                    status: None,
                 };
                 Ok(Info { pid: None, ..Info::of(&opened.fs, &place)? })
             }
@@ -183,6 +192,7 @@ impl Info {
             options: mount.map(|mount| mount.options.clone()),
             cache_bytes: mount.map(|mount| mount.cache_bytes),
             commit_seconds: mount.map(|mount| mount.commit_seconds),
+            status: place.status.clone(),
             last_mount: Some(place.last_mount),
             shutdown_reason: fs.store().shutdown_reason().map(|error| error.to_string()),
             created_ns: volume.created_ns,
@@ -204,6 +214,11 @@ impl Info {
         })
     }
 
+    /// The number of damaged copies of the header and the zone tables.
+    pub(crate) fn damaged_copies(&self) -> usize {
+        self.copies.iter().filter(|copy| copy.state == DAMAGED).count()
+    }
+
     fn table(&self) -> Table {
         let mut table = Table::default();
         table.line("volume", &self.id);
@@ -214,6 +229,9 @@ impl Info {
         table.line("mounted", self.state());
         if let Some(options) = &self.options {
             table.line("options", options);
+        }
+        if let Some(status) = &self.status {
+            table.line("status page", status);
         }
         if let Some(unclean) = self.last_mount.and_then(|last| last.warning(self.options.is_some())) {
             table.line("unclean", unclean);

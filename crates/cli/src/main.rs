@@ -36,6 +36,7 @@ mod ls;
 mod manual;
 mod misuse;
 mod mkfs;
+mod monitor;
 mod mount;
 mod mount_helper;
 mod name;
@@ -52,9 +53,11 @@ mod salvage;
 mod scrub;
 mod starter;
 mod stats;
+mod status;
 mod sync;
 mod syslog;
 mod tags;
+mod top;
 mod umount;
 mod umount_helper;
 mod unmounted;
@@ -91,6 +94,7 @@ enum Command {
     List(list::Arguments),
     Info(info::Arguments),
     Stats(stats::Arguments),
+    Top(top::Arguments),
     Zones(zones::Arguments),
     Hint(hint::Arguments),
     Gc(gc::Arguments),
@@ -146,6 +150,7 @@ fn run(command: Command) -> ExitCode {
         Command::List(arguments) => list::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),
         Command::Stats(arguments) => stats::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
         Command::Zones(arguments) => zones::run(&arguments),
         Command::Hint(arguments) => hint::run(&arguments),
         Command::Gc(arguments) => gc::run(&arguments),

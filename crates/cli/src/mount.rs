@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,10 +14,11 @@ use anyhow::{Context, Result, bail};
 use fuse::mount::unmount_lazily;
 
 use crate::client::Reached;
-use crate::daemon::{self, Daemon};
+use crate::daemon::{self, Daemon, StatusOptions};
 use crate::misuse::Misuse;
 use crate::options::{Words, cache_bytes};
 use crate::starter::{PROGRAM, start_daemon};
+use crate::status::StatusPage;
 use crate::{inherited, remount, volume, way};
 
 /// The default of `--cache`.
@@ -47,6 +49,12 @@ pub(crate) struct Arguments {
     /// Write log lines to this file. By default, a daemon writes to the system's log.
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
+    /// Serve a status page and metrics over HTTP at this address, for example 127.0.0.1:9180.
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = status_address)]
+    status: Option<SocketAddr>,
+    /// Permit a status page that other machines may be able to read.
+    #[arg(long, requires = "status")]
+    status_remote: bool,
     /// Become a daemon, and report that on standard output.
     #[arg(long, hide = true, requires = "foreground")]
     detach: bool,
@@ -62,6 +70,8 @@ impl Arguments {
             cache: CACHE_BYTES,
             foreground: false,
             log: None,
+            status: None,
+            status_remote: false,
             detach: false,
         }
     }
@@ -80,6 +90,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let Some(directory) = &arguments.directory else {
         return Err(Misuse::error(format!("{}: add the directory to mount it on", arguments.path.display())));
     };
+    if let Some(address) = arguments.status {
+        StatusPage::check(address, arguments.status_remote).map_err(Misuse::error)?;
+    }
     way::refuse_silent_log(arguments.log.as_deref())?;
     let path = volume::resolve(&arguments.path)?;
     let directory = free_mount_point(directory)?;
@@ -90,7 +103,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     let cache_bytes = words.cache_bytes.unwrap_or(arguments.cache);
     let log = arguments.log.clone();
-    daemon::run(Daemon { path, directory, words, cache_bytes, log, detach: arguments.detach })
+    let status = StatusOptions { address: arguments.status, may_be_remote: arguments.status_remote };
+    daemon::run(Daemon { path, directory, words, cache_bytes, log, status, detach: arguments.detach })
 }
 
 /// Limits the number of heaps of the C library. Each thread would have its own heap for buffers that it needs only
@@ -138,6 +152,18 @@ fn daemon_arguments(arguments: &Arguments, path: &Path, directory: &Path) -> Res
         let log = std::path::absolute(log).with_context(|| log.display().to_string())?;
         list.extend(["--log".into(), log.into()]);
     }
+    if let Some(status) = arguments.status {
+        list.push(format!("--status={status}").into());
+    }
+    if arguments.status_remote {
+        list.push("--status-remote".into());
+    }
     list.extend(["--".into(), path.into(), directory.into()]);
     Ok(list)
+}
+
+/// Parses the address of the status page.
+fn status_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse()
+        .map_err(|_| format!("'{text}' is not an address with a port; write one, like 127.0.0.1:9180"))
 }

@@ -109,13 +109,14 @@ struct Called {
     failed: i32,
 }
 
-const ALL_COMMANDS: [Called; 20] = [
+const ALL_COMMANDS: [Called; 21] = [
     Called { command: "mkfs", words: &[PATH], failed: 1 },
     Called { command: "mount", words: &[PATH, FOLDER], failed: 1 },
     Called { command: "umount", words: &[PATH], failed: 1 },
     Called { command: "sync", words: &[PATH], failed: 1 },
     Called { command: "info", words: &[PATH], failed: 1 },
     Called { command: "stats", words: &[PATH], failed: 1 },
+    Called { command: "top", words: &[PATH, "--once"], failed: 1 },
     Called { command: "zones", words: &[PATH], failed: 1 },
     Called { command: "hint", words: &[PATH], failed: 1 },
     Called { command: "gc", words: &[PATH], failed: 1 },

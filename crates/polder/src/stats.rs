@@ -14,6 +14,9 @@ use zone::{Cause, Role, ZoneId};
 /// The name of the state of a zone that cannot be written any more.
 pub const BAD: &str = "bad";
 
+/// The names under which zones are counted: roles, and [`BAD`].
+pub const ROLES: [&str; 6] = ["free", "log", "metadata", "data", "gc", BAD];
+
 /// Counters and contents of a volume. [`Volume::stats`](crate::Volume::stats) returns them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Stats {
@@ -159,11 +162,16 @@ const DEVICE_OWN: &str = "zone_states";
 impl Stats {
     /// The present values of a volume. The values of garbage collection are missing if it accepts no changes.
     pub fn of(fs: &Fs, read_only: bool) -> Stats {
+        Stats::with_zones(fs, read_only, zones_by_role(fs))
+    }
+
+    /// The same with numbers of zones that the caller has counted. It takes no time that grows with the volume.
+    pub fn with_zones(fs: &Fs, read_only: bool, zones_by_role: BTreeMap<String, u32>) -> Stats {
         Stats {
             mounted: true,
             written: Written::of(fs),
             metadata: Metadata::of(fs),
-            stored: Stored::of(fs, read_only),
+            stored: Stored::of(fs, read_only, zones_by_role),
             streams: Stream::all_of(fs),
             learning: Some(fs.extents().learned().is_learning()),
             gc: (!read_only).then(|| Gc::of(fs)),
@@ -247,7 +255,7 @@ impl Stream {
 }
 
 impl Stored {
-    fn of(fs: &Fs, read_only: bool) -> Stored {
+    fn of(fs: &Fs, read_only: bool, zones_by_role: BTreeMap<String, u32>) -> Stored {
         let (space, pool) = (fs.extents().budget().space(), fs.store().pool());
         Stored {
             total_bytes: space.total,
@@ -259,23 +267,26 @@ impl Stored {
             available_bytes: Some(space.available),
             free_zones_reserved: (!read_only).then(|| pool.reserved_from(Role::Data)),
             free_zones_reserved_for_metadata: (!read_only).then(|| pool.reserved_from(Role::Gc)),
-            zones_by_role: zones_by_role(fs),
+            zones_by_role,
         }
     }
 }
 
 fn zones_by_role(fs: &Fs) -> BTreeMap<String, u32> {
     let pool = fs.store().pool();
-    let names = ["free", "log", "metadata", "data", "gc", BAD];
-    let mut counts: BTreeMap<String, u32> = names.map(|name| (name.to_owned(), 0)).into();
+    let mut counts: BTreeMap<String, u32> = ROLES.map(|name| (name.to_owned(), 0)).into();
     for zone in (0..pool.count()).map(ZoneId) {
-        let name = match (shown_role(pool, zone), pool.usage(zone)) {
-            (Role::Free, Usage::Retired) => BAD,
-            (role, _) => role_name(role),
-        };
-        *counts.entry(name.to_owned()).or_default() += 1;
+        *counts.entry(counted_role(pool, zone).to_owned()).or_default() += 1;
     }
     counts
+}
+
+/// The name under which a zone is counted: one of [`ROLES`].
+pub fn counted_role(pool: &Pool, zone: ZoneId) -> &'static str {
+    match (shown_role(pool, zone), pool.usage(zone)) {
+        (Role::Free, Usage::Retired) => BAD,
+        (role, _) => role_name(role),
+    }
 }
 
 /// The role that is reported for a zone. A zone that only the log may use is reported as a log zone even if it is
