@@ -31,8 +31,10 @@ mod reports;
 mod security;
 mod set_id;
 mod silent_daemons;
+mod status;
 mod system_helpers;
 mod tmpfile;
+mod top;
 mod user;
 mod zones;
 
