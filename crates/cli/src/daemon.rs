@@ -10,7 +10,6 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -57,16 +56,8 @@ pub(crate) struct Daemon {
     pub(crate) words: Words,
     pub(crate) cache_bytes: u64,
     pub(crate) log: Option<PathBuf>,
-    pub(crate) status: StatusOptions,
     /// Whether to leave the terminal.
     pub(crate) detach: bool,
-}
-
-/// The options of the status page.
-pub(crate) struct StatusOptions {
-    pub(crate) address: Option<SocketAddr>,
-    /// Other machines may be able to reach it.
-    pub(crate) may_be_remote: bool,
 }
 
 /// State shared by the threads that serve and end the mount.
@@ -100,7 +91,7 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
     end_on_panic();
     let registry = Registry::of_user();
     let log = prepare_process(&daemon)?;
-    let page = daemon.status.bind()?;
+    let page = daemon.status_page()?;
     let device = daemon.open_device()?;
     let volume = FileId::of(&daemon.path).with_context(|| daemon.path.display().to_string())?;
     let mut socket = Socket::bind(registry, device.fs_id(), volume, daemon.words.read_only)?;
@@ -170,6 +161,11 @@ impl Daemon {
         Ok(())
     }
 
+    fn status_page(&self) -> Result<Option<StatusPage>> {
+        let bind = |address| StatusPage::bind(address, self.words.is_status_remote);
+        self.words.status.map(bind).transpose()
+    }
+
     fn memory(&self) -> Memory {
         match self.words.read_only {
             true => Memory::of_reader(self.cache_bytes),
@@ -199,12 +195,6 @@ impl Daemon {
         let (clean, records, discarded) = (recovery.clean, recovery.records, recovery.discarded);
         tracing::info!(volume = %fs_id, clean, records, discarded, took_ms, "recovered");
         Ok((fs, LastMount::of(&recovery)))
-    }
-}
-
-impl StatusOptions {
-    fn bind(&self) -> Result<Option<StatusPage>> {
-        self.address.map(|address| StatusPage::bind(address, self.may_be_remote)).transpose()
     }
 }
 

@@ -14,9 +14,9 @@ use anyhow::{Context, Result, bail};
 use fuse::mount::unmount_lazily;
 
 use crate::client::Reached;
-use crate::daemon::{self, Daemon, StatusOptions};
+use crate::daemon::{self, Daemon};
 use crate::misuse::Misuse;
-use crate::options::{Words, cache_bytes};
+use crate::options::{Words, cache_bytes, status_address};
 use crate::starter::{PROGRAM, start_daemon};
 use crate::status::StatusPage;
 use crate::{inherited, remount, volume, way};
@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
     /// The mount point, an existing directory.
     #[arg(required_unless_present = "options")]
     directory: Option<PathBuf>,
-    /// Mount options, separated by commas: ro, rw, remount, commit=SECONDS, cache=SIZE, strictatime,
+    /// Mount options, separated by commas: ro, rw, remount, commit=SECONDS, cache=SIZE, status=ADDRESS:PORT, strictatime,
     /// noxattr, nolearn, allow_other, default_permissions, nosuid, nodev, noexec and their opposites.
     #[arg(short, value_name = "OPTIONS")]
     options: Vec<String>,
@@ -53,7 +53,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = status_address)]
     status: Option<SocketAddr>,
     /// Permit a status page that other machines may be able to read.
-    #[arg(long, requires = "status")]
+    #[arg(long)]
     status_remote: bool,
     /// Become a daemon, and report that on standard output.
     #[arg(long, hide = true, requires = "foreground")]
@@ -78,7 +78,7 @@ impl Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let words = Words::parse(&arguments.options)?;
+    let mut words = Words::parse(&arguments.options)?;
     if words.remount {
         // A single name is the directory, as in `mount`.
         return remount::ask(arguments.directory.as_ref().unwrap_or(&arguments.path), &arguments.options);
@@ -90,8 +90,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let Some(directory) = &arguments.directory else {
         return Err(Misuse::error(format!("{}: add the directory to mount it on", arguments.path.display())));
     };
-    if let Some(address) = arguments.status {
-        StatusPage::check(address, arguments.status_remote).map_err(Misuse::error)?;
+    words.status = words.status.or(arguments.status);
+    words.is_status_remote |= arguments.status_remote;
+    if let Some(address) = words.status {
+        StatusPage::check(address, words.is_status_remote).map_err(Misuse::error)?;
     }
     way::refuse_silent_log(arguments.log.as_deref())?;
     let path = volume::resolve(&arguments.path)?;
@@ -103,8 +105,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     let cache_bytes = words.cache_bytes.unwrap_or(arguments.cache);
     let log = arguments.log.clone();
-    let status = StatusOptions { address: arguments.status, may_be_remote: arguments.status_remote };
-    daemon::run(Daemon { path, directory, words, cache_bytes, log, status, detach: arguments.detach })
+    daemon::run(Daemon { path, directory, words, cache_bytes, log, detach: arguments.detach })
 }
 
 /// Limits the number of heaps of the C library. Each thread would have its own heap for buffers that it needs only
@@ -160,10 +161,4 @@ fn daemon_arguments(arguments: &Arguments, path: &Path, directory: &Path) -> Res
     }
     list.extend(["--".into(), path.into(), directory.into()]);
     Ok(list)
-}
-
-/// Parses the address of the status page.
-fn status_address(text: &str) -> Result<SocketAddr, String> {
-    text.parse()
-        .map_err(|_| format!("'{text}' is not an address with a port; write one, like 127.0.0.1:9180"))
 }

@@ -1,5 +1,7 @@
 //! Mount options, the words after `-o`.
 
+use std::net::SocketAddr;
+
 use anyhow::{Result, anyhow, bail};
 use polder::device::{CACHE_BYTES_MIN, COMMIT_INTERVAL_NS};
 
@@ -24,6 +26,10 @@ pub(crate) struct Words {
     pub(crate) no_learning: bool,
     pub(crate) cache_bytes: Option<u64>,
     pub(crate) commit_interval_ns: Option<u64>,
+    /// The address of the status page.
+    pub(crate) status: Option<SocketAddr>,
+    /// Other machines may be able to reach it.
+    pub(crate) is_status_remote: bool,
     /// Change an existing mount.
     pub(crate) remount: bool,
 }
@@ -32,7 +38,7 @@ pub(crate) struct Words {
 type Word = (&'static str, fn(&mut Words));
 
 /// Words without a value.
-const PLAIN: [Word; 36] = [
+const PLAIN: [Word; 37] = [
     ("defaults", |_| {}),
     ("rw", |words| words.read_only = false),
     ("ro", |words| words.read_only = true),
@@ -72,6 +78,7 @@ const PLAIN: [Word; 36] = [
     ("nolearn", |words| words.no_learning = true),
     ("xattr", |words| words.no_xattrs = false),
     ("noxattr", |words| words.no_xattrs = true),
+    ("status_remote", |words| words.is_status_remote = true),
 ];
 
 /// Options of other file systems that are not supported here, and the reasons in the error messages. To ignore them would
@@ -101,7 +108,10 @@ const UNSUPPORTED: [(&str, &str); 22] = [
     ("rootcontext", "a mount has no security label of its own; files have theirs (security.selinux)"),
 ];
 
-/// Those of them that have a value.
+/// Supported options with a value.
+const VALUED_HERE: [&str; 3] = ["cache", "commit", "status"];
+
+/// Those of the unsupported options that have a value.
 const VALUED: [&str; 5] = ["subvol", "context", "fscontext", "defcontext", "rootcontext"];
 
 /// Options that programs put into `/etc/fstab` or read from it. `mount` passes them on, and they are ignored here.
@@ -148,6 +158,8 @@ impl Words {
             false => format!("cache={cache_bytes}"),
         });
         words.push(format!("commit={}", self.commit_seconds()));
+        words.extend(self.status.map(|address| format!("status={address}")));
+        words.extend(self.is_status_remote.then(|| "status_remote".to_owned()));
         words.join(",")
     }
 
@@ -165,6 +177,9 @@ impl Words {
         }
         match word.split_once('=') {
             Some(("cache", value)) => self.cache_bytes = Some(cache_bytes(value)?),
+            Some(("status", value)) => {
+                self.status = Some(status_address(value).map_err(|why| anyhow!("status: {why}"))?)
+            }
             Some(("commit", value)) => self.commit_interval_ns = Some(commit_interval(value)?),
             _ => match refused(word) {
                 Some(instead) => bail!("the mount option '{word}' is not supported: {instead}"),
@@ -179,12 +194,16 @@ impl Words {
 pub(crate) fn without_unknown(lists: &[String]) -> Vec<String> {
     let known = |word: &&str| {
         let name = word.split_once('=').map_or(*word, |(name, _)| name);
-        PLAIN.iter().any(|(plain, _)| plain == word)
-            || is_ignored(word)
-            || ["cache", "commit"].contains(&name)
+        PLAIN.iter().any(|(plain, _)| plain == word) || is_ignored(word) || VALUED_HERE.contains(&name)
     };
     let list = lists.iter().flat_map(|list| list.split(','));
     list.filter(known).map(str::to_owned).collect()
+}
+
+/// Parses the address of the status page.
+pub(crate) fn status_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse()
+        .map_err(|_| format!("'{text}' is not an address with a port; write one, like 127.0.0.1:9180"))
 }
 
 /// Parses the size of the cache for metadata.
@@ -223,7 +242,7 @@ fn refused(word: &str) -> Option<&'static str> {
 /// A suggestion for a mistyped option.
 fn meant(word: &str) -> Option<String> {
     let meant = match word.split_once('=') {
-        Some((name, _)) => did_you_mean(name, ["cache", "commit"].into_iter()),
+        Some((name, _)) => did_you_mean(name, VALUED_HERE.into_iter()),
         None => did_you_mean(word, PLAIN.iter().map(|(name, _)| *name).chain(IGNORED)),
     };
     Some(meant).filter(|meant| !meant.is_empty())
@@ -232,7 +251,7 @@ fn meant(word: &str) -> Option<String> {
 fn known() -> String {
     let names: Vec<&str> = PLAIN.iter().map(|(name, _)| *name).collect();
     format!(
-        "; known are {}, cache=SIZE, commit=SECONDS, and those in /etc/fstab that other programs read",
+        "; known are {}, cache=SIZE, commit=SECONDS, status=ADDRESS:PORT, and those in /etc/fstab that other programs read",
         names.join(", ")
     )
 }
@@ -247,7 +266,7 @@ mod tests {
 
     #[test]
     fn every_word_is_understood() {
-        let list = "ro,nosuid,nodev,noexec,strictatime,noxattr,nolearn,allow_other,cache=128M,commit=30";
+        let list = "ro,nosuid,nodev,noexec,strictatime,noxattr,nolearn,allow_other,cache=128M,commit=30,status=127.0.0.1:9180,status_remote";
         let words = parse(list).unwrap();
         assert_eq!(
             words,
@@ -262,6 +281,8 @@ mod tests {
                 no_learning: true,
                 cache_bytes: Some(128 << 20),
                 commit_interval_ns: Some(30_000_000_000),
+                status: Some("127.0.0.1:9180".parse().unwrap()),
+                is_status_remote: true,
                 remount: false,
             }
         );
@@ -279,7 +300,7 @@ mod tests {
     #[test]
     fn options_in_force_can_be_parsed_again() {
         assert_eq!(Words::default().in_force(128 << 20), "rw,noatime,learn,cache=128M,commit=5");
-        let list = "ro,allow_other,nosuid,nodev,noexec,noxattr,strictatime,nolearn,cache=5000000,commit=30";
+        let list = "ro,allow_other,nosuid,nodev,noexec,noxattr,strictatime,nolearn,cache=5000000,commit=30,status=[::1]:9180";
         let words = parse(list).unwrap();
         assert_eq!(words.in_force(5_000_000), list);
         assert_eq!(parse(&words.in_force(5_000_000)).unwrap(), words);
@@ -398,8 +419,17 @@ mod tests {
 
     #[test]
     fn invalid_values_are_refused() {
-        for word in ["commit=0", "commit=", "commit=1.5", "commit=99999", "cache=1K", "cache=lots", "cache="]
-        {
+        for word in [
+            "commit=0",
+            "commit=",
+            "commit=1.5",
+            "commit=99999",
+            "cache=1K",
+            "cache=lots",
+            "cache=",
+            "status=",
+            "status=9180",
+        ] {
             let error = parse(word).unwrap_err().to_string();
             assert!(!error.contains('\n') && !error.starts_with("unknown"), "{word}: {error}");
         }

@@ -56,6 +56,9 @@ impl Mount<'_> {
         if after.cache_bytes != now.cache_bytes {
             bail!("cache= cannot be changed by a remount; unmount the volume and mount it again");
         }
+        if (after.status, after.is_status_remote) != (now.status, now.is_status_remote) {
+            bail!("status= cannot be changed by a remount; unmount the volume and mount it again");
+        }
         if after.no_xattrs != now.no_xattrs {
             bail!("noxattr cannot be changed by a remount; unmount the volume and mount it again");
         }

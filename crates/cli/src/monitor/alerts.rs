@@ -16,6 +16,9 @@ const SLOW_SECONDS: f64 = 1.0;
 /// How long a mount reports what the last one lost.
 const DAY_SECONDS: f64 = 86_400.0;
 
+/// How long an alert about throttling stays.
+const THROTTLED_SECONDS: f64 = 60.0;
+
 /// How bad it is. The worst comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -36,13 +39,39 @@ pub(crate) struct Alert {
     pub(crate) remedy: String,
 }
 
+/// The last time when writers were throttled. Throttling comes and goes within seconds, so the state of one moment says
+/// little.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Throttled {
+    /// The time of the sample, and the largest number of moved bytes for each written byte around it.
+    last: Option<(f64, f64)>,
+}
+
+impl Throttled {
+    /// Notes the state of a sample.
+    pub(crate) fn note(&mut self, sample: &Sample) {
+        let (now, before) = (sample.up_seconds, self.largest(sample));
+        let ratio = sample.stats.gc.as_ref().map_or(0.0, |gc| gc.moved_per_written);
+        if ratio > 0.0 {
+            self.last = Some((now, before.map_or(ratio, |before| before.max(ratio))));
+        }
+    }
+
+    /// The largest ratio, if writers were throttled not long before this sample.
+    fn largest(self, sample: &Sample) -> Option<f64> {
+        let is_recent = |at: f64| (0.0..THROTTLED_SECONDS).contains(&(sample.up_seconds - at));
+        self.last.filter(|(at, _)| is_recent(*at)).map(|(_, ratio)| ratio)
+    }
+}
+
 /// All alerts, the worst first.
-pub(crate) fn alerts(sample: &Sample, rates: &Rates) -> Vec<Alert> {
+pub(crate) fn alerts(sample: &Sample, rates: &Rates, throttled: Throttled) -> Vec<Alert> {
     let mut alerts = Vec::new();
     check_state(sample, &mut alerts);
     check_device(sample, &mut alerts);
     check_space(sample, &mut alerts);
-    check_waits(sample, rates, &mut alerts);
+    check_throttle(sample, throttled, &mut alerts);
+    check_times(rates, &mut alerts);
     alerts.sort_by_key(|alert| alert.level);
     alerts
 }
@@ -111,20 +140,17 @@ fn check_space(sample: &Sample, alerts: &mut Vec<Alert>) {
     }
 }
 
-fn check_waits(sample: &Sample, rates: &Rates, alerts: &mut Vec<Alert>) {
-    if let Some(gc) = &sample.stats.gc {
-        let is_short = gc.headroom_bytes < gc.low_watermark_bytes;
-        if gc.moved_per_written > 0.0 {
-            let what = format!(
-                "writers are throttled: {:.1} bytes are moved for each written byte",
-                gc.moved_per_written
-            );
-            alerts.push(warning(what, "write less, delete files, or run `polder gc` at a quiet time"));
-        } else if is_short && gc.debt_bytes.is_none() {
-            let what = "headroom is short, and no zone can be reclaimed";
-            alerts.push(warning(what, "delete files"));
-        }
+fn check_throttle(sample: &Sample, throttled: Throttled, alerts: &mut Vec<Alert>) {
+    let Some(gc) = &sample.stats.gc else { return };
+    if let Some(ratio) = throttled.largest(sample) {
+        let what = format!("writers are throttled: up to {ratio:.1} bytes were moved for each written byte");
+        alerts.push(warning(what, "write less, delete files, or run `polder gc` at a quiet time"));
+    } else if gc.headroom_bytes < gc.low_watermark_bytes && gc.debt_bytes.is_none() {
+        alerts.push(warning("headroom is short, and no zone can be reclaimed", "delete files"));
     }
+}
+
+fn check_times(rates: &Rates, alerts: &mut Vec<Alert>) {
     for kind in ["read", "write", "sync", "lookup"] {
         if let Some(slow) = rates.of_kind(kind).p99.filter(|p99| *p99 > SLOW_SECONDS) {
             let what = format!("one {kind} request in a hundred takes {slow:.1} s or more");

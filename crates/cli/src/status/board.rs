@@ -9,7 +9,7 @@ use rt::thread::Stop;
 use rt::{Clock, SystemClock};
 use serde_json::json;
 
-use crate::monitor::alerts::{Alert, alerts};
+use crate::monitor::alerts::{Alert, Throttled, alerts};
 use crate::monitor::history::{History, Point, STEP_SECONDS};
 use crate::monitor::rates::Rates;
 use crate::monitor::sample::Sample;
@@ -48,10 +48,11 @@ pub(super) struct Report {
 }
 
 impl Report {
-    fn of(mut sample: Sample, before: Option<&Sample>) -> Result<Report> {
+    fn of(mut sample: Sample, before: Option<&Sample>, throttled: &mut Throttled) -> Result<Report> {
+        throttled.note(&sample);
         let map = serde_json::to_string(&sample.zone_map.take())?;
         let rates = Rates::between(before, &sample);
-        let alerts = alerts(&sample, &rates);
+        let alerts = alerts(&sample, &rates, *throttled);
         let event = serde_json::to_string(&json!({ "sample": &sample, "rates": &rates, "alerts": &alerts }))?;
         Ok(Report { sample, alerts, event, map })
     }
@@ -61,8 +62,10 @@ impl Board {
     /// Takes samples until the process ends. A sample that fails is left out: its age shows that.
     pub(super) fn keep_taking(&self, take: impl Fn() -> Result<Sample>) {
         let (pause, mut last, mut begin) = (Stop::default(), None::<Arc<Report>>, None::<Arc<Report>>);
+        let mut throttled = Throttled::default();
         loop {
-            let taken = take().and_then(|sample| Report::of(sample, last.as_ref().map(|last| &last.sample)));
+            let before = last.as_ref().map(|last| &last.sample);
+            let taken = take().and_then(|sample| Report::of(sample, before, &mut throttled));
             match taken {
                 Ok(report) => {
                     let report = Arc::new(report);

@@ -33,7 +33,7 @@ const HELP: [(&str, &str); 10] = [
 ];
 
 pub(super) fn screen(frame: &mut Frame<'_>, screen: &Screen) {
-    let alerts = alert_lines(screen);
+    let alerts = alert_lines(screen, frame.area().width.into());
     let areas = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(alerts.len() as u16),
@@ -55,7 +55,8 @@ pub(super) fn screen(frame: &mut Frame<'_>, screen: &Screen) {
     frame.render_widget(Paragraph::new(key_line(screen.view)), keys);
 }
 
-fn alert_lines(screen: &Screen) -> Vec<Line<'static>> {
+/// The remedy is on a line of its own if it does not fit behind the alert.
+fn alert_lines(screen: &Screen, width: usize) -> Vec<Line<'static>> {
     let error = screen.error.as_ref().map(|error| Alert {
         level: Level::Critical,
         what: format!("no new sample: {error}"),
@@ -68,9 +69,14 @@ fn alert_lines(screen: &Screen) -> Vec<Line<'static>> {
     let line = |alert: &&Alert| {
         let colour = if alert.level == Level::Critical { Color::Red } else { Color::Yellow };
         let head = Span::styled(format!(" {:<9} ", text::level(alert.level)), Style::new().fg(colour).bold());
-        Line::from(vec![head, Span::raw(format!("{}; {}", alert.what, alert.remedy))])
+        let one = format!("{}; {}", alert.what, alert.remedy);
+        if head.width() + one.chars().count() <= width {
+            return vec![Line::from(vec![head, Span::raw(one)])];
+        }
+        let remedy = format!("{}{}", " ".repeat(head.width()), alert.remedy);
+        vec![Line::from(vec![head, Span::raw(alert.what.clone())]), Line::raw(remedy)]
     };
-    all.iter().take(ALERTS_MAX).map(line).collect()
+    all.iter().take(ALERTS_MAX).flat_map(line).collect()
 }
 
 fn key_line(view: View) -> Line<'static> {

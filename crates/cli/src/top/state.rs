@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use anyhow::Result;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use crate::monitor::alerts::{Alert, alerts};
+use crate::monitor::alerts::{Alert, Throttled, alerts};
 use crate::monitor::rates::Rates;
 use crate::monitor::sample::Sample;
 
@@ -37,6 +37,7 @@ pub(super) struct Screen {
     pub(super) sample: Sample,
     pub(super) rates: Rates,
     pub(super) alerts: Vec<Alert>,
+    throttled: Throttled,
     /// User writes and device writes in bytes per second, the newest last.
     pub(super) trend: VecDeque<(u64, u64)>,
     /// Why there is no newer sample.
@@ -76,7 +77,9 @@ impl View {
 impl Screen {
     pub(super) fn new(sample: Sample) -> Screen {
         let rates = Rates::between(None, &sample);
-        let alerts = alerts(&sample, &rates);
+        let mut throttled = Throttled::default();
+        throttled.note(&sample);
+        let alerts = alerts(&sample, &rates, throttled);
         Screen {
             view: View::Overview,
             is_paused: false,
@@ -84,6 +87,7 @@ impl Screen {
             sample,
             rates,
             alerts,
+            throttled,
             trend: VecDeque::new(),
             error: None,
         }
@@ -97,7 +101,8 @@ impl Screen {
         match taken {
             Ok(sample) => {
                 self.rates = Rates::between(Some(&self.sample), &sample);
-                self.alerts = alerts(&sample, &self.rates);
+                self.throttled.note(&sample);
+                self.alerts = alerts(&sample, &self.rates, self.throttled);
                 self.sample = sample;
                 self.error = None;
                 let bytes = [self.rates.written_bytes_per_second, self.rates.device_bytes_per_second()];

@@ -1,14 +1,15 @@
 //! Numbers and lines for people: of one sample as text, and for the screen.
 
 use crate::bytes;
-use crate::monitor::alerts::{Level, alerts};
+use crate::monitor::alerts::{Level, Throttled, alerts};
 use crate::monitor::rates::Rates;
 use crate::monitor::sample::Sample;
 
 /// One sample as text (`--once`).
 pub(super) fn of(sample: &Sample, rates: &Rates) -> String {
-    let mut text = format!("{}\n", title(sample));
-    for alert in alerts(sample, rates) {
+    let (mut text, mut throttled) = (format!("{}\n", title(sample)), Throttled::default());
+    throttled.note(sample);
+    for alert in alerts(sample, rates, throttled) {
         text += &format!("{:<14}{}; {}\n", level(alert.level), alert.what, alert.remedy);
     }
     for (name, value) in summary(sample, rates) {
@@ -93,7 +94,7 @@ fn health(sample: &Sample) -> String {
     let faults = sample.zone_faults;
     let lost = sample.stats.gc.as_ref().map_or(0, |gc| gc.blocks_lost);
     format!(
-        "{} zones offline, {} read-only, {} not written any more; {lost} blocks lost; {} copies of the header damaged",
+        "{} zones offline, {} read-only, {} retired; {lost} blocks lost; {} header copies damaged",
         faults.offline,
         faults.read_only,
         faults.retired,

@@ -9,7 +9,9 @@ pub(in crate::monitor) fn sample() -> Sample {
 fn changed(change: impl FnOnce(&mut Sample)) -> Vec<Alert> {
     let mut sample = sample();
     change(&mut sample);
-    alerts(&sample, &Rates::default())
+    let mut throttled = Throttled::default();
+    throttled.note(&sample);
+    alerts(&sample, &Rates::default(), throttled)
 }
 
 #[test]
@@ -33,7 +35,7 @@ fn each_trouble_is_reported_once() {
     one(|sample| sample.stats.gc.as_mut().unwrap().blocks_lost = 7, Critical, "7 blocks");
     one(|sample| sample.stats.stored.available_bytes = Some(1 << 20), Critical, "1 MiB");
     one(|sample| sample.stats.stored.available_bytes = Some(8 << 20), Warning, "8 MiB");
-    one(|sample| sample.stats.gc.as_mut().unwrap().moved_per_written = 2.5, Warning, "throttled: 2.5");
+    one(|sample| sample.stats.gc.as_mut().unwrap().moved_per_written = 2.5, Warning, "throttled: up to 2.5");
     one(|sample| sample.info.host_available_bytes = Some(0), Warning, "file system");
 }
 
@@ -53,6 +55,23 @@ fn slow_requests_are_reported_by_kind_and_critical_alerts_come_first() {
     rates.requests.insert("sync".to_owned(), slow);
     let mut sample = sample();
     sample.info.shutdown_reason = Some("gone".to_owned());
-    let alerts = alerts(&sample, &rates);
+    let alerts = alerts(&sample, &rates, Throttled::default());
     assert!(alerts[0].level == Level::Critical && alerts[1].what.contains("sync"), "{alerts:?}");
+}
+
+#[test]
+fn throttling_is_reported_for_a_minute() {
+    let mut throttled = Throttled::default();
+    let mut sample = sample();
+    let ratios = [(10.0, 2.0), (11.0, 7.0), (12.0, 3.0), (13.0, 0.0)];
+    for (at, ratio) in ratios {
+        sample.up_seconds = at;
+        sample.stats.gc.as_mut().unwrap().moved_per_written = ratio;
+        throttled.note(&sample);
+        let alerts = alerts(&sample, &Rates::default(), throttled);
+        let most = if at < 11.0 { "up to 2.0" } else { "up to 7.0" };
+        assert!(alerts.len() == 1 && alerts[0].what.contains(most), "{at}: {alerts:?}");
+    }
+    sample.up_seconds = 73.0;
+    assert_eq!(alerts(&sample, &Rates::default(), throttled), []);
 }

@@ -155,8 +155,11 @@ function showAge(age) {
   if (age !== null) heardAt = Date.now();
   $("age").className = isOld ? "old" : "";
   document.body.classList.toggle("stale", isOld);
+  $("stale").hidden = !isOld;
+  $("stale").textContent = "All values are old. What helps: see the log and the state of the daemon, and look for a device "
+    + "that does not answer in the system's log.";
   if (age === null) {
-    $("age").textContent = "the daemon does not answer: the values are old";
+    $("age").textContent = "the daemon does not answer";
     document.title = `NO ANSWER: ${$("name").textContent}`;
   } else $("age").textContent = isOld ? `no sample for ${span(age)}: the daemon or its device hangs` : "live";
 }
