@@ -134,3 +134,6 @@ fn point_after(report: &Arc<Report>, begin: &mut Option<Arc<Report>>) -> Option<
     *begin = Some(Arc::clone(report));
     Some(point)
 }
+
+#[cfg(test)]
+mod tests;

@@ -311,3 +311,66 @@ fn a_read_only_mount_has_metrics() {
     assert!(!samples.contains_key("polder_gc_headroom_bytes"));
     mounted.umount();
 }
+
+/// A mount of `/etc/fstab` has no other way to name the page.
+#[test]
+fn the_page_can_be_a_mount_option() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&["-o", "status=127.0.0.1:0"]);
+    assert!(body(&address(&mounted), "/metrics").contains("polder_"));
+    let root = mounted.root();
+    let said = bench.fail(1, &["mount", "-o", "remount,status=127.0.0.1:1", root.to_str().unwrap()]);
+    assert!(said.contains("cannot be changed by a remount"), "{said}");
+    bench.succeed(&["mount", "-o", "remount,status=127.0.0.1:0,commit=7", root.to_str().unwrap()]);
+    assert!(body(&address(&mounted), "/metrics").contains("polder_"));
+    mounted.umount();
+}
+
+/// The answers come from the last sample, and the page is not waited for.
+#[test]
+fn a_client_of_a_stopped_daemon_does_not_hinder_it_afterwards() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&ANY_PORT);
+    let address = address(&mounted);
+    wait_for_sample(&address);
+    let daemon = mounted.daemon();
+    daemon.signal(rustix::process::Signal::STOP);
+    let mut waiting: Vec<TcpStream> = (0..2 * CONNECTIONS_MAX).map(|_| connect(&address)).collect();
+    for stream in &mut waiting {
+        stream.write_all(format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes()).unwrap();
+    }
+    daemon.signal(rustix::process::Signal::CONT);
+    drop(waiting);
+    fs::write(mounted.path("file"), "written").unwrap();
+    wait_for_sample(&address);
+    mounted.umount();
+}
+
+/// Streams stay, so they must not take all connections.
+#[test]
+fn event_streams_leave_connections_to_others() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&ANY_PORT);
+    let address = address(&mounted);
+    let open = || {
+        let mut stream = connect(&address);
+        stream.write_all(format!("GET /events HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes()).unwrap();
+        let mut head = [0; 12];
+        stream.read_exact(&mut head).unwrap();
+        (String::from_utf8_lossy(&head).into_owned(), stream)
+    };
+    let mut streams = Vec::new();
+    let is_limited = (0..CONNECTIONS_MAX).any(|_| {
+        let (head, stream) = open();
+        streams.push(stream);
+        head == "HTTP/1.1 503"
+    });
+    assert!(is_limited && streams.len() < CONNECTIONS_MAX / 2, "{} streams", streams.len());
+    assert!(body(&address, "/metrics").contains("polder_"));
+    // The places of streams that have ended are free again.
+    drop(streams);
+    let waiting = rt::thread::Stop::default();
+    let is_free = |_| open().0 == "HTTP/1.1 200" || waiting.wait(Duration::from_millis(500));
+    assert!((0..40).any(is_free), "a stream that has ended keeps its place");
+    mounted.umount();
+}
