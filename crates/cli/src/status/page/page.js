@@ -44,7 +44,7 @@ function span(total) {
   const minutes = Math.floor(total / 60);
   if (minutes < 1) return `${Math.floor(total)} s`;
   if (minutes < 60) return `${minutes} min`;
-  if (minutes < 1440) return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  if (minutes < 1440) return `${Math.floor(minutes / 60)} h${minutes % 60 > 0 ? ` ${minutes % 60} min` : ""}`;
   return `${Math.floor(minutes / 1440)} d ${Math.floor((minutes % 1440) / 60)} h`;
 }
 
@@ -236,15 +236,17 @@ function drawMap() {
   $("map").style.height = `${height}px`;
   const [pen] = prepared($("map"), height);
   const gap = size > 7 ? 1 : 0;
+  // Asking for a colour takes long, and there are thousands of cells.
+  const paints = Object.fromEntries(Object.entries(ROLES).map(([role, name]) => [role, colour(`--${name}`)]));
   for (let index = 0; index < count; index += 1) {
     const [role, level] = [map.cells[2 * index], map.cells[2 * index + 1]];
     const [left, top] = [(index % columns) * size, Math.floor(index / columns) * size];
     const side = size - gap;
-    pen.fillStyle = colour("--free");
+    pen.fillStyle = paints["."];
     pen.fillRect(left, top, side, side);
     if (role === ".") continue;
     const share = level === "*" || level === "X" ? 1 : level === "+" || level === "." ? 0 : Number(level) / 10;
-    pen.fillStyle = colour(`--${ROLES[role]}`);
+    pen.fillStyle = paints[role];
     pen.globalAlpha = 0.25;
     pen.fillRect(left, top, side, side);
     pen.globalAlpha = 1;
