@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use zone::Medium;
 use zone::file::FileContents;
+use zone::medium::missing_path;
 
 use crate::complain;
 use crate::info::Info;
@@ -35,7 +36,11 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn lines(arguments: &Arguments) -> Result<Option<String>> {
-    let FileContents::Volume { fs_id, .. } = Medium::probe(&arguments.path)? else { return Ok(None) };
+    let fs_id = match Medium::probe(&arguments.path)? {
+        FileContents::Volume { fs_id, .. } => fs_id,
+        FileContents::Nothing => return Err(missing_path(&arguments.path).into()),
+        _ => return Ok(None),
+    };
     // A volume that another machine or a broken daemon holds still has an ID.
     let info = Info::about(&arguments.path).ok();
     let label = info.as_ref().map_or("", |info| info.label.as_str());
