@@ -88,14 +88,16 @@ IOStatus Volume::OpenNew(const Uri& uri, polder_volume* handle) {
   open.flags = uri.read_only ? POLDER_READ_ONLY : 0;
   open.commit_interval_ms = uri.commit;
   open.cache_bytes = uri.cache;
+  const char* context = "While opening a volume";
   int error = polder_volume_open(uri.volume.c_str(), &open, handle);
   if (error == -ENOENT && uri.size > 0) {
     struct polder_create_options create = POLDER_CREATE_OPTIONS_INIT;
     create.size = uri.size;
     error = polder_volume_create(uri.volume.c_str(), &create, &open, handle);
-    if (error < 0) return Failed("While making a volume", uri.volume, error);
+    context = "While making a volume";
   }
-  return error < 0 ? Failed("While opening a volume", uri.volume, error) : IOStatus::OK();
+  if (error == -EINVAL) return IOStatus::InvalidArgument(context, polder_message());
+  return error < 0 ? Failed(context, uri.volume, error) : IOStatus::OK();
 }
 
 Volume::Volume(polder_volume handle, std::string name, bool read_only)
