@@ -26,12 +26,22 @@ int Hold(const std::string& uri) {
   return 0;
 }
 
+// Used by a static object when the thread-local variables of the main thread are gone, also by a call that fails.
+struct AtExit {
+  ~AtExit() {
+    if (file_system != nullptr && !file_system->FileExists("/none", IOOptions(), nullptr).IsNotFound()) abort();
+  }
+  FileSystem* file_system = nullptr;
+} at_exit;
+
 int Leak(const std::string& uri) {
   auto* leaked = new std::shared_ptr<FileSystem>;
   auto* file = new std::unique_ptr<FSWritableFile>;
   EXPECT_OK(rocksdb_polder::OpenFileSystem(uri, leaked));
   EXPECT_OK((*leaked)->NewWritableFile("/leaked", FileOptions(), file, nullptr));
   EXPECT_OK((*file)->Append("kept without a sync", IOOptions(), nullptr));
+  at_exit.file_system = leaked->get();
+  EXPECT((*leaked)->FileExists("/none", IOOptions(), nullptr).IsNotFound());
   exit(failures);
 }
 

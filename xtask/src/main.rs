@@ -38,7 +38,8 @@ enum Task {
     Tidy,
     /// Builds Polder, makes a volume in a file, mounts it and says what to try.
     Try(try_volume::Args),
-    /// Builds the command, the C library and their documentation, and installs them below a directory.
+    /// Builds the command, the C library, the plugin of RocksDB and their documentation, and installs them below a
+    /// directory.
     Stage(stage::Args),
     /// Builds packages: a `.deb` and an `.rpm`.
     Package(stage::PackageArgs),

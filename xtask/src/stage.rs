@@ -39,6 +39,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     fs::create_dir_all(&args.prefix).with_context(|| args.prefix.display().to_string())?;
     let prefix = args.prefix.canonicalize()?;
     fill(&prefix, &prefix)?;
+    // Packages do without it, because it fits one version of RocksDB only.
+    stage::install_plugin(&prefix)?;
     println!("{}: programs find the library with PKG_CONFIG_PATH={0}/lib/pkgconfig", prefix.display());
     Ok(())
 }

@@ -96,12 +96,16 @@ pub const SQLITE: Need = package(
     "a database in a file, in `accept 10` and `bench`",
 );
 
+/// A database of sorted files.
+pub const ROCKSDB_TOOLS: Need =
+    package("rocksdb-tools", rocksdb_tools, "a database of sorted files, in `accept 10` and `rocksdb`");
+
 /// The programs that point 10 runs.
 pub const PROGRAMS: [Need; 5] = [
     package("rsync", |machine| machine.copies("rsync -aHAXS"), "copies of everything, in `accept 10`"),
     SQLITE,
     package("postgresql", postgres_server, "a database with a server, in `accept 10`"),
-    package("rocksdb-tools", rocksdb_tools, "a database of sorted files, in `accept 10`"),
+    ROCKSDB_TOOLS,
     package(
         "stress-ng",
         |machine| machine.runs("stress-ng --version"),
@@ -123,8 +127,20 @@ pub const CRASH: [Need; 2] = [
 pub const PYTHON: &str = "/usr/bin/python3";
 
 /// The needs of `ycsb`, whose library reads RocksDB's headers.
-pub const YCSB: [Need; 2] =
-    [CLANG, package("librocksdb-dev", |_| has_file("/usr/include/rocksdb/c.h"), "the database of `ycsb`")];
+pub const YCSB: [Need; 2] = [CLANG, ROCKSDB];
+
+const ROCKSDB: Need = package(
+    "librocksdb-dev",
+    |_| has_file("/usr/include/rocksdb/c.h"),
+    "the database of `ycsb`, and the plugin in `stage` and `rocksdb`",
+);
+
+/// What builds the plugin of RocksDB.
+pub const PLUGIN: [Need; 3] = [
+    ROCKSDB,
+    package("g++", |machine| machine.compiles("c++ -x c++"), "the plugin in `stage` and `rocksdb`"),
+    package("make", |machine| machine.runs("make --version"), "the plugin in `stage` and `rocksdb`"),
+];
 
 /// The guest with zoned devices.
 pub const GUEST: [Need; 3] = [
@@ -300,7 +316,7 @@ fn util_linux(machine: &Machine) -> Shown {
 
 /// The packages of the distribution that any command needs, each once.
 pub fn packages() -> impl Iterator<Item = &'static Need> {
-    let all = [&GATE[..], &PROGRAMS, &CRASH, &YCSB, &GUEST];
+    let all = [&GATE[..], &PROGRAMS, &CRASH, &YCSB, &PLUGIN, &GUEST];
     let packages = all.into_iter().flatten().filter(|need| need.how == How::Package);
     // Commands have needs in common.
     packages.map(|need| (need.name, need)).collect::<BTreeMap<_, _>>().into_values()
@@ -406,6 +422,15 @@ fn quickly_built(line: Line) -> Line {
         .env("CARGO_PROFILE_RELEASE_LTO", "false")
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "256")
         .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
+}
+
+/// The first reason why the plugin of RocksDB cannot be built here.
+pub fn lacks_of_plugin() -> Option<String> {
+    let machine = Machine::this();
+    PLUGIN
+        .iter()
+        .find_map(|need| need.missing(&machine))
+        .map(|(need, reason)| format!("{}: {reason}", need.name))
 }
 
 /// Makes sure of some needs: installs them as root, says what to do otherwise.

@@ -1,4 +1,5 @@
-//! The C library as programs use it: `libpolder.so`, `polder.h` and `polder.pc` below a directory.
+//! The C library as programs use it: `libpolder.so`, `polder.h` and `polder.pc` below a directory. The plugin of RocksDB
+//! is built with it where RocksDB's headers and a compiler of C++ are.
 //!
 //! Cargo makes an archive. The linker of C makes the shared library of it, because cargo's own step can version no
 //! symbols.
@@ -11,10 +12,13 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use crate::shell::Line;
-use crate::workspace;
+use crate::{needs, workspace};
 
 /// The name that programs are linked to. Its number changes when programs must be compiled again.
 const SONAME: &str = "libpolder.so.0";
+
+/// The plugin of RocksDB.
+pub const PLUGIN: &str = "librocksdb-polder.so";
 
 /// What cargo has made of the crate.
 pub struct Built {
@@ -22,6 +26,24 @@ pub struct Built {
     pub archive: PathBuf,
     /// The header.
     pub header: PathBuf,
+}
+
+/// Builds the plugin and installs it beside the library below `prefix`, if the machine has what it needs.
+pub fn install_plugin(prefix: &Path) -> Result<()> {
+    match needs::lacks_of_plugin() {
+        Some(reason) => println!("{PLUGIN} is not built: {reason}"),
+        None => plugin_line(prefix, "install")?.run()?,
+    }
+    Ok(())
+}
+
+/// What builds a target of `rocksdb/Makefile` with the library below `prefix`.
+pub fn plugin_line(prefix: &Path, target: &str) -> Result<Line> {
+    let build = workspace::target_dir()?.join("rocksdb");
+    let line = Line::new("make --no-print-directory --silent -j4 -C rocksdb").arg(target);
+    Ok(line
+        .arg(format!("POLDER={}", prefix.canonicalize()?.display()))
+        .arg(format!("BUILD={}", build.display())))
 }
 
 /// Links the shared library and installs it, the header and the file for pkg-config below `target`. The latter says that

@@ -25,7 +25,7 @@ mod mode;
 mod rocksdb;
 mod saves;
 mod section;
-mod writer;
+pub(crate) mod writer;
 
 use anyhow::{Context, Result, ensure};
 use rt::{Clock, SystemClock};

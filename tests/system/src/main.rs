@@ -19,6 +19,7 @@ mod marked;
 mod measured;
 mod mutants;
 mod peer;
+mod rocksdb;
 mod sanitizer;
 mod shuttle;
 mod soak;
@@ -72,6 +73,8 @@ enum Command {
     Instructions(instructions::Args),
     /// YCSB on RocksDB through a mount, on ext4 and on XFS.
     Ycsb(ycsb::Args),
+    /// RocksDB on a volume through the plugin: its methods, the tools of RocksDB, and writers that are killed.
+    Rocksdb(rocksdb::Args),
     /// Interleavings of threads that a scheduler chooses.
     Shuttle(shuttle::Args),
     /// ThreadSanitizer on the tests of a package.
@@ -112,6 +115,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Bench(args) => bench::run(&args),
         Command::Instructions(args) => instructions::run(&args),
         Command::Ycsb(args) => ycsb::run(&args),
+        Command::Rocksdb(args) => rocksdb::run(&args),
         Command::Shuttle(args) => shuttle::run(&args),
         Command::Sanitizer(args) => sanitizer::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),

@@ -101,7 +101,7 @@ pub(crate) struct EverythingArgs {
 
 /// Suites that are not in a list of their command, each with its long and its quick form. An empty text means no
 /// quick form.
-const FIXED: [(&str, &str, &str); 15] = [
+const FIXED: [(&str, &str, &str); 16] = [
     ("soak", "cargo system soak --minutes 45 --seed {seed}", ""),
     (SHUTTLE, "cargo system shuttle --times 20 --seed {seed}", "cargo system shuttle"),
     (FUZZ, "cargo system fuzz --seconds 60 --seed {seed}", "cargo system fuzz --quick"),
@@ -109,6 +109,7 @@ const FIXED: [(&str, &str, &str); 15] = [
     ("coverage", "cargo system coverage", ""),
     ("bench", "cargo system bench --page", "cargo system bench --quick"),
     ("ycsb", "cargo system ycsb --seed {seed}", "cargo system ycsb --quick --seed {seed}"),
+    ("rocksdb", "cargo system rocksdb --seed {seed}", "cargo system rocksdb --quick --seed {seed}"),
     ("setup-test", "cargo xtask setup-test", ""),
     ("sim/flips", "cargo run --release --locked --package polder-sim -- flips --unmounted --seed {seed}", ""),
     ("sim/fuzz", "cargo run --release --locked --package polder-sim -- fuzz", ""),

@@ -14,7 +14,7 @@ use crate::accept::programs::running::Running;
 /// How much of the file is read: its last lines.
 const TAIL_BYTES: u64 = 4096;
 
-pub(super) struct Writer {
+pub(crate) struct Writer {
     running: Running,
     output: PathBuf,
     /// Parses the number in one line.
@@ -24,24 +24,24 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn start(line: &Line, output: &Path, number: fn(&str) -> Option<u64>) -> Result<Self> {
+    pub(crate) fn start(line: &Line, output: &Path, number: fn(&str) -> Option<u64>) -> Result<Self> {
         let running = Running::start(line, Stdio::null(), output)?;
         Ok(Writer { running, output: output.to_owned(), number, braced: None })
     }
 
     /// Whether it has reached this number, or has ended.
-    pub(super) fn has_reached(&mut self, number: u64) -> Result<bool> {
+    pub(crate) fn has_reached(&mut self, number: u64) -> Result<bool> {
         Ok(self.running.ended()?.is_some() || self.printed()? >= Some(number))
     }
 
     /// Its last line.
-    pub(super) fn progress(&self) -> String {
+    pub(crate) fn progress(&self) -> String {
         let tail = self.tail().unwrap_or_default();
         format!("it says: {}", tail.lines().last().unwrap_or_default())
     }
 
     /// Notes the transactions that are certainly acknowledged.
-    pub(super) fn brace(&mut self) -> Result<()> {
+    pub(crate) fn brace(&mut self) -> Result<()> {
         let has_ended = self.running.ended()?.is_some();
         self.braced = self.printed()?;
         ensure!(!has_ended, "it ended before the crash: {}", self.tail()?);
@@ -50,7 +50,7 @@ impl Writer {
 
     /// Ends it. Returns the range of the last transaction that may exist. The fate of a transaction in progress is
     /// unknown when the mount dies, and a program that does not sync does not even notice.
-    pub(super) fn finish(mut self) -> Result<RangeInclusive<u64>> {
+    pub(crate) fn finish(mut self) -> Result<RangeInclusive<u64>> {
         self.running.kill()?;
         let certain = self.braced.with_context(|| self.tail().unwrap_or_default());
         let certain = certain.context("it has acknowledged nothing")?;
