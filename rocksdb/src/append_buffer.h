@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -11,6 +12,7 @@
 #include "polder.h"
 #include "rocksdb/slice.h"
 #include "status.h"
+#include "workers.h"
 
 namespace rocksdb_polder {
 
@@ -21,11 +23,13 @@ namespace rocksdb_polder {
 // blocks are written, so that Polder need not read the block at the end to complete it: after a sync within a block, the
 // buffer still has the bytes of that block and writes them again.
 //
+// A full buffer is written by another thread, and appends go on in a second one. At most one of the two is being written.
+//
 // A write that fails leaves the bytes in the buffer. The next write tries again.
-class AppendBuffer {
+class AppendBuffer : public std::enable_shared_from_this<AppendBuffer> {
  public:
-  // Takes the file over, which is `size` bytes long, and closes it at the end.
-  AppendBuffer(polder_file file, std::string path, uint64_t size, size_t block_bytes);
+  // Takes the file over, which is `size` bytes long, and closes it at the end. The workers must exist until then.
+  AppendBuffer(polder_file file, std::string path, uint64_t size, size_t block_bytes, Workers* workers);
   ~AppendBuffer();
   AppendBuffer(const AppendBuffer&) = delete;
   AppendBuffer& operator=(const AppendBuffer&) = delete;
@@ -49,14 +53,20 @@ class AppendBuffer {
     void operator()(char* memory) const { std::free(memory); }
   };
 
-  IOStatus WriteOutLocked(bool with_partial_block);
-  IOStatus WriteAll(const char* data, size_t length, uint64_t offset);
+  using Lock = std::unique_lock<std::mutex>;
+
+  IOStatus MakeRoom(Lock& lock, size_t wanted);
+  IOStatus WriteInBackground(Lock& lock);
+  IOStatus AwaitBackground(Lock& lock);
+  IOStatus WriteOutLocked(Lock& lock);
+  IOStatus WriteAll(const char* data, size_t length, uint64_t offset) const;
   bool Grow(size_t wanted);
   IOStatus Closed() const;
 
   const polder_file file_;
   const std::string path_;
   const size_t block_bytes_;
+  Workers* const workers_;
   std::atomic<uint64_t> size_;
 
   std::mutex mutex_;
@@ -67,6 +77,13 @@ class AppendBuffer {
   size_t clean_ = 0;
   uint64_t start_;
   bool is_open_ = true;
+
+  // The bytes before them, while another thread writes them and if that failed. Its length is 0 otherwise.
+  std::unique_ptr<char, Free> earlier_;
+  size_t earlier_length_ = 0;
+  uint64_t earlier_start_ = 0;
+  bool is_in_background_ = false;
+  std::condition_variable written_;
 };
 
 }  // namespace rocksdb_polder

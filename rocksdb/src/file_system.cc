@@ -133,7 +133,7 @@ IOStatus PolderFileSystem::OpenWritable(const std::string& name, int flags, cons
   // It is a hint, so a failure does not matter.
   polder_file_set_lifetime(file, LifetimeOf(name, options));
   const uint64_t size = static_cast<uint64_t>(attributes.st_size);
-  auto buffer = std::make_shared<AppendBuffer>(file, name, size, volume_->block_bytes());
+  auto buffer = std::make_shared<AppendBuffer>(file, name, size, volume_->block_bytes(), volume_->workers());
   volume_->AddWriter(attributes.st_ino, buffer);
   result->reset(new WritableFile(volume_, std::move(buffer), attributes.st_ino, options));
   return status;

@@ -123,6 +123,7 @@ void Volume::Close() {
       changed_.notify_all();
     }
     if (background_.joinable()) background_.join();
+    workers_.End();
     // Static objects are destroyed after the thread-local variables of their thread, which Polder may need.
     std::thread([this] {
       WriteOutAll();

@@ -12,6 +12,7 @@
 #include "polder.h"
 #include "status.h"
 #include "uri.h"
+#include "workers.h"
 
 namespace rocksdb_polder {
 
@@ -30,6 +31,7 @@ class Volume {
 
   polder_volume handle() const { return handle_; }
   size_t block_bytes() const { return block_bytes_; }
+  Workers* workers() { return &workers_; }
 
   // Files with appended bytes that Polder does not have yet. Readers find them by the number of the inode.
   void AddWriter(uint64_t inode, const std::shared_ptr<AppendBuffer>& buffer);
@@ -51,6 +53,7 @@ class Volume {
   const bool read_only_;
   size_t block_bytes_ = 4096;
   std::once_flag closed_;
+  Workers workers_;
 
   mutable std::mutex mutex_;
   std::unordered_map<uint64_t, std::weak_ptr<AppendBuffer>> writers_;
