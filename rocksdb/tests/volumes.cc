@@ -226,6 +226,31 @@ void Full(const std::string& place) {
   }
 }
 
+// Overwrites files of a volume that is 95 % full, until three times its capacity is written. There is always space.
+void NearlyFull(const std::string& place) {
+  std::shared_ptr<FileSystem> file_system;
+  EXPECT_OK(rocksdb_polder::OpenFileSystem("polder://" + place + "/nearly.polder?size=64M", &file_system));
+  uint64_t capacity = 0;
+  EXPECT_OK(file_system->GetFreeSpace("/", kIo, &capacity, nullptr));
+  constexpr uint64_t kFileBytes = 512 << 10;
+  const uint64_t files = capacity * 95 / 100 / kFileBytes;
+  uint64_t written = 0;
+  const auto write = [&](uint64_t number, uint64_t round) {
+    const std::string name = "/" + std::to_string(number) + ".sst";
+    std::unique_ptr<FSWritableFile> file;
+    IOStatus status = file_system->NewWritableFile(name, FileOptions(), &file, nullptr);
+    if (status.ok()) status = file->Append(Bytes(round, kFileBytes), kIo, nullptr);
+    if (status.ok() && round % 3 == 0) status = file->Sync(kIo, nullptr);
+    if (status.ok()) status = file->Close(kIo, nullptr);
+    if (status.ok() && round % 7 == 0) status = file_system->DeleteFile(name, kIo, nullptr);
+    written += kFileBytes;
+    return Expect(status.ok(), name + " after " + std::to_string(written) + " bytes: " + status.ToString());
+  };
+  for (uint64_t number = 0; number < files; number++) write(number, 1);
+  for (uint64_t round = 0; written < 3 * capacity && write(round * 7919 % files, round); round++) {
+  }
+}
+
 void NotSupported(const std::string& place) {
   std::shared_ptr<FileSystem> file_system;
   EXPECT_OK(rocksdb_polder::OpenFileSystem("polder://" + place + "/roots.polder?root=/other", &file_system));
@@ -354,6 +379,7 @@ void TestVolumes(const std::string& place, const std::string& self) {
   ReadOnly(place);
   ExitWithoutClosing(place, self);
   Full(place);
+  NearlyFull(place);
   NotSupported(place);
   TruncateByName(place);
   Threads(place);
