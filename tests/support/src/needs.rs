@@ -129,6 +129,12 @@ pub const PYTHON: &str = "/usr/bin/python3";
 /// The needs of `ycsb`, whose library reads RocksDB's headers.
 pub const YCSB: [Need; 2] = [CLANG, ROCKSDB];
 
+const COMPILER_OF_CPP: Need = package(
+    "g++",
+    |machine| machine.runs("g++ --version"),
+    "tests in C and C++ of the library, and the plugin of RocksDB",
+);
+
 const ROCKSDB: Need = package(
     "librocksdb-dev",
     |_| has_file("/usr/include/rocksdb/c.h"),
@@ -138,7 +144,7 @@ const ROCKSDB: Need = package(
 /// What builds the plugin of RocksDB.
 pub const PLUGIN: [Need; 3] = [
     ROCKSDB,
-    package("g++", |machine| machine.compiles("c++ -x c++"), "the plugin in `stage` and `rocksdb`"),
+    COMPILER_OF_CPP,
     package("make", |machine| machine.runs("make --version"), "the plugin in `stage` and `rocksdb`"),
 ];
 
@@ -207,7 +213,7 @@ pub const GATE: [Need; 15] = [
         |machine| machine.runs("pkg-config --version"),
         "tests in C, which find the library by it",
     ),
-    package("g++", |machine| machine.runs("g++ --version"), "tests in C and C++ of the library"),
+    COMPILER_OF_CPP,
     EXT4,
     XFS,
     package("libacl1-dev", |_| has_file("/usr/include/sys/acl.h"), "building pjdfstest"),
