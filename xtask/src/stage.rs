@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use support::needs::require_root;
+use support::needs::{self, require_root};
 use support::shell::Line;
 use support::stage::{self, Built};
 use support::workspace;
@@ -96,6 +96,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
 
 /// Builds the packages.
 pub(crate) fn package(args: &PackageArgs) -> Result<()> {
+    needs::require(&needs::PACKAGES)?;
     let home = match &args.directory {
         Some(directory) => directory.clone(),
         None => workspace::target_dir()?.join("package"),

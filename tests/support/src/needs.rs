@@ -148,6 +148,12 @@ pub const PLUGIN: [Need; 3] = [
     package("make", |machine| machine.runs("make --version"), "the plugin in `stage` and `rocksdb`"),
 ];
 
+/// What builds packages, on Debian.
+pub const PACKAGES: [Need; 2] = [
+    package("dpkg", |machine| machine.runs("dpkg-deb --version"), "the `.deb` of `package`"),
+    package("rpm", |machine| machine.runs("rpmbuild --version"), "the `.rpm` of `package`"),
+];
+
 /// The guest with zoned devices.
 pub const GUEST: [Need; 3] = [
     package("qemu-system-x86", emulator, "the machine of `vm`"),

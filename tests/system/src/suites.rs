@@ -101,7 +101,7 @@ pub(crate) struct EverythingArgs {
 
 /// Suites that are not in a list of their command, each with its long and its quick form. An empty text means no
 /// quick form.
-const FIXED: [(&str, &str, &str); 16] = [
+const FIXED: [(&str, &str, &str); 17] = [
     ("soak", "cargo system soak --minutes 45 --seed {seed}", ""),
     (SHUTTLE, "cargo system shuttle --times 20 --seed {seed}", "cargo system shuttle"),
     (FUZZ, "cargo system fuzz --seconds 60 --seed {seed}", "cargo system fuzz --quick"),
@@ -111,6 +111,7 @@ const FIXED: [(&str, &str, &str); 16] = [
     ("ycsb", "cargo system ycsb --seed {seed}", "cargo system ycsb --quick --seed {seed}"),
     ("rocksdb", "cargo system rocksdb --seed {seed}", "cargo system rocksdb --quick --seed {seed}"),
     ("setup-test", "cargo xtask setup-test", ""),
+    ("package", "cargo xtask package --test", ""),
     ("sim/flips", "cargo run --release --locked --package polder-sim -- flips --unmounted --seed {seed}", ""),
     ("sim/fuzz", "cargo run --release --locked --package polder-sim -- fuzz", ""),
     (

@@ -213,7 +213,7 @@ fn an_ordinary_user_is_given_one_command() {
     assert!(command.starts_with("sudo apt-get update && sudo DEBIAN_FRONTEND=noninteractive apt-get"));
     assert!(
         command.contains(
-            "acl attr clang e2fsprogs fuse3 git libacl1-dev python3 valgrind xfsprogs && rustup component add clippy rustfmt && "
+            "acl attr clang e2fsprogs fuse3 g++ git libacl1-dev pkg-config python3 valgrind xfsprogs && rustup component add clippy rustfmt && "
         ),
         "{command}"
     );
