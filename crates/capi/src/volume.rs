@@ -308,7 +308,7 @@ pub unsafe extern "C" fn polder_volume_info(volume: polder_volume, info: *mut po
         let info = unsafe { output(info)? };
         let found = volume.get()?.volume.info()?;
         *info = polder_info {
-            id: to_chars(&found.fs_id.to_string()),
+            id: to_chars(found.fs_id.to_string()),
             label: to_chars(&found.label),
             block_size: found.block_size,
             format_version: found.format_version,
