@@ -21,6 +21,7 @@ mod fault;
 mod medium;
 mod spec;
 mod states;
+mod supply;
 
 use std::sync::Arc;
 
@@ -30,11 +31,13 @@ use rt::sync::atomic::{AtomicU64, Ordering};
 pub use crash::{CrashPlan, InvalidCrashPlan};
 pub use fault::{CommandKind, Counters, Effect, Fault};
 pub use spec::Spec;
+pub use supply::Supply;
 
 use crash::Change;
 use fault::FaultPlan;
 use medium::{Block, Contents, Medium, Payload, mix};
 use states::States;
+use supply::Socket;
 
 use zone::machine::Machine;
 use zone::{Blocks, Command, Device, DeviceError, Geometry, Output, Result, ZoneId, ZoneInfo, ZoneState};
@@ -45,6 +48,8 @@ pub struct Emulated {
     geometry: Geometry,
     /// The number of commands that changed something; written under the lock of `inner`.
     commands: AtomicU64,
+    /// Its place at a supply that it shares with other devices.
+    socket: Option<Socket>,
     inner: Mutex<Inner>,
 }
 
@@ -99,7 +104,7 @@ impl Emulated {
             batches: 0,
         };
         let geometry = spec.geometry();
-        Emulated { spec, geometry, commands: AtomicU64::new(0), inner: Mutex::new(inner) }
+        Emulated { spec, geometry, commands: AtomicU64::new(0), socket: None, inner: Mutex::new(inner) }
     }
 
     /// Begins to record: the present contents count as durable, and commands count from 0.
@@ -279,7 +284,19 @@ impl Emulated {
                 recording.durable.push((recording.log.len(), inner.medium.clone()));
             }
         }
+        self.count_change();
+    }
+
+    fn count_change(&self) {
         self.commands.fetch_add(1, Ordering::SeqCst);
+        if let Some(socket) = &self.socket {
+            socket.count();
+        }
+    }
+
+    /// The supply that it shares with other devices, if there is one.
+    pub fn supply(&self) -> Option<&Arc<Supply>> {
+        self.socket.as_ref().map(Socket::supply)
     }
 
     fn apply_due_states(&self, inner: &mut Inner) {
@@ -296,7 +313,7 @@ impl Emulated {
     fn check_power(&self, inner: &Inner) -> Result<()> {
         match inner.faults.power_until {
             Some(until) if self.commands() >= until => Err(DeviceError::PowerLost),
-            _ => Ok(()),
+            _ => self.socket.as_ref().map_or(Ok(()), Socket::check_power),
         }
     }
 
@@ -398,7 +415,7 @@ impl Emulated {
         inner.counters.bytes_written += from.len() as u64;
         let contents = inner.medium.contents_mut(zone);
         if inner.recording.is_none() && contents.append_repeated(from, self.spec.block_size as usize) {
-            self.commands.fetch_add(1, Ordering::SeqCst);
+            self.count_change();
             return Ok(start);
         }
         let payload = Payload::new(from);

@@ -13,4 +13,6 @@ mod emulated;
 pub mod metadata_only;
 pub mod timed;
 
-pub use emulated::{CommandKind, Counters, CrashPlan, Effect, Emulated, Fault, InvalidCrashPlan, Spec};
+pub use emulated::{
+    CommandKind, Counters, CrashPlan, Effect, Emulated, Fault, InvalidCrashPlan, Spec, Supply,
+};

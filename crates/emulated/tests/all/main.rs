@@ -3,6 +3,7 @@
 
 mod crash;
 mod device;
+mod supply;
 
 use polder_emulated as emulated;
 use zone::{Blocks, Device, ZoneId};
