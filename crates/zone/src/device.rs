@@ -181,6 +181,21 @@ pub trait Device: Send + Sync {
     /// Makes all commands durable that completed before this call, on every device below that was written.
     fn flush(&self) -> Result<()>;
 
+    /// How many copies of a block the device has, or tries to have.
+    fn copies(&self, _zone: ZoneId, _block: Blocks) -> u32 {
+        1
+    }
+
+    /// Reads one of the copies of these blocks: `copy` is below [`Device::copies`] of the first one. Whatever
+    /// [`Device::read`] returned, another copy may be the right one.
+    fn read_copy(&self, zone: ZoneId, block: Blocks, _copy: u32, into: &mut [u8]) -> Result<()> {
+        self.read(zone, block, into)
+    }
+
+    /// Recovery has verified everything that was not known to be durable when the device was opened, and what it
+    /// accepted is flushed. Until then, a device with several copies returns no block of which the copies differ.
+    fn end_recovery(&self) {}
+
     /// Discards the storage behind one zone whose reset is durable: returns it to the host of a file, or discards it
     /// on a disk that supports that. Returns whether there was such a zone. This may take long and is called in the
     /// background: it changes nothing that can be read, and no flush waits for it.

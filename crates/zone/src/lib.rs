@@ -22,6 +22,7 @@ pub mod machine;
 pub mod medium;
 mod medium_kind;
 pub mod pages;
+pub mod set;
 pub mod traffic;
 pub mod zoned;
 

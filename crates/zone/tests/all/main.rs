@@ -9,6 +9,7 @@ mod formats;
 mod headerless;
 mod lease;
 mod medium;
+mod sets;
 
 use polder_zone as zone;
 use rt::{Clock, SystemClock};

@@ -1,0 +1,378 @@
+//! A device made of several.
+//!
+//! A [`Set`] is a [`Device`] over member devices. Zone *z* of it, a *superzone*, is one zone of each member. In a
+//! *mirror* each member has all blocks. In a *stripe* each has its share. A [`Concatenation`] is a device over devices
+//! or sets, one behind the other. `docs/internals/sets.md` explains the design.
+//!
+//! * Appends to one superzone are serialised. So the place of an append is known before it is sent, and is the same on
+//!   all members of a mirror.
+//! * A mirror that loses a member continues without it. First a label that says so is durable on all other members
+//!   (`roster.rs`).
+//! * Members that disagree about a superzone are made to agree before its pointer is reported: when a set is opened
+//!   and after a failed append (`agreement.rs`).
+//! * A superzone begins a new life only when its reset is durable on all members. So two lives never meet in one superzone
+//!   (`resets.rs`).
+//! * Until [`Device::end_recovery`] a mirror reads all copies and returns zeros for blocks in which they differ. So what
+//!   recovery accepts is on every copy (`reading.rs`).
+
+mod agreement;
+mod concatenation;
+mod error;
+pub(crate) mod format;
+mod layout;
+mod member;
+mod reading;
+mod resets;
+mod roster;
+
+use std::sync::Arc;
+
+use rt::sync::atomic::{AtomicBool, Ordering};
+use rt::sync::{Mutex, MutexGuard};
+
+pub use concatenation::Concatenation;
+pub use error::SetError;
+pub use layout::{Layout, MEMBERS_MAX};
+pub use roster::MemberState;
+
+use agreement::{Agreement, Means};
+use layout::Shape;
+use member::{Member, is_of_member};
+use reading::Reading;
+use resets::UnflushedResets;
+use roster::Roster;
+
+use crate::machine::Machine;
+use crate::{
+    Blocks, Command, Device, DeviceError, FsId, Geometry, MetadataCopy, Output, Role, ZoneId, ZoneInfo,
+    ZoneState,
+};
+
+/// A device whose zones consist of one zone of each member.
+pub struct Set {
+    layout: Layout,
+    roster: Roster,
+    geometry: Geometry,
+    machine: Mutex<Machine>,
+    /// One for each superzone: held while it is changed.
+    zone_locks: Vec<Mutex<()>>,
+    resets: UnflushedResets,
+    /// Recovery has not ended: nothing that is read may be on one copy only.
+    is_recovering: AtomicBool,
+}
+
+impl Set {
+    /// Makes a set of empty devices, in the order of their positions. `number` is its number in the volume.
+    pub fn create(
+        layout: Layout,
+        devices: Vec<Arc<dyn Device>>,
+        fs_id: FsId,
+        number: u32,
+    ) -> Result<Set, SetError> {
+        Set::new(Roster::create(layout, devices, fs_id, number)?)
+    }
+
+    /// Opens the set to which the devices belong, in any order, and makes its members agree about every superzone.
+    ///
+    /// Members that are stale are not used. If members are missing, `degraded` must permit that, and they will be
+    /// stale from now on.
+    pub fn open(devices: Vec<Arc<dyn Device>>, degraded: bool) -> Result<Set, SetError> {
+        Set::new(Roster::open(devices, degraded)?)
+    }
+
+    fn new(roster: Roster) -> Result<Set, SetError> {
+        let layout = roster.layout();
+        let geometries: Vec<&Geometry> = roster.counting().map(Member::geometry).collect();
+        let repeated: Vec<&Geometry> = geometries.into_iter().cycle().take(roster.width()).collect();
+        let geometry = layout.geometry(&repeated)?;
+        let zones = agreed_zones(&roster, layout, &geometry)?;
+        let zone_locks = zones.iter().map(|_| Mutex::new(())).collect();
+        let machine = Mutex::new(Machine::new(geometry.clone(), zones));
+        // What was padded, copied and reset must not be undone once its pointers are reported.
+        roster.flush()?;
+        let (resets, is_recovering) = (UnflushedResets::default(), AtomicBool::new(true));
+        Ok(Set { layout, roster, geometry, machine, zone_locks, resets, is_recovering })
+    }
+
+    /// The id of the volume.
+    pub fn fs_id(&self) -> FsId {
+        self.roster.fs_id()
+    }
+
+    /// How often members were excluded, and labels written.
+    pub fn generation(&self) -> u64 {
+        self.roster.generation()
+    }
+
+    /// The state of each member, by position.
+    pub fn members(&self) -> Vec<MemberState> {
+        self.roster.states()
+    }
+
+    fn lock_zone(&self, zone: ZoneId) -> Result<MutexGuard<'_, ()>, DeviceError> {
+        self.roster.check()?;
+        let lock = self.zone_locks.get(zone.0 as usize);
+        lock.map(Mutex::lock).ok_or(DeviceError::Invalid { zone, why: "the set has no such zone" })
+    }
+
+    fn shape(&self, capacity: Blocks) -> Shape {
+        self.layout.shape_of(self.roster.width(), capacity)
+    }
+
+    /// Executes a command on all members that count. Members that fail are excluded. `Ok` holds the first error of a
+    /// zone.
+    fn on_all(
+        &self,
+        command: impl Fn(&Member) -> Result<(), DeviceError>,
+    ) -> Result<Option<DeviceError>, DeviceError> {
+        let failed = |member: &Member| command(member).err().map(|error| (member.position, error));
+        self.roster.settle(self.roster.counting().filter_map(failed).collect())
+    }
+
+    /// Appends to the members. The caller holds the lock of the zone, whose pointer is `start`.
+    fn send(&self, zone: ZoneId, shape: &Shape, start: Blocks, from: &[u8]) -> Result<(), DeviceError> {
+        let block_size = self.geometry.block_size as usize;
+        let end = start + (from.len() / block_size) as Blocks;
+        let mut failures = Vec::new();
+        for member in self.roster.counting() {
+            let first = shape.member_pointer(member.position, start);
+            let blocks = shape.member_pointer(member.position, end) - first;
+            if blocks == 0 {
+                continue;
+            }
+            let part = reading::gather(shape, member.position, start, from, block_size);
+            if let Err(error) = member.append_at(zone, first, &part) {
+                // After an error of the zone nothing more needs to be written to it.
+                let is_last = !is_of_member(&error);
+                failures.push((member.position, error));
+                if is_last {
+                    break;
+                }
+            }
+        }
+        self.roster.settle(failures)?.map_or(Ok(()), Err)
+    }
+
+    /// Finishes member zones of a superzone that takes no more writes, so that they take no slots.
+    fn finish_rest(&self, zone: ZoneId) {
+        for member in self.roster.counting() {
+            let info = member.report_zone(zone);
+            let finished = info.and_then(|info| match info.state.is_active() {
+                true => member.finish(zone),
+                false => Ok(()),
+            });
+            if let Err(error) = finished {
+                tracing::warn!(zone = zone.0, member = member.position, %error, "a zone was not finished");
+            }
+        }
+    }
+
+    /// The state of a superzone of which a member zone has changed its state on its own.
+    fn with_permanent_states(known: ZoneInfo, members: &[ZoneState]) -> ZoneInfo {
+        let count = |state| members.iter().filter(|&&one| one == state).count();
+        let state = match (count(ZoneState::Offline), count(ZoneState::ReadOnly)) {
+            (0, 0) => known.state,
+            (offline, _) if offline == members.len() => ZoneState::Offline,
+            _ => ZoneState::ReadOnly,
+        };
+        ZoneInfo { state, ..known }
+    }
+
+    fn reading(&self) -> Reading<'_> {
+        Reading {
+            roster: &self.roster,
+            layout: self.layout,
+            block_size: self.geometry.block_size as usize,
+            compares: self.is_recovering.load(Ordering::Acquire) && !rt::is_planted("set-compare"),
+        }
+    }
+
+    /// Whether a change of a zone is possible: its state before. Nothing is changed yet: a slot that the change frees must
+    /// be free on the members before another writer can take it.
+    fn check_change(
+        &self,
+        zone: ZoneId,
+        change: impl FnOnce(&mut Machine) -> Result<(), DeviceError>,
+    ) -> Result<ZoneInfo, DeviceError> {
+        let mut machine = self.machine.lock();
+        let before = machine.zone(zone)?;
+        change(&mut machine)?;
+        machine.force(zone, before);
+        Ok(before)
+    }
+
+    fn force(&self, zone: ZoneId, info: ZoneInfo) {
+        self.machine.lock().force(zone, info);
+    }
+
+    /// The state of a zone in which these bytes can be read.
+    fn check_read(&self, zone: ZoneId, block: Blocks, bytes: usize) -> Result<ZoneInfo, DeviceError> {
+        self.roster.check()?;
+        let machine = self.machine.lock();
+        let blocks = machine.blocks(zone, bytes)?;
+        machine.check_read(zone, block, blocks)?;
+        machine.zone(zone)
+    }
+}
+
+/// Makes the members agree about every superzone.
+fn agreed_zones(roster: &Roster, layout: Layout, geometry: &Geometry) -> Result<Vec<ZoneInfo>, SetError> {
+    let reports = roster.ask(|member| member.report(geometry.zones))?;
+    let is_active = |zone: usize| reports.iter().any(|report| report[zone].state.is_active());
+    let active = (0..geometry.zones as usize).filter(|&zone| is_active(zone)).count();
+    let is_crowded = active > geometry.max_active as usize;
+    let agreed = |zone: u32| {
+        let agreement = Agreement { roster, layout, zone: ZoneId(zone), means: Means::Any, is_crowded };
+        let infos: Vec<ZoneInfo> = reports.iter().map(|report| report[zone as usize]).collect();
+        agreement.without_io(&infos).map_or_else(|| agreement.reach(), Ok)
+    };
+    Ok((0..geometry.zones).map(agreed).collect::<Result<_, _>>()?)
+}
+
+impl Device for Set {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn report(&self) -> Result<Vec<ZoneInfo>, DeviceError> {
+        self.roster.check()?;
+        let known = self.machine.lock().zones().to_vec();
+        let reports = self.roster.ask(|member| member.report(self.geometry.zones))?;
+        let merged = known.into_iter().enumerate().map(|(zone, known)| {
+            let states: Vec<ZoneState> = reports.iter().map(|report| report[zone].state).collect();
+            Set::with_permanent_states(known, &states)
+        });
+        Ok(merged.collect())
+    }
+
+    fn report_zone(&self, zone: ZoneId) -> Result<ZoneInfo, DeviceError> {
+        let _lock = self.lock_zone(zone)?;
+        let known = self.machine.lock().zone(zone)?;
+        let states = self.roster.ask(|member| member.report_zone(zone).map(|info| info.state))?;
+        let info = Set::with_permanent_states(known, &states);
+        if info.state != known.state {
+            self.finish_rest(zone);
+            self.force(zone, info);
+        }
+        Ok(info)
+    }
+
+    fn read(&self, zone: ZoneId, block: Blocks, into: &mut [u8]) -> Result<(), DeviceError> {
+        let info = self.check_read(zone, block, into.len())?;
+        self.reading().read(zone, info, block, into)
+    }
+
+    fn copies(&self, zone: ZoneId, block: Blocks) -> u32 {
+        let capacity = self.machine.lock().zone(zone).map_or(0, |info| info.capacity);
+        self.shape(capacity).copies(block).min(self.roster.counting().count() as u32)
+    }
+
+    fn read_copy(&self, zone: ZoneId, block: Blocks, copy: u32, into: &mut [u8]) -> Result<(), DeviceError> {
+        let info = self.check_read(zone, block, into.len())?;
+        self.reading().read_copy(zone, info, block, copy, into)
+    }
+
+    fn end_recovery(&self) {
+        self.is_recovering.store(false, Ordering::Release);
+    }
+
+    fn append(&self, zone: ZoneId, from: &[u8]) -> Result<Blocks, DeviceError> {
+        let _lock = self.lock_zone(zone)?;
+        let (start, info) = {
+            let mut machine = self.machine.lock();
+            let blocks = machine.blocks(zone, from.len())?;
+            machine.check_append(zone, blocks)?;
+            (machine.advance(zone, blocks, None)?, machine.zone(zone)?)
+        };
+        let is_ready = match start == 0 && self.resets.contains(zone) {
+            true => self.flush(),
+            false => Ok(()),
+        };
+        let sent = is_ready.and_then(|()| self.send(zone, &self.shape(info.capacity), start, from));
+        if sent.is_ok() && info.state == ZoneState::Full {
+            self.finish_rest(zone);
+        }
+        if sent.is_err() {
+            let means = if start == 0 { Means::Any } else { Means::KeepContents };
+            let (roster, layout) = (&self.roster, self.layout);
+            let agreed = || Agreement { roster, layout, zone, means, is_crowded: false }.reach();
+            let agreed = self.roster.check().and_then(|()| agreed());
+            self.resets.add(zone);
+            let broken = ZoneInfo { state: ZoneState::ReadOnly, ..info };
+            self.force(zone, agreed.unwrap_or(broken));
+        }
+        sent.map(|()| start)
+    }
+
+    fn run(&self, batch: &mut [Command<'_>]) -> Vec<Output> {
+        let one = |command: &mut Command<'_>| match command {
+            Command::Read { zone, block, into } => self.read(*zone, *block, into).map(|()| 0),
+            Command::Append { zone, from } => self.append(*zone, from),
+        };
+        batch.iter_mut().map(one).collect()
+    }
+
+    fn finish(&self, zone: ZoneId) -> Result<(), DeviceError> {
+        let _lock = self.lock_zone(zone)?;
+        let known = self.check_change(zone, |machine| machine.finish(zone))?;
+        // The others are full when one fails, so the zone takes no more appends. It keeps its slot unless a second
+        // attempt succeeds.
+        let finish = |member: &Member| member.finish(zone).or_else(|_| member.finish(zone));
+        if let Some(error) = self.on_all(finish)? {
+            return Err(error);
+        }
+        self.force(zone, ZoneInfo { state: ZoneState::Full, ..known });
+        Ok(())
+    }
+
+    fn reset(&self, zone: ZoneId) -> Result<(), DeviceError> {
+        let _lock = self.lock_zone(zone)?;
+        let known = self.check_change(zone, |machine| machine.reset(zone, None))?;
+        self.resets.add(zone);
+        let failure = self.on_all(|member| member.reset(zone))?;
+        if let Some(error) = failure {
+            // Some members are empty. What the others have can be read, and a later reset may succeed.
+            self.finish_rest(zone);
+            self.force(zone, ZoneInfo { state: ZoneState::Full, ..known });
+            return Err(error);
+        }
+        // Capacities may have changed.
+        let (roster, layout, means) = (&self.roster, self.layout, Means::KeepContents);
+        let info = Agreement { roster, layout, zone, means, is_crowded: false }.reach()?;
+        self.force(zone, info);
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        let begun = self.resets.begin_flush();
+        self.roster.flush()?;
+        self.resets.end_flush(begun);
+        Ok(())
+    }
+
+    fn discard_one_zone(&self) -> bool {
+        self.roster.counting().any(|member| member.device().discard_one_zone())
+    }
+
+    fn set_placement(&self, zone: ZoneId, role: Role, class: u8) {
+        for member in self.roster.counting() {
+            member.device().set_placement(member.zone(zone), role, class);
+        }
+    }
+
+    fn has_space_for(&self, zones: u64) -> bool {
+        self.roster.counting().all(|member| member.device().has_space_for(zones))
+    }
+
+    fn device_metadata_copies(&self) -> Vec<MetadataCopy> {
+        self.roster.counting().flat_map(|member| member.device().device_metadata_copies()).collect()
+    }
+
+    fn verify_device_metadata(&self) -> Vec<MetadataCopy> {
+        self.roster.counting().flat_map(|member| member.device().verify_device_metadata()).collect()
+    }
+
+    fn device_metadata_bytes_written(&self) -> u64 {
+        self.roster.counting().map(|member| member.device().device_metadata_bytes_written()).sum()
+    }
+}

@@ -1,0 +1,146 @@
+//! The label of a member: the first block of one of its first two zones.
+//!
+//! Magic, checksum, version, features and reader stand for the same things as in other headers.
+
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::FsId;
+use crate::format::{FORMAT_VERSION, READER, Reader, checksum};
+
+use super::layout::{Layout, MEMBERS_MAX};
+
+/// The magic number of a label.
+pub(crate) const LABEL_MAGIC: [u8; 8] = *b"POLDERM1";
+
+/// The bytes of a label; the rest of its block is zeros.
+pub(crate) const LABEL_BYTES: usize = 512;
+
+/// The stored label.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct StoredLabel {
+    /// [`LABEL_MAGIC`].
+    magic: [u8; 8],
+    /// CRC-32C of these bytes with this field zero.
+    pub(crate) checksum: U32,
+    /// [`FORMAT_VERSION`].
+    version: U32,
+    /// The volume.
+    fs_id: [u8; 16],
+    /// Counts the labels of the set.
+    generation: U64,
+    /// Features that must be known to use the set: none yet.
+    features_incompatible: U64,
+    /// The oldest release that reads this version.
+    reader: Reader,
+    /// The number of the set in its volume.
+    set: U32,
+    /// The blocks of a chunk of a stripe; 0 for a mirror.
+    chunk: U32,
+    /// 1 stripe, 2 mirror.
+    layout: u8,
+    /// How many members the set has.
+    width: u8,
+    /// Which of them this is.
+    position: u8,
+    /// Zero.
+    reserved: [u8; 5],
+    /// The state of each member: 0 there is none, 1 it counts, 2 it has failed.
+    states: [u8; MEMBERS_MAX],
+    /// The id of each member.
+    ids: [[u8; 16]; MEMBERS_MAX],
+    /// Zero.
+    unused: [u8; 24],
+}
+
+const _: () = assert!(size_of::<StoredLabel>() == LABEL_BYTES);
+
+/// The identity of one membership.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MemberId(pub(crate) [u8; 16]);
+
+/// What a label says about a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// Its id.
+    pub(crate) id: MemberId,
+    /// Whether its contents count.
+    pub(crate) counts: bool,
+}
+
+/// What a label says about the set. It is the same on all members but for the position.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Label {
+    /// The volume.
+    pub(crate) fs_id: FsId,
+    /// The number of the set in its volume.
+    pub(crate) set: u32,
+    /// How blocks are distributed.
+    pub(crate) layout: Layout,
+    /// Counts the labels of the set.
+    pub(crate) generation: u64,
+    /// All members.
+    pub(crate) members: Vec<Standing>,
+}
+
+/// The first bytes of the block with the label of the member at `position`.
+pub(crate) fn encode_label(label: &Label, position: usize) -> [u8; LABEL_BYTES] {
+    let (layout, chunk) = match label.layout {
+        Layout::Stripe { chunk } => (1, chunk),
+        Layout::Mirror => (2, 0),
+    };
+    let (mut states, mut ids) = ([0; MEMBERS_MAX], [[0; 16]; MEMBERS_MAX]);
+    for (index, member) in label.members.iter().enumerate() {
+        states[index] = if member.counts { 1 } else { 2 };
+        ids[index] = member.id.0;
+    }
+    let mut stored = StoredLabel {
+        magic: LABEL_MAGIC,
+        checksum: U32::ZERO,
+        version: U32::new(FORMAT_VERSION),
+        fs_id: label.fs_id.0,
+        generation: U64::new(label.generation),
+        features_incompatible: U64::ZERO,
+        reader: READER,
+        set: U32::new(label.set),
+        chunk: U32::new(chunk),
+        layout,
+        width: label.members.len() as u8,
+        position: position as u8,
+        reserved: [0; 5],
+        states,
+        ids,
+        unused: [0; 24],
+    };
+    stored.checksum = U32::new(checksum(&[stored.as_bytes()]));
+    zerocopy::transmute!(stored)
+}
+
+/// The label in a block, and the position of its member. `None` for anything else: a label that was torn, or one of a
+/// release that this one does not understand.
+pub(crate) fn decode_label(block: &[u8]) -> Option<(Label, usize)> {
+    let (stored, _) = StoredLabel::read_from_prefix(block).ok()?;
+    let bytes = &block[..LABEL_BYTES];
+    let is_whole = checksum(&[&bytes[..8], &[0; 4], &bytes[12..]]) == stored.checksum.get();
+    let is_known = stored.version.get() == FORMAT_VERSION && stored.features_incompatible.get() == 0;
+    if stored.magic != LABEL_MAGIC || !is_whole || !is_known {
+        return None;
+    }
+    let layout = match (stored.layout, stored.chunk.get()) {
+        (1, chunk) if chunk > 0 => Layout::Stripe { chunk },
+        (2, 0) => Layout::Mirror,
+        _ => return None,
+    };
+    let (width, position) = (usize::from(stored.width), usize::from(stored.position));
+    if position >= width || width > MEMBERS_MAX {
+        return None;
+    }
+    let standing = |index: usize| match stored.states[index] {
+        state @ (1 | 2) => Some(Standing { id: MemberId(stored.ids[index]), counts: state == 1 }),
+        _ => None,
+    };
+    let members = (0..width).map(standing).collect::<Option<Vec<Standing>>>()?;
+    let (generation, set) = (stored.generation.get(), stored.set.get());
+    Some((Label { fs_id: FsId(stored.fs_id), set, layout, generation, members }, position))
+}

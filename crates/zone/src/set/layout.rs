@@ -1,0 +1,213 @@
+//! Where the blocks of a superzone are on its members: arithmetic without I/O.
+//!
+//! Block 0 of a superzone is block 0 of every member zone. A stripe distributes the other blocks in chunks. The last
+//! row has shorter chunks, so that every block of the members is used:
+//!
+//! ```text
+//! chunk 2, 3 members, 4 blocks each      member 0   member 1   member 2
+//! block 0                                     0          0          0
+//! blocks 1 to 6                              1 2        3 4        5 6
+//! blocks 7 to 9, the last row                 7          8          9
+//! ```
+
+use crate::{Address, Blocks, Geometry};
+
+use super::error::SetError;
+
+/// The most members of a set.
+pub const MEMBERS_MAX: usize = 24;
+
+/// The first zones of a member, which hold its label.
+pub(super) const LABEL_ZONES: u32 = 2;
+
+/// How a set distributes blocks over its members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Each block except block 0 is on one member.
+    Stripe {
+        /// The number of consecutive blocks on one member.
+        chunk: Blocks,
+    },
+    /// Each block is on every member.
+    Mirror,
+}
+
+/// The shape of one superzone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    layout: Layout,
+    /// The number of members.
+    width: u32,
+    /// The blocks of each member zone that are used.
+    member_blocks: Blocks,
+}
+
+/// Consecutive blocks of a superzone that are consecutive on one member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    /// The member.
+    pub(super) member: usize,
+    /// The first block in the member's zone.
+    pub(super) at: Blocks,
+    /// The number of blocks.
+    pub(super) blocks: Blocks,
+}
+
+impl Layout {
+    /// The default chunk of a stripe.
+    pub const STRIPE: Layout = Layout::Stripe { chunk: 16 };
+
+    /// How many members of `width` may be missing.
+    pub(super) fn tolerated(self, width: usize) -> usize {
+        match self {
+            Layout::Stripe { .. } => 0,
+            Layout::Mirror => width - 1,
+        }
+    }
+
+    /// The shape of a superzone whose smallest member zone has this capacity.
+    pub(super) fn shape(self, width: usize, member_blocks: Blocks) -> Shape {
+        Shape { layout: self, width: width as u32, member_blocks }
+    }
+
+    /// The shape of a superzone of this capacity.
+    pub(super) fn shape_of(self, width: usize, capacity: Blocks) -> Shape {
+        let member_blocks = match self {
+            Layout::Stripe { .. } => capacity.saturating_sub(1) / width as u32 + 1,
+            Layout::Mirror => capacity,
+        };
+        self.shape(width, member_blocks)
+    }
+
+    /// The geometry of a set. Refuses members that do not fit together.
+    pub(super) fn geometry(self, members: &[&Geometry]) -> Result<Geometry, SetError> {
+        let unsuitable = |why: String| Err(SetError::Unsuitable(why));
+        let least = match self {
+            Layout::Mirror => 2,
+            Layout::Stripe { .. } => 1,
+        };
+        if !(least..=MEMBERS_MAX).contains(&members.len()) {
+            return unsuitable(format!("it has {} members, not {least} to {MEMBERS_MAX}", members.len()));
+        }
+        if self == (Layout::Stripe { chunk: 0 }) {
+            return unsuitable("a chunk has one block at least".to_owned());
+        }
+        let min = |of: &dyn Fn(&Geometry) -> u32| members.iter().map(|one| of(one)).min().unwrap_or(0);
+        let block_size = members[0].block_size;
+        if let Some(other) = members.iter().find(|one| one.block_size != block_size) {
+            return unsuitable(format!(
+                "its members have blocks of {block_size} and of {} bytes",
+                other.block_size
+            ));
+        }
+        let zones = min(&|one| one.sequential()).saturating_sub(LABEL_ZONES);
+        if zones == 0 {
+            return unsuitable("a member has no zone beside those of its label".to_owned());
+        }
+        // One slot of each member is for its label.
+        let (max_open, max_active) = (min(&|one| one.max_open) - 1, min(&|one| one.max_active) - 1);
+        if max_open < 6 {
+            return unsuitable(format!("a member can have {} zones open, and 7 are needed", max_open + 1));
+        }
+        let largest = min(&|one| one.zone_blocks);
+        let capacity = u64::from(largest) * members.len() as u64;
+        if self != Layout::Mirror && capacity >= u64::from(Address::BLOCKS_MAX) {
+            return unsuitable(format!("its zones would have {capacity} blocks, too many for an address"));
+        }
+        Ok(Geometry {
+            block_size,
+            zones,
+            zone_blocks: self.shape(members.len(), largest).capacity(),
+            max_open,
+            max_active,
+            max_append: min(&|one| one.max_append),
+            conventional: 0,
+            seek_bytes: members.iter().map(|one| one.seek_bytes).max().unwrap_or(Geometry::SEEK_BYTES),
+        })
+    }
+}
+
+impl Shape {
+    /// How many blocks the superzone has.
+    pub(super) fn capacity(&self) -> Blocks {
+        match self.layout {
+            Layout::Stripe { .. } if self.member_blocks > 0 => 1 + self.width * (self.member_blocks - 1),
+            _ => self.member_blocks,
+        }
+    }
+
+    /// How many members have this block.
+    pub(super) fn copies(&self, block: Blocks) -> u32 {
+        if self.layout == Layout::Mirror || block == 0 { self.width } else { 1 }
+    }
+
+    /// The pointer of a member when the superzone has this one.
+    pub(super) fn member_pointer(&self, member: usize, pointer: Blocks) -> Blocks {
+        let Some((row, chunk)) = self.row(pointer.saturating_sub(1)) else { return pointer };
+        if pointer == 0 {
+            return 0;
+        }
+        let within = pointer - 1 - row * self.width;
+        1 + row + within.saturating_sub(member as u32 * chunk).min(chunk)
+    }
+
+    /// The smallest pointer of the superzone for which each member has at least the given one.
+    pub(super) fn pointer_covering(&self, members: &[Blocks]) -> Blocks {
+        let of = |(member, &pointer): (usize, &Blocks)| match (self.layout, pointer) {
+            (Layout::Mirror, _) | (_, 0 | 1) => pointer,
+            _ => self.block_on(member, pointer - 1) + 1,
+        };
+        members.iter().enumerate().map(of).max().unwrap_or(0)
+    }
+
+    /// The pieces of `blocks` blocks from `block` on, in order. Block 0 is taken from member 0.
+    pub(super) fn pieces(&self, block: Blocks, blocks: Blocks) -> Vec<Piece> {
+        let (mut pieces, mut at, end) = (Vec::new(), block, block + blocks);
+        while at < end {
+            let piece = self.piece(at, end - at);
+            at += piece.blocks;
+            pieces.push(piece);
+        }
+        pieces
+    }
+
+    fn piece(&self, block: Blocks, most: Blocks) -> Piece {
+        let Some((row, chunk)) = self.row(block.saturating_sub(1)) else {
+            return Piece { member: 0, at: block, blocks: most };
+        };
+        if block == 0 {
+            return Piece { member: 0, at: 0, blocks: 1 };
+        }
+        let within = block - 1 - row * self.width;
+        let (member, place) = (within / chunk, within % chunk);
+        Piece { member: member as usize, at: 1 + row + place, blocks: most.min(chunk - place) }
+    }
+
+    /// The block of the superzone that is at this block of a member, which is not block 0.
+    fn block_on(&self, member: usize, at: Blocks) -> Blocks {
+        let Layout::Stripe { chunk } = self.layout else { return at };
+        let row = (at - 1) / chunk * chunk;
+        let chunk = chunk.min(self.member_blocks - 1 - row);
+        1 + row * self.width + member as u32 * chunk + (at - 1 - row)
+    }
+
+    /// The row with this block, block 0 not counted: the first block of the row on each member, and the length of
+    /// its chunks. `None` if there are no rows.
+    fn row(&self, index: Blocks) -> Option<(Blocks, Blocks)> {
+        let Layout::Stripe { chunk } = self.layout else { return None };
+        let rows = self.member_blocks.saturating_sub(1);
+        // In 64 bits: a row may be longer than the largest zone.
+        let row = u64::from(index) / (u64::from(chunk) * u64::from(self.width)) * u64::from(chunk);
+        let full = rows / chunk * chunk;
+        let row = (row as Blocks).min(full);
+        // Behind the last block there is no row; its pointer belongs to the row before.
+        match rows - row {
+            0 if rows == 0 => Some((0, chunk)),
+            0 => Some((row - chunk, chunk)),
+            rest => Some((row, chunk.min(rest))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

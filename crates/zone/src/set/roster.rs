@@ -1,0 +1,269 @@
+//! Which members of a set count.
+//!
+//! A member that has failed lacks what is written afterwards. So a label that excludes it is durable on *all* other
+//! members before any command succeeds without it. Suppose it were not: the machine stops, the failed member returns
+//! with the generation of the others, and its old contents count.
+//!
+//! If the set runs out of members while it writes labels, a label may be durable that the set does not know. So
+//! nothing succeeds any more until the set is opened again.
+
+use std::sync::Arc;
+
+use rt::sync::Mutex;
+use rt::sync::atomic::{AtomicBool, Ordering};
+
+use crate::{Device, DeviceError, FsId, Geometry};
+
+use super::error::SetError;
+use super::format::{Label, MemberId, Standing};
+use super::layout::{Layout, MEMBERS_MAX};
+use super::member::{FoundLabel, Member, is_of_member};
+
+/// The members of a set.
+pub(super) struct Roster {
+    /// Those that were there when the set was opened and counted then, in the order of their positions.
+    members: Vec<Member>,
+    /// The label as it is on all members that count.
+    label: Mutex<Label>,
+    is_broken: AtomicBool,
+}
+
+/// Whether a member of a set is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberState {
+    /// Its contents count.
+    Counts,
+    /// It has failed, or was missing once while the set was used: it lacks data.
+    Failed,
+}
+
+impl Roster {
+    /// Makes members of devices, by their labels. The devices are in the order of their positions.
+    pub(super) fn create(
+        layout: Layout,
+        devices: Vec<Arc<dyn Device>>,
+        fs_id: FsId,
+        set: u32,
+    ) -> Result<Roster, SetError> {
+        let geometries: Vec<&Geometry> = devices.iter().map(|device| device.geometry()).collect();
+        layout.geometry(&geometries)?;
+        let standing = |_| Standing { id: MemberId(rt::random::secret()), counts: true };
+        let members = devices.iter().map(standing).collect();
+        let label = Label { fs_id, set, layout, generation: 1, members };
+        let members: Vec<Member> =
+            devices.into_iter().enumerate().map(|(position, device)| Member::new(position, device)).collect();
+        for member in &members {
+            member.write_label(&label)?;
+        }
+        Ok(Roster { members, label: Mutex::new(label), is_broken: AtomicBool::new(false) })
+    }
+
+    /// Finds the members among devices, in any order. Stale members are left out. If members are missing, the caller
+    /// must permit that, and a label says so durably when this returns.
+    pub(super) fn open(devices: Vec<Arc<dyn Device>>, degraded: bool) -> Result<Roster, SetError> {
+        let (devices, found) = read_labels(devices)?;
+        let newest = found.iter().map(|found| &found.label).max_by_key(|label| label.generation);
+        let newest = newest.expect("a device is left").clone();
+        check_together(&newest, &found)?;
+        let is_member = |found: &FoundLabel| {
+            let standing = newest.members[found.position];
+            standing.counts && standing.id == found.id()
+        };
+        let mut members: Vec<Member> = (devices.into_iter().zip(&found))
+            .filter(|(_, found)| is_member(found) || rt::is_planted("set-stale"))
+            .map(|(device, found)| Member::with_label(device, found))
+            .collect();
+        members.sort_by_key(|member| member.position);
+        let (width, missing) = (newest.members.len(), newest.members.len() - members.len());
+        let tolerated = missing <= newest.layout.tolerated(width);
+        if missing > 0 && !(degraded && tolerated) {
+            return Err(SetError::Missing { missing, width, tolerated });
+        }
+        let geometries: Vec<&Geometry> = members.iter().map(Member::geometry).collect();
+        // A mirror with one member left has the geometry of that member twice.
+        let repeated = geometries.iter().copied().cycle().take(width).collect::<Vec<_>>();
+        newest.layout.geometry(&repeated)?;
+        let is_present = |position| members.iter().any(|member| member.position == position);
+        let gone: Vec<usize> =
+            (0..width).filter(|&at| newest.members[at].counts && !is_present(at)).collect();
+        let roster = Roster { members, label: Mutex::new(newest), is_broken: AtomicBool::new(false) };
+        if !gone.is_empty() {
+            roster.exclude(&gone, &DeviceError::Unusable("members of the set are missing".to_owned()))?;
+        }
+        Ok(roster)
+    }
+
+    /// How blocks are distributed.
+    pub(super) fn layout(&self) -> Layout {
+        self.label.lock().layout
+    }
+
+    /// The volume.
+    pub(super) fn fs_id(&self) -> FsId {
+        self.label.lock().fs_id
+    }
+
+    /// How many members the set has, failed and missing ones included.
+    pub(super) fn width(&self) -> usize {
+        self.label.lock().members.len()
+    }
+
+    /// The generation of the labels.
+    pub(super) fn generation(&self) -> u64 {
+        self.label.lock().generation
+    }
+
+    /// The state of each member.
+    pub(super) fn states(&self) -> Vec<MemberState> {
+        let state = |member: &Standing| match member.counts {
+            true => MemberState::Counts,
+            false => MemberState::Failed,
+        };
+        self.label.lock().members.iter().map(state).collect()
+    }
+
+    /// The members that count.
+    pub(super) fn counting(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|member| member.counts())
+    }
+
+    /// The member at a position, if it was there when the set was opened.
+    pub(super) fn at(&self, position: usize) -> Option<&Member> {
+        self.members.iter().find(|member| member.position == position)
+    }
+
+    /// Whether the set can be used: it has not run out of members.
+    pub(super) fn check(&self) -> Result<(), DeviceError> {
+        if !self.is_broken.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        Err(DeviceError::Unusable("too many members of the set have failed; open it again".to_owned()))
+    }
+
+    /// Makes failed members not count any more. When this succeeds, no crash makes them count again. It returns
+    /// `error` if no member is left, or if the layout tolerates no failure.
+    pub(super) fn exclude(&self, failed: &[usize], error: &DeviceError) -> Result<(), DeviceError> {
+        let mut label = self.label.lock();
+        self.check()?;
+        let mut next = label.clone();
+        let mut lost: Vec<usize> = failed.iter().copied().filter(|&at| label.members[at].counts).collect();
+        if lost.is_empty() {
+            return Ok(()); // Another thread has done it.
+        }
+        while !lost.is_empty() {
+            lost.drain(..).for_each(|at| next.members[at].counts = false);
+            next.generation += 1;
+            let failed = next.members.iter().filter(|member| !member.counts).count();
+            if failed > next.layout.tolerated(next.members.len()) {
+                self.is_broken.store(true, Ordering::Release);
+                return Err(error.clone());
+            }
+            if rt::is_planted("set-generation") {
+                break;
+            }
+            let survivors = self.counting().filter(|member| next.members[member.position].counts);
+            for member in survivors {
+                if let Err(error) = member.write_label(&next) {
+                    tracing::error!(member = member.position, %error, "a member of the set has failed");
+                    lost.push(member.position);
+                }
+            }
+        }
+        for member in self.counting().filter(|member| !next.members[member.position].counts) {
+            tracing::error!(member = member.position, %error, "the set continues without a failed member");
+            member.exclude();
+        }
+        *label = next;
+        Ok(())
+    }
+
+    /// Flushes all members. One whose flush fails has failed: it may have lost what it had acknowledged, whatever it says
+    /// later.
+    pub(super) fn flush(&self) -> Result<(), DeviceError> {
+        self.check()?;
+        let failed = |member: &Member| member.device().flush().err().map(|error| (member.position, error));
+        let failures: Vec<(usize, DeviceError)> = self.counting().filter_map(failed).collect();
+        let Some((_, error)) = failures.first() else { return Ok(()) };
+        let positions: Vec<usize> = failures.iter().map(|(position, _)| *position).collect();
+        self.exclude(&positions, error)
+    }
+
+    /// Asks all members that count. Members that fail are excluded, and an error of a zone is returned.
+    pub(super) fn ask<T>(
+        &self,
+        question: impl Fn(&Member) -> Result<T, DeviceError>,
+    ) -> Result<Vec<T>, DeviceError> {
+        let (mut answers, mut failures) = (Vec::new(), Vec::new());
+        for member in self.counting() {
+            match question(member) {
+                Ok(answer) => answers.push(answer),
+                Err(error) => failures.push((member.position, error)),
+            }
+        }
+        self.settle(failures)?.map_or(Ok(answers), Err)
+    }
+
+    /// Excludes the members whose commands failed as a whole. `Ok` holds the first error of a zone, if there is one.
+    pub(super) fn settle(
+        &self,
+        failures: Vec<(usize, DeviceError)>,
+    ) -> Result<Option<DeviceError>, DeviceError> {
+        let (members, zones): (Vec<_>, Vec<_>) =
+            failures.into_iter().partition(|(_, error)| is_of_member(error));
+        if let Some((_, error)) = members.first() {
+            let positions: Vec<usize> = members.iter().map(|(position, _)| *position).collect();
+            self.exclude(&positions, error)?;
+        }
+        Ok(zones.into_iter().next().map(|(_, error)| error))
+    }
+}
+
+/// Reads the labels of devices, and leaves out devices that fail.
+///
+/// They are flushed first. Suppose the newest label were one that a killed process has not flushed: the next label
+/// would replace the only durable one.
+#[allow(clippy::type_complexity, reason = "two vectors of the same length")]
+fn read_labels(devices: Vec<Arc<dyn Device>>) -> Result<(Vec<Arc<dyn Device>>, Vec<FoundLabel>), SetError> {
+    let (mut kept, mut labels, mut failure) = (Vec::new(), Vec::new(), None);
+    for (index, device) in devices.into_iter().enumerate() {
+        match device.flush().and_then(|()| FoundLabel::read(&*device)) {
+            Ok(found) => {
+                labels.push(found.ok_or(SetError::Unlabelled(index))?);
+                kept.push(device);
+            }
+            Err(error) => {
+                tracing::error!(device = index, %error, "a member of the set cannot be used");
+                failure = Some(error);
+            }
+        }
+    }
+    match (kept.is_empty(), failure) {
+        (true, Some(error)) => Err(error.into()),
+        (true, None) => Err(SetError::Unsuitable("no device is given".to_owned())),
+        (false, _) => Ok((kept, labels)),
+    }
+}
+
+/// Refuses devices that are not members of one set, each once, or that were used apart.
+fn check_together(newest: &Label, found: &[FoundLabel]) -> Result<(), SetError> {
+    assert!(newest.members.len() <= MEMBERS_MAX, "labels are decoded within their limits");
+    for (index, one) in found.iter().enumerate() {
+        let label = &one.label;
+        let is_same = (label.fs_id, label.set, label.layout, label.members.len())
+            == (newest.fs_id, newest.set, newest.layout, newest.members.len());
+        if !is_same {
+            return Err(SetError::Foreign(index));
+        }
+        if let Some(other) = found[..index].iter().position(|other| other.id() == one.id()) {
+            return Err(SetError::Duplicate(other, index));
+        }
+        let excluded = |at: &usize| {
+            let (old, new) = (label.members[*at], newest.members[*at]);
+            old.id == new.id && new.counts && !old.counts
+        };
+        if let Some(position) = (0..newest.members.len()).find(excluded) {
+            return Err(SetError::Divided(one.position, position));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,105 @@
+//! Labels of members: which members count.
+
+use std::sync::Arc;
+
+use super::cuts::small;
+use super::{VOLUME, create, devices, emulated};
+use crate::zone::set::{Layout, MemberState, Set, SetError};
+use crate::zone::{Device, FsId, ZoneId};
+use emulated::{Emulated, Spec};
+
+fn refused(devices: Vec<Arc<dyn Device>>, degraded: bool) -> SetError {
+    Set::open(devices, degraded).err().expect("it is refused")
+}
+
+fn use_it(set: &Set, tag: u8) {
+    set.append(ZoneId(1), &crate::pattern(set, tag, 1)).unwrap();
+    set.flush().unwrap();
+}
+
+#[test]
+fn a_member_that_was_missing_is_stale() {
+    let members = emulated(&small(), 2);
+    use_it(&create(Layout::Mirror, &members), 1);
+    let alone = || devices(&members[..1]);
+    assert!(matches!(refused(alone(), false), SetError::Missing { missing: 1, width: 2, tolerated: true }));
+    let set = Set::open(alone(), true).unwrap();
+    assert_eq!((set.generation(), set.fs_id()), (2, VOLUME));
+    use_it(&set, 2);
+    let error = refused(devices(&members), false);
+    assert!(matches!(error, SetError::Missing { missing: 1, .. }), "{error}");
+    let set = Set::open(devices(&members), true).unwrap();
+    assert_eq!(set.members(), [MemberState::Counts, MemberState::Failed]);
+    assert_eq!(crate::tags(&set, 1, 0, 2), [1, 2]);
+    assert_eq!(set.generation(), 2, "nothing has changed");
+}
+
+#[test]
+fn members_that_were_used_apart_are_refused() {
+    for more in [false, true] {
+        let members = emulated(&small(), 2);
+        use_it(&create(Layout::Mirror, &members), 1);
+        use_it(&Set::open(devices(&members[..1]), true).unwrap(), 2);
+        use_it(&Set::open(devices(&members[1..]), true).unwrap(), 3);
+        if more {
+            // One of them has a greater generation: that decides nothing.
+            let three = emulated(&small(), 3);
+            use_it(&create(Layout::Mirror, &three), 1);
+            use_it(&Set::open(devices(&three[..2]), true).unwrap(), 2);
+            use_it(&Set::open(devices(&three[..1]), true).unwrap(), 2);
+            use_it(&Set::open(devices(&three[2..]), true).unwrap(), 3);
+            assert!(matches!(refused(devices(&three), true), SetError::Divided(..)));
+        }
+        assert!(matches!(refused(devices(&members), true), SetError::Divided(..)));
+    }
+}
+
+#[test]
+fn devices_that_do_not_belong_together_are_refused() {
+    let (one, other) = (emulated(&small(), 2), emulated(&small(), 2));
+    create(Layout::Mirror, &one);
+    Set::create(Layout::Mirror, devices(&other), FsId([8; 16]), 0).unwrap();
+    let mixed = vec![Arc::clone(&one[0]), Arc::clone(&other[1])];
+    assert!(matches!(refused(devices(&mixed), true), SetError::Foreign(_)));
+    let same = vec![Arc::clone(&one[0]), Arc::clone(&one[0])];
+    assert!(matches!(refused(devices(&same), true), SetError::Duplicate(0, 1)));
+    let empty = vec![Arc::clone(&one[0]), Arc::new(Emulated::new(small()))];
+    assert!(matches!(refused(devices(&empty), true), SetError::Unlabelled(1)));
+    assert!(matches!(refused(Vec::new(), true), SetError::Unsuitable(_)));
+    let set = Set::create(Layout::Mirror, devices(&other), VOLUME, 1).unwrap();
+    drop(set);
+    let sets = vec![Arc::clone(&one[0]), Arc::clone(&other[1])];
+    assert!(matches!(refused(devices(&sets), true), SetError::Foreign(_)), "another set of the volume");
+}
+
+#[test]
+fn a_member_that_cannot_be_read_at_opening_counts_as_missing() {
+    let members = emulated(&small(), 2);
+    use_it(&create(Layout::Mirror, &members), 1);
+    members[0].lose_power_after(0);
+    assert!(matches!(refused(devices(&members), false), SetError::Missing { missing: 1, .. }));
+    let set = Set::open(devices(&members), true).unwrap();
+    assert_eq!(set.members(), [MemberState::Failed, MemberState::Counts]);
+    members[1].lose_power_after(0);
+    assert!(matches!(refused(devices(&members), true), SetError::Device(_)));
+}
+
+#[test]
+fn unsuitable_devices_make_no_set() {
+    let unlike = vec![Arc::new(Emulated::new(small())), Arc::new(Emulated::new(Spec::tiny()))];
+    let error = Set::create(Layout::Mirror, devices(&unlike), VOLUME, 0).err().unwrap();
+    assert!(error.to_string().contains("blocks of 512 and of 4096 bytes"), "{error}");
+}
+
+#[test]
+fn either_label_zone_may_be_lost() {
+    for zone in [0, 1] {
+        let members = emulated(&small(), 2);
+        use_it(&create(Layout::Mirror, &members), 1);
+        use_it(&Set::open(devices(&members[..1]), true).unwrap(), 2);
+        // The older label of the member is in one zone, the newer one in the other.
+        members[0].corrupt(ZoneId(zone), 0, 100, 1);
+        let generation = Set::open(devices(&members[..1]), true).unwrap().generation();
+        assert!(generation == 2 || generation == 3, "{generation}");
+    }
+}
