@@ -5,6 +5,7 @@ use crate::device::{Geometry, ZoneInfo, ZoneState};
 use crate::file::format::{HEADER_BYTES, Layout, Recorded, SLOT_BYTES};
 use crate::file::{self};
 use crate::format::{ZoneHeader, checksum, decode_header};
+use crate::set::hostile as set;
 use crate::zoned::hostile as zoned;
 use crate::{FsId, ZoneId};
 
@@ -12,12 +13,13 @@ use crate::{FsId, ZoneId};
 pub type Decoder = (&'static str, fn(&[u8]));
 
 /// Every decoder with the name of its target.
-pub const DECODERS: [Decoder; 5] = [
+pub const DECODERS: [Decoder; 6] = [
     ("zone-header", zone_header),
     ("file-header", file_header),
     ("file-slot", file_slot),
     ("zone-report", zoned::report),
     ("nvme-zones", zoned::nvme_zones),
+    ("set-label", set::label),
 ];
 
 /// The header of a zone.
@@ -99,5 +101,6 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
         ("file-slot", file::format::encode_slot(fs_id, ZoneId(0), &recorded).to_vec()),
         ("zone-report", zoned::report_seed()),
         ("nvme-zones", zoned::nvme_seed()),
+        ("set-label", set::seed()),
     ]
 }

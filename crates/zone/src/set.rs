@@ -18,7 +18,8 @@
 mod agreement;
 mod concatenation;
 mod error;
-pub(crate) mod format;
+mod format;
+pub(crate) mod hostile;
 mod layout;
 mod member;
 mod reading;

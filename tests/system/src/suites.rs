@@ -101,7 +101,7 @@ pub(crate) struct EverythingArgs {
 
 /// Suites that are not in a list of their command, each with its long and its quick form. An empty text means no
 /// quick form.
-const FIXED: [(&str, &str, &str); 17] = [
+const FIXED: [(&str, &str, &str); 18] = [
     ("soak", "cargo system soak --minutes 45 --seed {seed}", ""),
     (SHUTTLE, "cargo system shuttle --times 20 --seed {seed}", "cargo system shuttle"),
     (FUZZ, "cargo system fuzz --seconds 60 --seed {seed}", "cargo system fuzz --quick"),
@@ -120,6 +120,7 @@ const FIXED: [(&str, &str, &str); 17] = [
         "",
     ),
     ("sim/shows", "cargo run --release --locked --package polder-sim -- shows --seeds 20 --seed {seed}", ""),
+    ("sets", "cargo test --package polder-zone --features planted --test all --locked -- sets::", ""),
     ("sanitizer/tree", "cargo system sanitizer --package polder-tree", ""),
     ("sanitizer/extent", "cargo system sanitizer --package polder-extent", ""),
     ("sanitizer/fs", "cargo system sanitizer --package polder-fs", ""),

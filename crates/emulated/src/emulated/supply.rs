@@ -76,11 +76,18 @@ impl Supply {
         images.map(|((device, n), plan)| Arc::new(supply.connect(device.image_at(n, plan)))).collect()
     }
 
-    /// The devices after their user was killed directly after change `n`, on a new supply. They record.
+    /// The devices after their user was killed directly after change `n`, on a new supply. They record; the changes of
+    /// the supply begin with those that are not yet flushed, one device after the other.
     pub fn killed_at(&self, n: u64, devices: &[Arc<Emulated>]) -> Vec<Arc<Emulated>> {
         let supply = Supply::new();
         let killed = devices.iter().zip(self.commands_at(n));
-        killed.map(|(device, n)| Arc::new(supply.connect(device.killed_at(n)))).collect()
+        let killed = killed.map(|(device, n)| Arc::new(supply.connect(device.killed_at(n))));
+        let killed: Vec<Arc<Emulated>> = killed.collect();
+        for (index, device) in killed.iter().enumerate() {
+            let unflushed = std::iter::repeat_n(index, device.commands() as usize);
+            supply.inner.lock().changes.extend(unflushed);
+        }
+        killed
     }
 }
 

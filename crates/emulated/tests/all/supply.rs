@@ -49,6 +49,11 @@ fn images_show_all_devices_at_one_moment() {
     let killed = supply.killed_at(4, &devices);
     assert_eq!(tags(&*killed[0], 1, 0, 3), [9, 1, 4]);
     assert_eq!(killed[0].image(&CrashPlan::LoseAll).report_zone(ZONE).unwrap().pointer, 1);
+    let supply = Arc::clone(killed[1].supply().unwrap());
+    append(&killed[1], 5).unwrap();
+    assert_eq!((supply.commands(), supply.commands_at(5)), (5, vec![2, 3]));
+    let images = supply.images_at(4, &killed, &[CrashPlan::KeepAll, CrashPlan::KeepAll]);
+    assert_eq!(tags(&*images[1], 1, 0, 2), [2, 3]);
 }
 
 #[test]

@@ -144,3 +144,6 @@ pub(crate) fn decode_label(block: &[u8]) -> Option<(Label, usize)> {
     let (generation, set) = (stored.generation.get(), stored.set.get());
     Some((Label { fs_id: FsId(stored.fs_id), set, layout, generation, members }, position))
 }
+
+#[cfg(test)]
+mod tests;

@@ -226,7 +226,8 @@ impl Roster {
 fn read_labels(devices: Vec<Arc<dyn Device>>) -> Result<(Vec<Arc<dyn Device>>, Vec<FoundLabel>), SetError> {
     let (mut kept, mut labels, mut failure) = (Vec::new(), Vec::new(), None);
     for (index, device) in devices.into_iter().enumerate() {
-        match device.flush().and_then(|()| FoundLabel::read(&*device)) {
+        let flushed = if rt::is_planted("set-flush-first") { Ok(()) } else { device.flush() };
+        match flushed.and_then(|()| FoundLabel::read(&*device)) {
             Ok(found) => {
                 labels.push(found.ok_or(SetError::Unlabelled(index))?);
                 kept.push(device);

@@ -4,6 +4,8 @@ mod cuts;
 mod labels;
 mod members;
 mod model;
+#[cfg(feature = "planted")]
+mod planted;
 
 use std::sync::Arc;
 
@@ -32,7 +34,14 @@ fn devices(members: &[Arc<Emulated>]) -> Vec<Arc<dyn Device>> {
     members.iter().map(|member| Arc::clone(member) as Arc<dyn Device>).collect()
 }
 
+/// In a build with planted bugs: plants the one that the environment names.
+fn plant() {
+    #[cfg(feature = "planted")]
+    planted::plant();
+}
+
 fn create(layout: Layout, members: &[Arc<Emulated>]) -> Set {
+    plant();
     Set::create(layout, devices(members), VOLUME, 0).unwrap()
 }
 

@@ -59,6 +59,7 @@ impl Case {
 
     /// A set that records.
     pub(super) fn set(&self) -> (Set, Arc<Supply>, Vec<Arc<Emulated>>) {
+        super::plant();
         let supply = Supply::new();
         let members = self.members(&supply);
         let set = Set::create(self.layout, devices(&members), VOLUME, 0).unwrap();

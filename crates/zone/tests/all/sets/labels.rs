@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::cuts::small;
+use super::cuts::{Case, random_loss, small};
 use super::{VOLUME, create, devices, emulated};
 use crate::zone::set::{Layout, MemberState, Set, SetError};
 use crate::zone::{Device, FsId, ZoneId};
-use emulated::{Emulated, Spec};
+use emulated::{CrashPlan, Emulated, Spec};
 
 fn refused(devices: Vec<Arc<dyn Device>>, degraded: bool) -> SetError {
     Set::open(devices, degraded).err().expect("it is refused")
@@ -89,6 +89,35 @@ fn unsuitable_devices_make_no_set() {
     let unlike = vec![Arc::new(Emulated::new(small())), Arc::new(Emulated::new(Spec::tiny()))];
     let error = Set::create(Layout::Mirror, devices(&unlike), VOLUME, 0).err().unwrap();
     assert!(error.to_string().contains("blocks of 512 and of 4096 bytes"), "{error}");
+}
+
+/// The killed process had written a label and not flushed it. The next label replaces the other one, so the first must
+/// be durable by then.
+#[test]
+fn a_label_is_there_after_a_kill_and_a_loss_of_power() {
+    let (set, supply, members) = Case { layout: Layout::Mirror, specs: vec![small(); 3], seed: 1 }.set();
+    members[1].lose_power_after(0);
+    use_it(&set, 1);
+    let mut states = 0;
+    for n in 0..=supply.commands() {
+        let killed = supply.killed_at(n, &members);
+        let supply = Arc::clone(killed[0].supply().unwrap());
+        let survivors =
+            |members: &[Arc<Emulated>]| devices(&[Arc::clone(&members[0]), Arc::clone(&members[2])]);
+        let before = supply.commands();
+        let set = Set::open(survivors(&killed), true).unwrap();
+        killed[2].lose_power_after(0);
+        use_it(&set, 2);
+        let mut rng = fastrand::Rng::with_seed(n);
+        for cut in (before..=supply.commands()).flat_map(|cut| [cut; 6]) {
+            let plans: Vec<CrashPlan> = killed.iter().map(|_| random_loss(&mut rng)).collect();
+            let images = supply.images_at(cut, &killed, &plans);
+            let opened = Set::open(survivors(&images), true);
+            opened.unwrap_or_else(|error| panic!("killed at {n}, cut {cut}, {plans:?}: {error}"));
+            states += 1;
+        }
+    }
+    assert!(states > 200, "{states}");
 }
 
 #[test]

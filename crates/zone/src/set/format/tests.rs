@@ -1,0 +1,63 @@
+use std::mem::offset_of;
+
+use super::*;
+use crate::set::hostile;
+
+#[test]
+fn a_label_is_decoded_as_it_was_encoded() {
+    let standing = |id: u8| Standing { id: MemberId([id; 16]), counts: id % 3 > 0 };
+    for (layout, width) in [(Layout::Mirror, 2), (Layout::STRIPE, 1), (Layout::Stripe { chunk: 5 }, 24)] {
+        let members = (1..=width).map(standing).collect();
+        let label = Label { fs_id: FsId([7; 16]), set: 3, layout, generation: u64::MAX, members };
+        let mut block = encode_label(&label, usize::from(width) - 1).to_vec();
+        block.resize(4096, 0);
+        assert_eq!(decode_label(&block), Some((label, usize::from(width) - 1)));
+    }
+}
+
+#[test]
+fn no_label_with_a_wrong_bit_is_accepted() {
+    let seed = hostile::seed();
+    for bit in 0..seed.len() * 8 {
+        let mut label = seed.clone();
+        label[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(decode_label(&label), None, "bit {bit}");
+        hostile::label(&label);
+    }
+    for length in 0..seed.len() {
+        assert_eq!(decode_label(&seed[..length]), None);
+    }
+}
+
+/// The table in `docs/format.md` and the struct say the same twice.
+#[test]
+fn the_table_agrees_with_the_struct() {
+    let format = include_str!("../../../../../docs/format.md");
+    let at = format.find("## Label of a member of a set").expect("there is a section about labels");
+    let lines = format[at..].lines().skip_while(|line| !line.starts_with('|')).skip(2);
+    let mut end = 0;
+    let rows = lines.take_while(|line| line.starts_with('|')).map(|line| {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let (offset, length): (usize, usize) = (cells[0].parse().unwrap(), cells[1].parse().unwrap());
+        assert_eq!(offset, end, "{line}");
+        end = offset + length;
+        (offset, cells[2])
+    });
+    let rows: Vec<(usize, &str)> = rows.collect();
+    assert_eq!(end, LABEL_BYTES);
+    for (offset, words) in [
+        (offset_of!(StoredLabel, checksum), "checksum"),
+        (offset_of!(StoredLabel, fs_id), "fs id"),
+        (offset_of!(StoredLabel, generation), "generation"),
+        (offset_of!(StoredLabel, features_incompatible), "features"),
+        (offset_of!(StoredLabel, reader), "oldest release"),
+        (offset_of!(StoredLabel, set), "the number of the set"),
+        (offset_of!(StoredLabel, chunk), "chunk"),
+        (offset_of!(StoredLabel, layout), "layout"),
+        (offset_of!(StoredLabel, position), "position"),
+        (offset_of!(StoredLabel, states), "state of each member"),
+        (offset_of!(StoredLabel, ids), "id of each member"),
+    ] {
+        assert!(rows.iter().any(|(at, field)| *at == offset && field.contains(words)), "{words} at {offset}");
+    }
+}

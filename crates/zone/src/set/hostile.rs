@@ -1,0 +1,27 @@
+//! Passes arbitrary bytes to the decoder of labels, for fuzzing.
+
+use crate::FsId;
+use crate::format::checksum;
+
+use super::format::{LABEL_BYTES, Label, MemberId, Standing, decode_label, encode_label};
+use super::layout::Layout;
+
+/// A label. Asserts that an accepted one is possible, and is encoded to what was decoded.
+pub(crate) fn label(bytes: &[u8]) {
+    let mut block = bytes.to_vec();
+    block.resize(LABEL_BYTES, 0);
+    block[8..12].fill(0);
+    let sum = checksum(&[&block]);
+    block[8..12].copy_from_slice(&sum.to_le_bytes());
+    let Some((label, position)) = decode_label(&block) else { return };
+    assert!(position < label.members.len(), "the member is one of the set");
+    assert_eq!(decode_label(&encode_label(&label, position)), Some((label, position)));
+}
+
+/// A valid input.
+pub(crate) fn seed() -> Vec<u8> {
+    let standing = |id: u8| Standing { id: MemberId([id; 16]), counts: id != 2 };
+    let members = (1..=3).map(standing).collect();
+    let label = Label { fs_id: FsId([7; 16]), set: 1, layout: Layout::Mirror, generation: 5, members };
+    encode_label(&label, 1).to_vec()
+}
