@@ -119,9 +119,12 @@ impl Fs {
     ) -> Result<(Arc<Fs>, tree::Recovery)> {
         let mut recovering = Recovering::new(device.clone());
         let config = Config { cache_bytes: options.cache_bytes, read_only: options.read_only, accept_loss };
-        let (store, recovery) = Store::open(device, &config, &mut recovering)?;
+        let (store, recovery) = Store::open(device.clone(), &config, &mut recovering)?;
         let store = Arc::new(store);
         let extents = Extents::open(store.clone(), recovering)?;
+        if !options.read_only {
+            device.end_recovery();
+        }
         let groups = store.info().groups;
         let nodes_max = (options.cache_bytes / CACHE_BYTES_PER_NODE).clamp(NODES_MIN, NODES_MAX) as usize;
         let fs = Arc::new_cyclic(|this| Fs {

@@ -11,7 +11,7 @@ use crate::support::{Volume, mount, pattern};
 const ROOT: InodeNo = InodeNo::ROOT;
 
 /// The names in a directory, each with the contents of the file.
-fn picture(fs: &Fs, inode: InodeNo) -> Vec<(String, Vec<u8>)> {
+pub(crate) fn picture(fs: &Fs, inode: InodeNo) -> Vec<(String, Vec<u8>)> {
     let handle = fs.open(&Caller::root(), inode, crate::support::READ).unwrap();
     let mut names = Vec::new();
     fs.read_directory(&handle, 2, &mut |entry| {
@@ -35,7 +35,7 @@ fn contents(fs: &Fs, inode: InodeNo) -> Vec<u8> {
 }
 
 /// A few operations of every kind. Calls `after` with the state after each.
-fn scenario(volume: &Volume, after: &mut dyn FnMut(&Volume, bool)) {
+pub(crate) fn scenario(volume: &Volume, after: &mut dyn FnMut(&Volume, bool)) {
     let root = Caller::root();
     let a = volume.file(ROOT, "a");
     after(volume, false);

@@ -30,6 +30,7 @@ mod renames;
 mod repair;
 mod runtime;
 mod scattered;
+mod sets;
 mod support;
 mod throttled;
 mod unlinked;

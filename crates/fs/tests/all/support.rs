@@ -133,13 +133,18 @@ impl Volume {
 }
 
 pub(crate) fn mount(device: &Arc<Emulated>, clock: &Arc<ManualClock>, read_only: bool) -> Arc<Fs> {
+    mount_any(device.clone(), clock, read_only)
+}
+
+/// Mounts a volume on a device that is not emulated, or not only.
+pub(crate) fn mount_any(device: Arc<dyn zone::Device>, clock: &Arc<ManualClock>, read_only: bool) -> Arc<Fs> {
     let options = MountOptions {
         cache_bytes: 4 << 20,
         read_only,
         commit_interval_ns: 5_000_000_000,
         clock: clock.clone(),
     };
-    Fs::mount(device.clone(), options).expect("the volume can be mounted").0
+    Fs::mount(device, options).expect("the volume can be mounted").0
 }
 
 /// Bytes that differ from place to place.

