@@ -39,7 +39,7 @@ pub use roster::MemberState;
 use agreement::{Agreement, Means};
 use layout::Shape;
 use member::{Member, is_of_member};
-use reading::Reading;
+use reading::{OneRead, Reading};
 use resets::UnflushedResets;
 use roster::Roster;
 
@@ -184,7 +184,9 @@ impl Set {
             roster: &self.roster,
             layout: self.layout,
             block_size: self.geometry.block_size as usize,
-            compares: self.is_recovering.load(Ordering::Acquire) && !rt::is_planted("set-compare"),
+            compares: self.layout == Layout::Mirror
+                && self.is_recovering.load(Ordering::Acquire)
+                && !rt::is_planted("set-compare"),
         }
     }
 
@@ -305,12 +307,23 @@ impl Device for Set {
         sent.map(|()| start)
     }
 
+    /// Each member gets its reads as one batch, one member after the other. Appends follow one after the other.
     fn run(&self, batch: &mut [Command<'_>]) -> Vec<Output> {
-        let one = |command: &mut Command<'_>| match command {
-            Command::Read { zone, block, into } => self.read(*zone, *block, into).map(|()| 0),
-            Command::Append { zone, from } => self.append(*zone, from),
-        };
-        batch.iter_mut().map(one).collect()
+        let mut outputs: Vec<Output> = batch.iter().map(|_| Ok(0)).collect();
+        let mut reads = Vec::new();
+        for (index, command) in batch.iter_mut().enumerate() {
+            match command {
+                Command::Append { zone, from } => outputs[index] = self.append(*zone, from),
+                Command::Read { zone, block, into } => match self.check_read(*zone, *block, into.len()) {
+                    Ok(info) => reads.push(OneRead { index, zone: *zone, info, block: *block, into }),
+                    Err(error) => outputs[index] = Err(error),
+                },
+            }
+        }
+        for (index, error) in self.reading().read_batch(reads) {
+            outputs[index] = Err(error);
+        }
+        outputs
     }
 
     fn finish(&self, zone: ZoneId) -> Result<(), DeviceError> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rt::sync::Mutex;
 use rt::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{Blocks, Device, DeviceError, Geometry, Result, ZoneId, ZoneInfo, ZoneState};
+use crate::{Blocks, Command, Device, DeviceError, Geometry, Output, Result, ZoneId, ZoneInfo, ZoneState};
 
 use super::format::{Label, MemberId, decode_label, encode_label};
 use super::layout::LABEL_ZONES;
@@ -130,6 +130,15 @@ impl Member {
 
     pub(super) fn read(&self, zone: ZoneId, block: Blocks, into: &mut [u8]) -> Result<()> {
         self.device.read(self.zone(zone), block, into).map_err(|error| of_superzone(zone, error))
+    }
+
+    /// Executes a batch of commands whose zones are those of the set.
+    pub(super) fn run(&self, batch: &mut [Command<'_>]) -> Vec<Output> {
+        for command in batch.iter_mut() {
+            let (Command::Read { zone, .. } | Command::Append { zone, .. }) = command;
+            *zone = self.zone(*zone);
+        }
+        self.device.run(batch)
     }
 
     /// Appends at a block that is the pointer of the member's zone. More than the device takes at once are appended in

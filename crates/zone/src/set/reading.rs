@@ -1,11 +1,12 @@
 //! Reads of a set, and the parts of an append.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
-use crate::{Blocks, DeviceError, Result, ZoneId, ZoneInfo};
+use crate::{Blocks, Command, DeviceError, Output, Result, ZoneId, ZoneInfo};
 
 use super::layout::{Layout, Piece, Shape};
-use super::member::Member;
+use super::member::{Member, of_superzone};
 use super::roster::Roster;
 
 /// Consecutive blocks that are read from one member of a mirror, before the next blocks are read from another one.
@@ -20,14 +21,97 @@ pub(super) struct Reading<'s> {
     pub(super) compares: bool,
 }
 
+/// One read of a batch.
+pub(super) struct OneRead<'b> {
+    /// The index of its command.
+    pub(super) index: usize,
+    pub(super) zone: ZoneId,
+    pub(super) info: ZoneInfo,
+    pub(super) block: Blocks,
+    pub(super) into: &'b mut [u8],
+}
+
+/// What one member reads of a batch.
+#[derive(Default)]
+struct MemberBatch<'b> {
+    commands: Vec<Command<'b>>,
+    /// For each command the read of which it is a piece.
+    origins: Vec<Origin>,
+}
+
+/// The read of which a command of a member is a piece.
+struct Origin {
+    index: usize,
+    zone: ZoneId,
+    info: ZoneInfo,
+    /// The first block of the piece.
+    block: Blocks,
+    copies: u32,
+}
+
 impl Reading<'_> {
+    /// Reads many pieces: each member gets its part as one batch. Returns the index of each read that failed.
+    pub(super) fn read_batch(&self, reads: Vec<OneRead<'_>>) -> Vec<(usize, DeviceError)> {
+        let mut failures = Vec::new();
+        let mut batches: BTreeMap<usize, MemberBatch<'_>> = BTreeMap::new();
+        for read in reads {
+            let OneRead { index, zone, info, block, into } = read;
+            if self.compares {
+                failures.extend(self.read(zone, info, block, into).err().map(|error| (index, error)));
+                continue;
+            }
+            let shape = self.layout.shape_of(self.roster.width(), info.capacity);
+            let (mut at, mut rest) = (block, into);
+            for piece in shape.pieces(block, (rest.len() / self.block_size) as Blocks) {
+                let (into, behind) = rest.split_at_mut(piece.blocks as usize * self.block_size);
+                let copies = shape.copies(at);
+                let member = if copies > 1 { self.preferred(zone, piece.at) } else { piece.member };
+                let batch = batches.entry(member).or_default();
+                batch.commands.push(Command::Read { zone, block: piece.at, into });
+                batch.origins.push(Origin { index, zone, info, block: at, copies });
+                (at, rest) = (at + piece.blocks, behind);
+            }
+        }
+        for (position, batch) in batches {
+            self.read_from_member(position, batch, &mut failures);
+        }
+        failures
+    }
+
+    /// Executes the batch of one member. Pieces that fail are read from other members, if they have them.
+    fn read_from_member(
+        &self,
+        position: usize,
+        mut batch: MemberBatch<'_>,
+        failures: &mut Vec<(usize, DeviceError)>,
+    ) {
+        let member = self.roster.at(position).expect("a member that counts, or one of a stripe, is there");
+        let outputs: Vec<Output> = member.run(&mut batch.commands);
+        for ((origin, command), output) in batch.origins.iter().zip(batch.commands).zip(outputs) {
+            let Command::Read { block, into, .. } = command else { continue };
+            let read = match output {
+                Err(_) if origin.copies > 1 => self.read_any(origin.zone, block, into),
+                output => output.map(|_| ()).map_err(|error| of_superzone(origin.zone, error)),
+            };
+            let read = settle_unwritten(origin.info, origin.zone, origin.block, into, read);
+            failures.extend(read.err().map(|error| (origin.index, error)));
+        }
+    }
+
+    /// The member from which a copy is read first: sequential reads stay on one member, others use all.
+    fn preferred(&self, zone: ZoneId, at: Blocks) -> usize {
+        let count = self.roster.counting().count().max(1);
+        let chosen = self.roster.counting().nth((at / RUN_BLOCKS + zone.0) as usize % count);
+        chosen.map_or(0, |member| member.position)
+    }
+
     /// Reads blocks of a superzone in this state.
     pub(super) fn read(&self, zone: ZoneId, info: ZoneInfo, block: Blocks, into: &mut [u8]) -> Result<()> {
         self.read_pieces(zone, info, block, into, |piece, copies, into| {
             if copies == 1 {
                 return self.read_from(piece.member, zone, piece.at, into);
             }
-            match self.compares && self.layout == Layout::Mirror {
+            match self.compares {
                 true => self.read_equal(zone, piece.at, into),
                 false => self.read_any(zone, piece.at, into),
             }
@@ -66,11 +150,8 @@ impl Reading<'_> {
         let (mut at, mut rest) = (block, into);
         for piece in shape.pieces(block, (rest.len() / self.block_size) as Blocks) {
             let (into, behind) = rest.split_at_mut(piece.blocks as usize * self.block_size);
-            match read(piece, shape.copies(at), into) {
-                Err(DeviceError::Unwritten { .. }) if !info.state.has_pointer() => into.fill(0),
-                Err(DeviceError::Unwritten { .. }) => return Err(DeviceError::Unwritten { zone, block: at }),
-                done => done?,
-            }
+            let done = read(piece, shape.copies(at), into);
+            settle_unwritten(info, zone, at, into, done)?;
             (at, rest) = (at + piece.blocks, behind);
         }
         Ok(())
@@ -84,11 +165,12 @@ impl Reading<'_> {
 
     /// Reads from one member, and from another if that fails.
     fn read_any(&self, zone: ZoneId, at: Blocks, into: &mut [u8]) -> Result<()> {
-        let members: Vec<&Member> = self.roster.counting().collect();
-        let first = (at / RUN_BLOCKS + zone.0) as usize;
+        let first = self.preferred(zone, at);
+        let (before, from): (Vec<&Member>, Vec<&Member>) =
+            self.roster.counting().partition(|member| member.position < first);
         let mut failure = None;
-        for index in 0..members.len() {
-            match members[(first + index) % members.len()].read(zone, at, into) {
+        for member in from.into_iter().chain(before) {
+            match member.read(zone, at, into) {
                 Ok(()) => return Ok(()),
                 // That a member lacks the blocks says less than another error.
                 Err(DeviceError::Unwritten { .. }) if failure.is_some() => {}
@@ -133,6 +215,25 @@ impl Reading<'_> {
                 into.fill(0);
             }
         }
+    }
+}
+
+/// The result of a read of which a member says that it has not written the blocks. In a superzone without a pointer they
+/// read as zeros.
+fn settle_unwritten(
+    info: ZoneInfo,
+    zone: ZoneId,
+    block: Blocks,
+    into: &mut [u8],
+    read: Result<()>,
+) -> Result<()> {
+    match read {
+        Err(DeviceError::Unwritten { .. }) if !info.state.has_pointer() => {
+            into.fill(0);
+            Ok(())
+        }
+        Err(DeviceError::Unwritten { .. }) => Err(DeviceError::Unwritten { zone, block }),
+        read => read,
     }
 }
 

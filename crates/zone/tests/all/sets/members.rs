@@ -6,7 +6,7 @@ use super::cuts::{Case, random_loss, small};
 use super::model::{Counts, Model, Op, execute};
 use super::{create, devices, emulated};
 use crate::zone::set::{Layout, MemberState, Set, SetError};
-use crate::zone::{Device, DeviceError, ZoneId, ZoneState};
+use crate::zone::{Command, Device, DeviceError, ZoneId, ZoneState};
 use emulated::{CommandKind, CrashPlan, Effect, Emulated, Fault};
 
 /// How many workloads of each case are tried.
@@ -193,6 +193,18 @@ fn a_read_takes_another_copy_if_one_fails() {
         set.read(ZoneId(1), block, into).unwrap();
     }
     assert_eq!(blocks.chunks(512).map(|block| block[0]).collect::<Vec<_>>(), [0, 1, 2, 0]);
+    // A batch takes another copy too, and what fails in it does not affect the rest.
+    let mut blocks = vec![1; 4 * 512];
+    let mut parts = blocks.chunks_mut(512);
+    let mut unwritten = [0; 512];
+    let mut batch: Vec<Command<'_>> = (0..3)
+        .map(|block| Command::Read { zone: ZoneId(1), block, into: parts.next().unwrap() })
+        .chain([Command::Read { zone: ZoneId(2), block: 0, into: &mut unwritten }])
+        .collect();
+    let outputs = set.run(&mut batch);
+    assert!(outputs[..3].iter().all(Result::is_ok), "{outputs:?}");
+    assert!(matches!(outputs[3], Err(DeviceError::Unwritten { zone: ZoneId(2), block: 0 })), "{outputs:?}");
+    assert_eq!(blocks.chunks(512).map(|block| block[0]).collect::<Vec<_>>(), [0, 1, 2, 1]);
     assert_eq!(set.copies(ZoneId(1), 3), 2);
     let copies = [0, 1].map(|copy| {
         let mut block = vec![0; 512];
@@ -273,4 +285,29 @@ fn a_mirror_repairs_a_zone_that_a_member_has_lost() {
     model.check(&set).unwrap();
     assert!(model.check_copies(&set).unwrap() >= 2 * (7 + 4));
     assert_eq!(set.report_zone(ZoneId(1)).unwrap().pointer, 7);
+}
+
+#[test]
+fn a_batch_reads_each_block_of_a_stripe_from_its_member() {
+    for chunk in [1, 2, 5] {
+        let members = emulated(&small(), 3);
+        let set = create(Layout::Stripe { chunk }, &members);
+        let capacity = set.report_zone(ZoneId(1)).unwrap().capacity as u8;
+        (0..capacity).for_each(|tag| assert_eq!(append(&set, 1, tag).unwrap(), u32::from(tag)));
+        let before: Vec<u64> = members.iter().map(|member| member.counters().of(CommandKind::Read)).collect();
+        for first in 0..capacity - 7 {
+            let (mut seven, mut one) = (vec![0; 7 * 512], vec![0; 512]);
+            let mut batch = [
+                Command::Read { zone: ZoneId(1), block: u32::from(first), into: &mut seven },
+                Command::Read { zone: ZoneId(1), block: u32::from(first + 7), into: &mut one },
+            ];
+            assert!(set.run(&mut batch).iter().all(|output| matches!(output, Ok(0))));
+            let found: Vec<u8> = seven.chunks(512).map(|block| block[0]).collect();
+            assert_eq!(found, (first..first + 7).collect::<Vec<u8>>());
+            assert_eq!(one[0], first + 7);
+        }
+        for (member, before) in members.iter().zip(before) {
+            assert!(member.counters().of(CommandKind::Read) > before, "each member is read");
+        }
+    }
 }
