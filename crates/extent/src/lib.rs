@@ -51,6 +51,7 @@ mod budget;
 mod charges;
 mod check;
 mod check_references;
+mod copies;
 mod deferred_appends;
 mod defrag;
 mod extents;

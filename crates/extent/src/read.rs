@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use tree::ZoneRef;
 use zone::{Address, Blocks, Command, DeviceError};
 
+use crate::copies::read_intact;
 use crate::format::{self, Extent};
 use crate::maps::ObjectMaps;
 use crate::{ExtentError, Object, Result, map};
@@ -186,7 +187,7 @@ impl ObjectMaps {
                     let read = self.device().read(address.zone(), address.block(), bytes);
                     verified = self.verify(object, segment, read, bytes);
                 }
-                verified?;
+                verified.or_else(|error| self.read_copies(segment, bytes).then_some(()).ok_or(error))?;
             }
         }
         Ok(())
@@ -296,6 +297,15 @@ impl ObjectMaps {
             }
         }
         Ok(())
+    }
+
+    /// Reads the blocks of a segment that are wrong from other copies. False if a block has no copy that is right.
+    fn read_copies(&self, segment: &Segment, bytes: &mut [u8]) -> bool {
+        let blocks = (0..).zip(bytes.chunks_mut(self.block_size() as usize));
+        blocks.zip(&segment.extent.crcs).all(|((index, block), &crc)| {
+            let address = segment.extent.address_of(index);
+            zone::format::checksum(&[block]) == crc || read_intact(&**self.device(), address, crc, block)
+        })
     }
 
     /// The first byte of data at or after `offset`, if any. Unwritten blocks have no data.

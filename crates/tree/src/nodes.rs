@@ -251,7 +251,7 @@ impl Nodes {
                 output.map_err(StoreError::from).and_then(|_| self.check_page(&bytes, at, kind, id));
             let read = match checked {
                 Ok(header) => Ok((bytes, header)),
-                Err(_) => self.read_once(&mut bytes, at, kind, id).map(|header| (bytes, header)),
+                Err(_) => self.read_again(&mut bytes, at, kind, id).map(|header| (bytes, header)),
             };
             self.volume.pool.leave(at.zone());
             read
@@ -269,8 +269,26 @@ impl Nodes {
         id: u64,
     ) -> Result<PageBuffer> {
         let first = self.read_once(&mut into, at, kind, id);
-        first.or_else(|_| self.read_once(&mut into, at, kind, id))?;
+        first.or_else(|_| self.read_again(&mut into, at, kind, id))?;
         Ok(into)
+    }
+
+    /// Reads a page once more, and then other copies of it, if the device has several.
+    fn read_again(&self, into: &mut PageBuffer, at: Address, kind: PageKind, id: u64) -> Result<PageHeader> {
+        let again = self.read_once(into, at, kind, id);
+        let device = &self.volume.device;
+        let copies = device.copies(at.zone(), at.block());
+        if again.is_ok() || copies < 2 {
+            return again;
+        }
+        let intact = (0..copies).find_map(|copy| {
+            device.read_copy(at.zone(), at.block(), copy, into).ok()?;
+            self.check_page(into, at, kind, id).ok()
+        });
+        if intact.is_some() {
+            tracing::warn!("page {id} at {at} is damaged on one of the devices: another copy was read");
+        }
+        intact.map_or(again, Ok)
     }
 
     fn read_once(&self, into: &mut PageBuffer, at: Address, kind: PageKind, id: u64) -> Result<PageHeader> {

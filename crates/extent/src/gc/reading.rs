@@ -14,6 +14,7 @@ use zone::{Address, Blocks, Command, DeviceError, Geometry, ZoneId};
 
 use super::chunk::{Chunk, Move, address_of_move, sources};
 use super::state::GcState;
+use crate::copies::read_intact;
 use crate::format::{self, EXTENT};
 use crate::maps::ObjectMaps;
 use crate::{Object, Result, map};
@@ -339,6 +340,9 @@ impl MoveReader {
                 Ok(()) if zone::format::checksum(&[bytes]) == source.crc => Readability::Intact,
                 Err(error) if error.is_of_whole_device() => {
                     return Err(tree::StoreError::Device(error).into());
+                }
+                _ if read_intact(&**self.maps.device(), source.address, source.crc, bytes) => {
+                    Readability::Intact
                 }
                 Err(DeviceError::Offline(_)) => Readability::Offline,
                 _ => Readability::Unreadable,

@@ -8,10 +8,10 @@ use fs::{FormatOptions, Fs, InodeNo};
 use rt::random::Rng;
 use rt::{ManualClock, Timestamp};
 use zone::set::{Concatenation, Layout, Set};
-use zone::{Device, FsId};
+use zone::{Device, FsId, ZoneId};
 
 use crate::crash::{picture, scenario};
-use crate::support::{Volume, mount_any};
+use crate::support::{Volume, mount_any, pattern};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 
@@ -48,17 +48,16 @@ impl Case {
         }
     }
 
-    /// Executes the scenario, and cuts the power at some hundred commands.
-    fn cut(&self, count: u64, seed: u64) {
+    /// A new volume, and its members.
+    fn volume(&self) -> (Volume, Arc<Supply>, Vec<Arc<Emulated>>) {
         let supply = Supply::new();
         let zones = if self.twice { 24 } else { 42 };
         let width = if self.twice { 2 * self.width } else { self.width };
         let spec = |seed| Spec::new(4096, zones, 256).seed(seed);
         let members: Vec<Arc<Emulated>> =
             (0..width as u64).map(|seed| Arc::new(supply.connect(Emulated::new(spec(seed))))).collect();
-        let set = self.sets(&members, |devices, number| {
-            Set::create(self.layout, devices, FsId([5; 16]), number).unwrap()
-        });
+        let create = |devices, number| Set::create(self.layout, devices, FsId([5; 16]), number).unwrap();
+        let set = self.sets(&members, create);
         let clock = Arc::new(ManualClock::at(Timestamp(1_000_000_000)));
         let format = FormatOptions {
             label: "set".into(),
@@ -70,8 +69,21 @@ impl Case {
             reserve: fs::Reserve::default(),
         };
         Fs::format(&set, &format, &*clock).unwrap();
-        let fs = mount_any(Arc::clone(&set), &clock, false);
-        let volume = Volume { device: Arc::clone(&members[0]), clock, fs };
+        let fs = mount_any(set, &clock, false);
+        (Volume { device: Arc::clone(&members[0]), clock, fs }, supply, members)
+    }
+
+    /// Mounts the volume of these members.
+    fn mount(&self, members: &[Arc<Emulated>]) -> Volume {
+        let set = self.sets(members, |devices, _| Set::open(devices, self.lost.is_some()).unwrap());
+        let clock = Arc::new(ManualClock::at(Timestamp(0)));
+        let fs = mount_any(set, &clock, false);
+        Volume { device: Arc::clone(&members[0]), clock, fs }
+    }
+
+    /// Executes the scenario, and cuts the power at some hundred commands.
+    fn cut(&self, count: u64, seed: u64) {
+        let (volume, supply, members) = self.volume();
         supply.record(&members);
         if let Some((member, after)) = self.lost {
             members[member].lose_power_after(after);
@@ -90,14 +102,11 @@ impl Case {
             let n = commands * number / count;
             let plans: Vec<CrashPlan> = members.iter().map(|_| CrashPlan::Subset(rng.u64(..))).collect();
             let images = supply.images_at(n, &members, &plans);
-            let degraded = self.lost.is_some();
-            let set = self.sets(&images, |devices, _| Set::open(devices, degraded).unwrap());
-            let clock = Arc::new(ManualClock::at(Timestamp(0)));
-            let fs = mount_any(set, &clock, false);
-            let found = picture(&fs, ROOT);
+            let crashed = self.mount(&images);
+            let found = picture(&crashed.fs, ROOT);
             let floor = durable.iter().rev().find(|(at, _)| *at <= n).map_or(0, |(_, floor)| *floor);
             assert!(pictures[floor..].contains(&found), "command {n}, {plans:?}: no picture from {floor} on");
-            Volume { device: Arc::clone(&images[0]), clock, fs }.settle_and_check();
+            crashed.settle_and_check();
         }
     }
 }
@@ -121,5 +130,42 @@ fn a_volume_on_a_mirror_survives_the_loss_of_a_member_and_then_of_power() {
     for (number, member) in [0, 1].into_iter().cycle().take(40).enumerate() {
         let lost = Some((member, number as u64 * 2));
         Case { lost, ..Case::new(Layout::Mirror, 2) }.cut(20, number as u64);
+    }
+}
+
+/// Flips a bit of every block that is written behind the log zones.
+fn damage(member: &Emulated) {
+    let zones = member.spec().capacities.len() as u32;
+    for (zone, block) in (6..zones).flat_map(|zone| (0..256).map(move |block| (ZoneId(zone), block))) {
+        if member.is_written(zone, block) {
+            member.corrupt(zone, block, 99, 1);
+        }
+    }
+}
+
+#[test]
+fn a_mirror_corrects_damage_of_all_data_and_nodes_of_one_member() {
+    for member in [0, 1] {
+        let case = Case::new(Layout::Mirror, 2);
+        let (volume, _, members) = case.volume();
+        for number in 0..300 {
+            let file = volume.file(ROOT, &format!("{number}"));
+            volume.write(&file, 0, &pattern(number as u8, 3000 + 137 * number));
+        }
+        (0..300).step_by(3).for_each(|number| volume.unlink(ROOT, &format!("{number}")).unwrap());
+        let expected = picture(&volume.fs, ROOT);
+        volume.fs.unmount().unwrap();
+        drop(volume);
+        damage(&members[member]);
+        let volume = case.mount(&members);
+        assert!(picture(&volume.fs, ROOT) == expected, "nodes and data are read from the other member");
+        volume.settle_and_check();
+        // What GC moves is right on both members again.
+        while volume.fs.collect_garbage().unwrap() {}
+        volume.fs.unmount().unwrap();
+        drop(volume);
+        let volume = case.mount(&members);
+        assert!(picture(&volume.fs, ROOT) == expected);
+        volume.settle_and_check();
     }
 }
