@@ -16,6 +16,9 @@ pub(crate) const LABEL_MAGIC: [u8; 8] = *b"POLDERM1";
 /// The bytes of a label; the rest of its block is zeros.
 pub(crate) const LABEL_BYTES: usize = 512;
 
+/// What a generation is below: so it can be counted on.
+const GENERATIONS_MAX: u64 = 1 << 62;
+
 /// The stored label.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -124,7 +127,8 @@ pub(crate) fn decode_label(block: &[u8]) -> Option<(Label, usize)> {
     let bytes = &block[..LABEL_BYTES];
     let is_whole = checksum(&[&bytes[..8], &[0; 4], &bytes[12..]]) == stored.checksum.get();
     let is_known = stored.version.get() == FORMAT_VERSION && stored.features_incompatible.get() == 0;
-    if stored.magic != LABEL_MAGIC || !is_whole || !is_known {
+    let is_possible = stored.generation.get() < GENERATIONS_MAX;
+    if stored.magic != LABEL_MAGIC || !is_whole || !is_known || !is_possible {
         return None;
     }
     let layout = match (stored.layout, stored.chunk.get()) {

@@ -39,6 +39,9 @@ pub enum MemberState {
 
 impl Roster {
     /// Makes members of devices, by their labels. The devices are in the order of their positions.
+    ///
+    /// They may have labels of another set. So the generation is greater than all of these, and both label zones of
+    /// each member are written.
     pub(super) fn create(
         layout: Layout,
         devices: Vec<Arc<dyn Device>>,
@@ -49,11 +52,16 @@ impl Roster {
         layout.geometry(&geometries)?;
         let standing = |_| Standing { id: MemberId(rt::random::secret()), counts: true };
         let members = devices.iter().map(standing).collect();
-        let label = Label { fs_id, set, layout, generation: 1, members };
+        let mut label = Label { fs_id, set, layout, generation: 0, members };
+        for device in &devices {
+            let found = FoundLabel::read(&**device)?;
+            label.generation = label.generation.max(found.map_or(0, |found| found.label.generation));
+        }
         let members: Vec<Member> =
             devices.into_iter().enumerate().map(|(position, device)| Member::new(position, device)).collect();
-        for member in &members {
-            member.write_label(&label)?;
+        for _ in 0..2 {
+            label.generation += 1;
+            members.iter().try_for_each(|member| member.write_label(&label))?;
         }
         Ok(Roster { members, label: Mutex::new(label), is_broken: AtomicBool::new(false) })
     }

@@ -8,7 +8,7 @@ fn a_label_is_decoded_as_it_was_encoded() {
     let standing = |id: u8| Standing { id: MemberId([id; 16]), counts: !id.is_multiple_of(3) };
     for (layout, width) in [(Layout::Mirror, 2), (Layout::STRIPE, 1), (Layout::Stripe { chunk: 5 }, 24)] {
         let members = (1..=width).map(standing).collect();
-        let label = Label { fs_id: FsId([7; 16]), set: 3, layout, generation: u64::MAX, members };
+        let label = Label { fs_id: FsId([7; 16]), set: 3, layout, generation: GENERATIONS_MAX - 1, members };
         let mut block = encode_label(&label, usize::from(width) - 1).to_vec();
         block.resize(4096, 0);
         assert_eq!(decode_label(&block), Some((label, usize::from(width) - 1)));

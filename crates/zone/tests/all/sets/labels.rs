@@ -24,14 +24,14 @@ fn a_member_that_was_missing_is_stale() {
     let alone = || devices(&members[..1]);
     assert!(matches!(refused(alone(), false), SetError::Missing { missing: 1, width: 2, tolerated: true }));
     let set = Set::open(alone(), true).unwrap();
-    assert_eq!((set.generation(), set.fs_id()), (2, VOLUME));
+    assert_eq!((set.generation(), set.fs_id()), (3, VOLUME));
     use_it(&set, 2);
     let error = refused(devices(&members), false);
     assert!(matches!(error, SetError::Missing { missing: 1, .. }), "{error}");
     let set = Set::open(devices(&members), true).unwrap();
     assert_eq!(set.members(), [MemberState::Counts, MemberState::Failed]);
     assert_eq!(crate::tags(&set, 1, 0, 2), [1, 2]);
-    assert_eq!(set.generation(), 2, "nothing has changed");
+    assert_eq!(set.generation(), 3, "nothing has changed");
 }
 
 #[test]
@@ -70,6 +70,25 @@ fn devices_that_do_not_belong_together_are_refused() {
     drop(set);
     let sets = vec![Arc::clone(&one[0]), Arc::clone(&other[1])];
     assert!(matches!(refused(devices(&sets), true), SetError::Foreign(_)), "another set of the volume");
+}
+
+#[test]
+fn devices_of_another_set_become_members_of_a_new_one() {
+    let members = emulated(&small(), 3);
+    use_it(&create(Layout::Mirror, &members), 1);
+    for count in [2, 1] {
+        let set = Set::open(devices(&members[..count]), true).unwrap();
+        set.reset(ZoneId(1)).unwrap();
+    }
+    let old = Set::open(devices(&members[..1]), true).unwrap().generation();
+    let set = Set::create(Layout::STRIPE, devices(&members), FsId([9; 16]), 0).unwrap();
+    assert!(set.generation() > old);
+    for zone in [0, 1] {
+        // Nor is the old one found when a label is damaged.
+        members[0].corrupt(ZoneId(zone), 0, 100, 1);
+        assert_eq!(Set::open(devices(&members), false).unwrap().fs_id(), FsId([9; 16]));
+        members[0].corrupt(ZoneId(zone), 0, 100, 1);
+    }
 }
 
 #[test]
@@ -127,6 +146,6 @@ fn either_label_zone_may_be_lost() {
         // The older label of the member is in one zone, the newer one in the other.
         members[0].corrupt(ZoneId(zone), 0, 100, 1);
         let generation = Set::open(devices(&members[..1]), true).unwrap().generation();
-        assert!(generation == 2 || generation == 3, "{generation}");
+        assert!(generation == 3 || generation == 4, "{generation}");
     }
 }
