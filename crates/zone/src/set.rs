@@ -83,9 +83,8 @@ impl Set {
 
     fn new(roster: Roster) -> Result<Set, SetError> {
         let layout = roster.layout();
-        let geometries: Vec<&Geometry> = roster.counting().map(Member::geometry).collect();
-        let repeated: Vec<&Geometry> = geometries.into_iter().cycle().take(roster.width()).collect();
-        let geometry = layout.geometry(&repeated)?;
+        let present: Vec<&Geometry> = roster.counting().map(Member::geometry).collect();
+        let geometry = roster.used().geometry(layout, roster.width(), &present);
         let zones = agreed_zones(&roster, layout, &geometry)?;
         let zone_locks = zones.iter().map(|_| Mutex::new(())).collect();
         let machine = Mutex::new(Machine::new(geometry.clone(), zones));
@@ -126,7 +125,8 @@ impl Set {
         &self,
         command: impl Fn(&Member) -> Result<(), DeviceError>,
     ) -> Result<Option<DeviceError>, DeviceError> {
-        let failed = |member: &Member| command(member).err().map(|error| (member.position, error));
+        let failed =
+            |member: &Member| command(member).err().map(|error| (member.position, member.judge(error)));
         self.roster.settle(self.roster.counting().filter_map(failed).collect())
     }
 
@@ -142,7 +142,7 @@ impl Set {
                 continue;
             }
             let part = reading::gather(shape, member.position, start, from, block_size);
-            if let Err(error) = member.append_at(zone, first, &part) {
+            if let Err(error) = member.append_at(zone, first, &part).map_err(|error| member.judge(error)) {
                 // After an error of the zone nothing more needs to be written to it.
                 let is_last = !is_of_member(&error);
                 failures.push((member.position, error));
@@ -220,7 +220,9 @@ impl Set {
 
 /// Makes the members agree about every superzone.
 fn agreed_zones(roster: &Roster, layout: Layout, geometry: &Geometry) -> Result<Vec<ZoneInfo>, SetError> {
-    let reports = roster.ask(|member| member.report(geometry.zones))?;
+    // A device that cannot report its zones is of no use, whatever the error is of.
+    let unusable = |error: DeviceError| DeviceError::Unusable(format!("no report of its zones: {error}"));
+    let reports = roster.ask(|member| member.report(geometry.zones).map_err(unusable))?;
     let is_active = |zone: usize| reports.iter().any(|report| report[zone].state.is_active());
     let active = (0..geometry.zones as usize).filter(|&zone| is_active(zone)).count();
     let is_crowded = active > geometry.max_active as usize;
@@ -343,7 +345,10 @@ impl Device for Set {
         let _lock = self.lock_zone(zone)?;
         let known = self.check_change(zone, |machine| machine.reset(zone, None))?;
         self.resets.add(zone);
-        let failure = self.on_all(|member| member.reset(zone))?;
+        let failure = self.on_all(|member| member.reset(zone));
+        // Once more: a flush that began in between does not cover it.
+        self.resets.add(zone);
+        let failure = failure?;
         if let Some(error) = failure {
             // Some members are empty. What the others have can be read, and a later reset may succeed.
             self.finish_rest(zone);

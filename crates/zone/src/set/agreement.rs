@@ -64,7 +64,10 @@ impl<'s> Agreement<'s> {
         loop {
             let (position, error) = match self.attempt() {
                 Ok(info) => return Ok(info),
-                Err(failure) => failure,
+                Err((position, error)) => match self.roster.at(position) {
+                    Some(member) => (position, member.judge(error)),
+                    None => (position, error),
+                },
             };
             if is_of_member(&error) {
                 self.roster.exclude(&[position], &error)?;
@@ -85,7 +88,7 @@ impl<'s> Agreement<'s> {
                 let _ = member.finish(self.zone);
             }
         }
-        let shape = self.layout.shape(self.roster.width(), least.unwrap_or(0));
+        let shape = self.shape_with(least.unwrap_or(0));
         Ok(ZoneInfo { state: ZoneState::ReadOnly, capacity: shape.capacity(), pointer: 0 })
     }
 
@@ -100,8 +103,12 @@ impl<'s> Agreement<'s> {
     }
 
     fn shape_of(&self, members: &[ZoneInfo]) -> Shape {
-        let least = members.iter().map(|info| info.capacity).min().unwrap_or(0);
-        self.layout.shape(self.roster.width(), least)
+        self.shape_with(members.iter().map(|info| info.capacity).min().unwrap_or(0))
+    }
+
+    /// The shape with this smallest capacity of a member zone: never larger than what the label says.
+    fn shape_with(&self, least: Blocks) -> Shape {
+        self.layout.shape(self.roster.width(), least.min(self.roster.used().member_blocks))
     }
 
     fn attempt(&self) -> Result<ZoneInfo, Failure> {
@@ -114,6 +121,11 @@ impl<'s> Agreement<'s> {
         if infos.iter().any(|info| matches!(info.state, ZoneState::ReadOnly | ZoneState::Offline)) {
             finish_active(&parts, self.zone)?;
             return Ok(ZoneInfo { state: ZoneState::ReadOnly, capacity: shape.capacity(), pointer: 0 });
+        }
+        // Nothing of the set writes there: another program did.
+        let is_beyond = |info: &ZoneInfo| info.state.has_pointer() && info.pointer > shape.member_blocks();
+        if infos.iter().any(is_beyond) {
+            return self.fill(&shape);
         }
         match self.layout {
             Layout::Mirror => self.repair_mirror(&parts, &shape),

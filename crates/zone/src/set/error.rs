@@ -11,6 +11,12 @@ pub enum SetError {
     /// A device has no label that can be read.
     #[error("device {0} of the set has no label: it is no member of a set, or was emptied")]
     Unlabelled(usize),
+    /// A device has a label that this release does not understand.
+    #[error("device {0} of the set has a label that cannot be used: {1}")]
+    Unknown(usize, String),
+    /// The newest label of a device is lost, and an older one may say that stale members count.
+    #[error("device {0} of the set has lost its newest label; leave it out to use the others")]
+    LabelLost(usize),
     /// A device belongs to another volume or to another set.
     #[error("device {0} is a member of another set")]
     Foreign(usize),

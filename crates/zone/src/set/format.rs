@@ -6,9 +6,9 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::FsId;
-use crate::format::{FORMAT_VERSION, READER, Reader, checksum};
+use crate::format::{FORMAT_VERSION, HeaderError, READER, Reader, checksum};
 
-use super::layout::{Layout, MEMBERS_MAX};
+use super::layout::{Layout, MEMBERS_MAX, Used};
 
 /// The magic number of a label.
 pub(crate) const LABEL_MAGIC: [u8; 8] = *b"POLDERM1";
@@ -16,8 +16,8 @@ pub(crate) const LABEL_MAGIC: [u8; 8] = *b"POLDERM1";
 /// The bytes of a label; the rest of its block is zeros.
 pub(crate) const LABEL_BYTES: usize = 512;
 
-/// What a generation is below: so it can be counted on.
-const GENERATIONS_MAX: u64 = 1 << 62;
+/// The upper bound of generations. A set that reaches it excludes no more members.
+pub(super) const GENERATIONS_MAX: u64 = 1 << 62;
 
 /// The stored label.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -53,8 +53,18 @@ pub(crate) struct StoredLabel {
     states: [u8; MEMBERS_MAX],
     /// The id of each member.
     ids: [[u8; 16]; MEMBERS_MAX],
-    /// Zero.
-    unused: [u8; 24],
+    /// Bytes of a block.
+    block_size: U32,
+    /// How many zones the set has.
+    zones: U32,
+    /// How many blocks of a zone of each member are used at most.
+    member_blocks: U32,
+    /// The limit of open zones of the set.
+    max_open: U32,
+    /// The limit of active zones of the set.
+    max_active: U32,
+    /// The largest append to one member, in blocks.
+    max_append: U32,
 }
 
 const _: () = assert!(size_of::<StoredLabel>() == LABEL_BYTES);
@@ -83,8 +93,19 @@ pub(crate) struct Label {
     pub(crate) layout: Layout,
     /// Counts the labels of the set.
     pub(crate) generation: u64,
+    /// What the set uses of each member.
+    pub(crate) used: Used,
     /// All members.
     pub(crate) members: Vec<Standing>,
+}
+
+/// Why a block has no label that can be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NoLabel {
+    /// There is no label, or it is damaged.
+    Damaged,
+    /// There is a label that this release does not understand: the reason.
+    Unknown(String),
 }
 
 /// The first bytes of the block with the label of the member at `position`.
@@ -114,30 +135,56 @@ pub(crate) fn encode_label(label: &Label, position: usize) -> [u8; LABEL_BYTES] 
         reserved: [0; 5],
         states,
         ids,
-        unused: [0; 24],
+        block_size: U32::new(label.used.block_size),
+        zones: U32::new(label.used.zones),
+        member_blocks: U32::new(label.used.member_blocks),
+        max_open: U32::new(label.used.max_open),
+        max_active: U32::new(label.used.max_active),
+        max_append: U32::new(label.used.max_append),
     };
     stored.checksum = U32::new(checksum(&[stored.as_bytes()]));
     zerocopy::transmute!(stored)
 }
 
-/// The label in a block, and the position of its member. `None` for anything else: a label that was torn, or one of a
-/// release that this one does not understand.
-pub(crate) fn decode_label(block: &[u8]) -> Option<(Label, usize)> {
-    let (stored, _) = StoredLabel::read_from_prefix(block).ok()?;
+/// The label in a block, and the position of its member. A label that is whole and that this release does not
+/// understand is an error of its own: an older label must not be used instead of it.
+pub(crate) fn decode_label(block: &[u8]) -> Result<(Label, usize), NoLabel> {
+    let (stored, _) = StoredLabel::read_from_prefix(block).map_err(|_| NoLabel::Damaged)?;
     let bytes = &block[..LABEL_BYTES];
     let is_whole = checksum(&[&bytes[..8], &[0; 4], &bytes[12..]]) == stored.checksum.get();
-    let is_known = stored.version.get() == FORMAT_VERSION && stored.features_incompatible.get() == 0;
-    let is_possible = stored.generation.get() < GENERATIONS_MAX;
-    if stored.magic != LABEL_MAGIC || !is_whole || !is_known || !is_possible {
-        return None;
+    if stored.magic != LABEL_MAGIC || !is_whole {
+        return Err(NoLabel::Damaged);
     }
+    let (version, features) = (stored.version.get(), stored.features_incompatible.get());
+    if version != FORMAT_VERSION || features != 0 {
+        let newer = HeaderError::Newer { version, features, reader: stored.reader };
+        return Err(NoLabel::Unknown(newer.to_string()));
+    }
+    contents(&stored).ok_or_else(|| NoLabel::Unknown("its label has values that are not possible".to_owned()))
+}
+
+/// What a label of this version says; `None` if that is not possible.
+fn contents(stored: &StoredLabel) -> Option<(Label, usize)> {
     let layout = match (stored.layout, stored.chunk.get()) {
         (1, chunk) if chunk > 0 => Layout::Stripe { chunk },
         (2, 0) => Layout::Mirror,
         _ => return None,
     };
     let (width, position) = (usize::from(stored.width), usize::from(stored.position));
-    if position >= width || width > MEMBERS_MAX {
+    let used = Used {
+        block_size: stored.block_size.get(),
+        zones: stored.zones.get(),
+        member_blocks: stored.member_blocks.get(),
+        max_open: stored.max_open.get(),
+        max_active: stored.max_active.get(),
+        max_append: stored.max_append.get(),
+    };
+    let (generation, set) = (stored.generation.get(), stored.set.get());
+    let is_possible = position < width
+        && width <= MEMBERS_MAX
+        && generation < GENERATIONS_MAX
+        && used.is_possible(layout, width);
+    if !is_possible {
         return None;
     }
     let standing = |index: usize| match stored.states[index] {
@@ -145,8 +192,7 @@ pub(crate) fn decode_label(block: &[u8]) -> Option<(Label, usize)> {
         _ => None,
     };
     let members = (0..width).map(standing).collect::<Option<Vec<Standing>>>()?;
-    let (generation, set) = (stored.generation.get(), stored.set.get());
-    Some((Label { fs_id: FsId(stored.fs_id), set, layout, generation, members }, position))
+    Some((Label { fs_id: FsId(stored.fs_id), set, layout, generation, used, members }, position))
 }
 
 #[cfg(test)]

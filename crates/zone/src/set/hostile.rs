@@ -4,7 +4,7 @@ use crate::FsId;
 use crate::format::checksum;
 
 use super::format::{LABEL_BYTES, Label, MemberId, Standing, decode_label, encode_label};
-use super::layout::Layout;
+use super::layout::{Layout, Used};
 
 /// A label. Asserts that an accepted one is possible, and is encoded to what was decoded.
 pub(crate) fn label(bytes: &[u8]) {
@@ -13,15 +13,17 @@ pub(crate) fn label(bytes: &[u8]) {
     block[8..12].fill(0);
     let sum = checksum(&[&block]);
     block[8..12].copy_from_slice(&sum.to_le_bytes());
-    let Some((label, position)) = decode_label(&block) else { return };
+    let Ok((label, position)) = decode_label(&block) else { return };
     assert!(position < label.members.len(), "the member is one of the set");
-    assert_eq!(decode_label(&encode_label(&label, position)), Some((label, position)));
+    assert_eq!(decode_label(&encode_label(&label, position)), Ok((label, position)));
 }
 
 /// A valid input.
 pub(crate) fn seed() -> Vec<u8> {
     let standing = |id: u8| Standing { id: MemberId([id; 16]), counts: id != 2 };
     let members = (1..=3).map(standing).collect();
-    let label = Label { fs_id: FsId([7; 16]), set: 1, layout: Layout::Mirror, generation: 5, members };
+    let used =
+        Used { block_size: 512, zones: 5, member_blocks: 12, max_open: 7, max_active: 8, max_append: 8 };
+    let label = Label { fs_id: FsId([7; 16]), set: 1, layout: Layout::Mirror, generation: 5, used, members };
     encode_label(&label, 1).to_vec()
 }

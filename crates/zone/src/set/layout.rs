@@ -20,6 +20,26 @@ pub const MEMBERS_MAX: usize = 24;
 /// The first zones of a member, which hold its label.
 pub(super) const LABEL_ZONES: u32 = 2;
 
+/// The fewest zones of a set that can be open at once.
+const OPEN_MIN: u32 = 6;
+
+/// What a set uses of each member. The label has it, so it does not depend on which members are present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Used {
+    /// Bytes of a block.
+    pub(crate) block_size: u32,
+    /// Zones of the set.
+    pub(crate) zones: u32,
+    /// Blocks of a zone of each member, at most.
+    pub(crate) member_blocks: Blocks,
+    /// Open zones of the set.
+    pub(crate) max_open: u32,
+    /// Active zones of the set.
+    pub(crate) max_active: u32,
+    /// The largest append, in blocks.
+    pub(crate) max_append: Blocks,
+}
+
 /// How a set distributes blocks over its members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
@@ -79,8 +99,8 @@ impl Layout {
         self.shape(width, member_blocks)
     }
 
-    /// The geometry of a set. Refuses members that do not fit together.
-    pub(super) fn geometry(self, members: &[&Geometry]) -> Result<Geometry, SetError> {
+    /// What a set uses of each member. Refuses members that do not fit together.
+    pub(super) fn used(self, members: &[&Geometry]) -> Result<Used, SetError> {
         let unsuitable = |why: String| Err(SetError::Unsuitable(why));
         let least = match self {
             Layout::Mirror => 2,
@@ -105,25 +125,63 @@ impl Layout {
             return unsuitable("a member has no zone beside those of its label".to_owned());
         }
         // One slot of each member is for its label.
-        let (max_open, max_active) = (min(&|one| one.max_open) - 1, min(&|one| one.max_active) - 1);
-        if max_open < 6 {
+        let slots = |of: &dyn Fn(&Geometry) -> u32| min(of).saturating_sub(1);
+        let (max_open, max_active) = (slots(&|one| one.max_open), slots(&|one| one.max_active));
+        if max_open < OPEN_MIN {
             return unsuitable(format!("a member can have {} zones open, and 7 are needed", max_open + 1));
         }
-        let largest = min(&|one| one.zone_blocks);
-        let capacity = u64::from(largest) * members.len() as u64;
-        if self != Layout::Mirror && capacity >= u64::from(Address::BLOCKS_MAX) {
+        let (member_blocks, max_append) = (min(&|one| one.zone_blocks), min(&|one| one.max_append));
+        let used = Used { block_size, zones, member_blocks, max_open, max_active, max_append };
+        if !used.is_possible(self, members.len()) {
+            let capacity = u64::from(member_blocks) * members.len() as u64;
             return unsuitable(format!("its zones would have {capacity} blocks, too many for an address"));
         }
-        Ok(Geometry {
-            block_size,
-            zones,
-            zone_blocks: self.shape(members.len(), largest).capacity(),
-            max_open,
-            max_active,
-            max_append: min(&|one| one.max_append),
+        Ok(used)
+    }
+}
+
+impl Used {
+    /// Whether a set can have these numbers.
+    pub(super) fn is_possible(&self, layout: Layout, width: usize) -> bool {
+        let capacity = match layout {
+            Layout::Stripe { .. } => u64::from(self.member_blocks) * width as u64,
+            Layout::Mirror => u64::from(self.member_blocks),
+        };
+        let is_block = self.block_size.is_power_of_two() && (512..=65536).contains(&self.block_size);
+        let has_slots = OPEN_MIN <= self.max_open && self.max_open <= self.max_active;
+        let is_address = capacity < u64::from(Address::BLOCKS_MAX) || layout == Layout::Mirror;
+        is_block && has_slots && is_address && self.zones > 0 && self.member_blocks > 0 && self.max_append > 0
+    }
+
+    /// Why a device has less than the set uses; `None` if it has enough.
+    pub(super) fn missing_in(&self, device: &Geometry) -> Option<String> {
+        let wanted = [
+            ("zones", self.zones.saturating_add(LABEL_ZONES), device.sequential()),
+            ("blocks in a zone", self.member_blocks, device.zone_blocks),
+            ("open zones", self.max_open.saturating_add(1), device.max_open),
+            ("active zones", self.max_active.saturating_add(1), device.max_active),
+        ];
+        if device.block_size != self.block_size {
+            return Some(format!("blocks of {} bytes instead of {}", device.block_size, self.block_size));
+        }
+        let missing = wanted.into_iter().find(|(_, wanted, has)| has < wanted);
+        missing.map(|(what, wanted, has)| format!("{has} {what} instead of {wanted}"))
+    }
+
+    /// The geometry of the set. It does not depend on which members are present, except for what a command may
+    /// transfer at once.
+    pub(super) fn geometry(&self, layout: Layout, width: usize, present: &[&Geometry]) -> Geometry {
+        let appends = present.iter().map(|one| one.max_append);
+        Geometry {
+            block_size: self.block_size,
+            zones: self.zones,
+            zone_blocks: layout.shape(width, self.member_blocks).capacity(),
+            max_open: self.max_open,
+            max_active: self.max_active,
+            max_append: appends.min().unwrap_or(self.max_append).min(self.max_append),
             conventional: 0,
-            seek_bytes: members.iter().map(|one| one.seek_bytes).max().unwrap_or(Geometry::SEEK_BYTES),
-        })
+            seek_bytes: present.iter().map(|one| one.seek_bytes).max().unwrap_or(Geometry::SEEK_BYTES),
+        }
     }
 }
 
@@ -134,6 +192,11 @@ impl Shape {
             Layout::Stripe { .. } if self.member_blocks > 0 => 1 + self.width * (self.member_blocks - 1),
             _ => self.member_blocks,
         }
+    }
+
+    /// How many blocks of each member zone are used.
+    pub(super) fn member_blocks(&self) -> Blocks {
+        self.member_blocks
     }
 
     /// How many members have this block.
@@ -202,7 +265,8 @@ impl Shape {
         let row = (row as Blocks).min(full);
         // Behind the last block there is no row; its pointer belongs to the row before.
         match rows - row {
-            0 if rows == 0 => Some((0, chunk)),
+            // Only block 0, and the pointer behind it.
+            0 if rows == 0 => Some((0, 1)),
             0 => Some((row - chunk, chunk)),
             rest => Some((row, chunk.min(rest))),
         }

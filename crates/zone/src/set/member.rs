@@ -7,7 +7,7 @@ use rt::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{Blocks, Command, Device, DeviceError, Geometry, Output, Result, ZoneId, ZoneInfo, ZoneState};
 
-use super::format::{Label, MemberId, decode_label, encode_label};
+use super::format::{Label, MemberId, NoLabel, decode_label, encode_label};
 use super::layout::LABEL_ZONES;
 
 /// One member of a set.
@@ -17,35 +17,73 @@ pub(super) struct Member {
     device: Arc<dyn Device>,
     /// Whether its contents count. Becomes false once, after a label that says so is durable on all others.
     counts: AtomicBool,
-    /// The label zone with the newest label. The lock is held while a label is written.
-    newest: Mutex<ZoneId>,
+    /// The generation of the label in each label zone; `None` if it has none that is known to be whole. The lock is
+    /// held while a label is written.
+    labels: Mutex<Generations>,
 }
+
+type Generations = [Option<u64>; LABEL_ZONES as usize];
 
 /// The newest label on a device.
 pub(super) struct FoundLabel {
     pub(super) label: Label,
     /// The position of the device in the set.
     pub(super) position: usize,
-    zone: ZoneId,
+    generations: Generations,
+}
+
+/// Why a device has no label that can be used.
+pub(super) enum Unlabelled {
+    /// It has none.
+    Absent,
+    /// It has one that this release does not understand.
+    Unknown(String),
+    /// It had a newer one than the one that can be read.
+    Lost,
+    /// It cannot be read.
+    Failed(DeviceError),
+}
+
+/// What was found in a label zone.
+enum Slot {
+    Empty,
+    Label(Box<Label>, usize),
+    /// It is not empty and has no label, or cannot be read: the error.
+    Damaged(Option<DeviceError>),
 }
 
 impl FoundLabel {
-    /// The newest label on the device; `None` if there is none that can be read.
-    pub(super) fn read(device: &dyn Device) -> Result<Option<FoundLabel>> {
-        let mut newest: Option<FoundLabel> = None;
+    /// The newest label on the device.
+    ///
+    /// A label is complete when it is in both label zones. So if only one can be read, the other one is equal, or
+    /// belongs to a change that was not completed. This is not so if one of the zones takes no more writes: then the
+    /// newest label was in the other one only.
+    pub(super) fn read(device: &dyn Device) -> std::result::Result<FoundLabel, Unlabelled> {
+        let (mut newest, mut failure) = (None::<FoundLabel>, None);
+        let (mut generations, mut is_writable, mut is_missing) = ([None; 2], true, false);
         for zone in (0..LABEL_ZONES).map(ZoneId) {
-            let mut block = vec![0; device.geometry().block_size as usize];
-            let decoded = match device.read(zone, 0, &mut block) {
-                Ok(()) => decode_label(&block),
-                Err(error) if error.is_of_whole_device() => return Err(error),
-                Err(_) => None,
-            };
-            let Some((label, position)) = decoded else { continue };
-            if newest.as_ref().is_none_or(|newest| newest.label.generation < label.generation) {
-                newest = Some(FoundLabel { label, position, zone });
+            let (state, slot) = read_slot(device, zone)?;
+            is_writable &= !matches!(state, Some(ZoneState::ReadOnly | ZoneState::Offline));
+            match slot {
+                Slot::Empty => is_missing = true,
+                Slot::Damaged(error) => {
+                    is_missing |= !matches!(state, Some(ZoneState::ReadOnly | ZoneState::Offline));
+                    failure = failure.or(error);
+                }
+                Slot::Label(label, position) => {
+                    generations[zone.0 as usize] = Some(label.generation);
+                    if newest.as_ref().is_none_or(|newest| newest.label.generation < label.generation) {
+                        newest = Some(FoundLabel { label: *label, position, generations });
+                    }
+                }
             }
         }
-        Ok(newest)
+        match (newest, failure) {
+            (Some(_), _) if !is_writable && is_missing => Err(Unlabelled::Lost),
+            (Some(newest), _) => Ok(FoundLabel { generations, ..newest }),
+            (None, Some(error)) => Err(Unlabelled::Failed(error)),
+            (None, None) => Err(Unlabelled::Absent),
+        }
     }
 
     /// The id of the device.
@@ -54,21 +92,42 @@ impl FoundLabel {
     }
 }
 
+/// Reads a label zone. The state is `None` if it cannot be told. Only an error of the whole device is a failure.
+fn read_slot(
+    device: &dyn Device,
+    zone: ZoneId,
+) -> std::result::Result<(Option<ZoneState>, Slot), Unlabelled> {
+    let state = match device.report_zone(zone) {
+        Ok(info) => Some(info.state),
+        Err(error) if error.is_of_whole_device() => return Err(Unlabelled::Failed(error)),
+        Err(error) => return Ok((None, Slot::Damaged(Some(error)))),
+    };
+    if state == Some(ZoneState::Empty) {
+        return Ok((state, Slot::Empty));
+    }
+    let mut block = vec![0; device.geometry().block_size as usize];
+    let slot = match device.read(zone, 0, &mut block) {
+        Err(error) if error.is_of_whole_device() => return Err(Unlabelled::Failed(error)),
+        Err(error) => Slot::Damaged(Some(error)),
+        Ok(()) => match decode_label(&block) {
+            Ok((label, position)) => Slot::Label(Box::new(label), position),
+            Err(NoLabel::Damaged) => Slot::Damaged(None),
+            Err(NoLabel::Unknown(why)) => return Err(Unlabelled::Unknown(why)),
+        },
+    };
+    Ok((state, slot))
+}
+
 impl Member {
     /// A member without a label.
     pub(super) fn new(position: usize, device: Arc<dyn Device>) -> Self {
-        Member {
-            position,
-            device,
-            counts: AtomicBool::new(true),
-            newest: Mutex::new(ZoneId(LABEL_ZONES - 1)),
-        }
+        Member { position, device, counts: AtomicBool::new(true), labels: Mutex::new([None; 2]) }
     }
 
     /// A member with a label.
     pub(super) fn with_label(device: Arc<dyn Device>, found: &FoundLabel) -> Self {
         let member = Member::new(found.position, device);
-        *member.newest.lock() = found.zone;
+        *member.labels.lock() = found.generations;
         member
     }
 
@@ -92,13 +151,34 @@ impl Member {
         self.device.geometry()
     }
 
-    /// Stores a label durably. The previous one is readable until then.
+    /// Stores a label durably in both label zones, one after the other, so one label is whole at any time.
+    ///
+    /// A label zone that fails is left out. If the other one then has the only label, that is replaced in place.
     pub(super) fn write_label(&self, label: &Label) -> Result<()> {
-        let mut newest = self.newest.lock();
-        let mut zone = ZoneId((newest.0 + 1) % LABEL_ZONES);
-        if rt::is_planted("set-label-zone") {
-            zone = *newest;
+        let mut labels = self.labels.lock();
+        let mut zones = [0, 1];
+        zones.sort_by_key(|&zone| labels[zone]);
+        let mut failure = None;
+        for zone in
+            zones.into_iter().filter(|&zone| labels[zone] != Some(label.generation)).collect::<Vec<_>>()
+        {
+            labels[zone] = None;
+            match self.write_label_to(ZoneId(zone as u32), label) {
+                Ok(()) => labels[zone] = Some(label.generation),
+                Err(error) if error.is_of_whole_device() => return Err(error),
+                Err(error) => {
+                    tracing::warn!(member = self.position, zone, %error, "a label was not written");
+                    failure = Some(error);
+                }
+            }
         }
+        match failure {
+            Some(error) if !labels.contains(&Some(label.generation)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn write_label_to(&self, zone: ZoneId, label: &Label) -> Result<()> {
         if self.device.report_zone(zone)?.state != ZoneState::Empty {
             self.device.reset(zone)?;
         }
@@ -106,9 +186,48 @@ impl Member {
         block.resize(self.geometry().block_size as usize, 0);
         self.device.append(zone, &block)?;
         self.device.finish(zone)?;
+        if rt::is_planted("set-label-zone") {
+            return Ok(());
+        }
+        self.device.flush()
+    }
+
+    /// Whether both label zones have the label of this generation.
+    pub(super) fn has_label(&self, generation: u64) -> bool {
+        self.labels.lock().iter().all(|label| *label == Some(generation))
+    }
+
+    /// Empties the device, durably: so no label of an earlier set is left, and no zone of an earlier volume.
+    pub(super) fn erase(&self) -> Result<()> {
+        for (zone, info) in (0..self.geometry().sequential()).map(ZoneId).zip(self.device.report()?) {
+            match info.state {
+                ZoneState::Empty => {}
+                ZoneState::ReadOnly | ZoneState::Offline if zone.0 >= LABEL_ZONES => {}
+                _ => self.device.reset(zone)?,
+            }
+        }
+        self.device.flush()
+    }
+
+    /// The error of a command. A disk that has died answers with errors of zones. So after an I/O error the member is
+    /// asked something else, and if it does not answer either, the error is one of the whole member.
+    pub(super) fn judge(&self, error: DeviceError) -> DeviceError {
+        if !matches!(error, DeviceError::Io { .. }) {
+            return error;
+        }
+        match self.probe() {
+            Ok(()) => error,
+            Err(cause) => DeviceError::Unusable(format!("a member of the set does not answer: {cause}")),
+        }
+    }
+
+    fn probe(&self) -> Result<()> {
         self.device.flush()?;
-        *newest = zone;
-        Ok(())
+        self.device.report()?;
+        match FoundLabel::read(&*self.device) {
+            Err(Unlabelled::Failed(error)) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// The zone of the device that belongs to a superzone.

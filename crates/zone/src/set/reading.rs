@@ -54,6 +54,8 @@ impl Reading<'_> {
     pub(super) fn read_batch(&self, reads: Vec<OneRead<'_>>) -> Vec<(usize, DeviceError)> {
         let mut failures = Vec::new();
         let mut batches: BTreeMap<usize, MemberBatch<'_>> = BTreeMap::new();
+        // Once for the whole batch: another thread may exclude members meanwhile.
+        let counting: Vec<&Member> = self.roster.counting().collect();
         for read in reads {
             let OneRead { index, zone, info, block, into } = read;
             if self.compares {
@@ -65,7 +67,10 @@ impl Reading<'_> {
             for piece in shape.pieces(block, (rest.len() / self.block_size) as Blocks) {
                 let (into, behind) = rest.split_at_mut(piece.blocks as usize * self.block_size);
                 let copies = shape.copies(at);
-                let member = if copies > 1 { self.preferred(zone, piece.at) } else { piece.member };
+                let member = match copies > 1 {
+                    true => preferred(&counting, zone, piece.at).position,
+                    false => piece.member,
+                };
                 let batch = batches.entry(member).or_default();
                 batch.commands.push(Command::Read { zone, block: piece.at, into });
                 batch.origins.push(Origin { index, zone, info, block: at, copies });
@@ -96,13 +101,6 @@ impl Reading<'_> {
             let read = settle_unwritten(origin.info, origin.zone, origin.block, into, read);
             failures.extend(read.err().map(|error| (origin.index, error)));
         }
-    }
-
-    /// The member from which a copy is read first: sequential reads stay on one member, others use all.
-    fn preferred(&self, zone: ZoneId, at: Blocks) -> usize {
-        let count = self.roster.counting().count().max(1);
-        let chosen = self.roster.counting().nth((at / RUN_BLOCKS + zone.0) as usize % count);
-        chosen.map_or(0, |member| member.position)
     }
 
     /// Reads blocks of a superzone in this state.
@@ -165,9 +163,10 @@ impl Reading<'_> {
 
     /// Reads from one member, and from another if that fails.
     fn read_any(&self, zone: ZoneId, at: Blocks, into: &mut [u8]) -> Result<()> {
-        let first = self.preferred(zone, at);
+        let counting: Vec<&Member> = self.roster.counting().collect();
+        let first = preferred(&counting, zone, at).position;
         let (before, from): (Vec<&Member>, Vec<&Member>) =
-            self.roster.counting().partition(|member| member.position < first);
+            counting.into_iter().partition(|member| member.position < first);
         let mut failure = None;
         for member in from.into_iter().chain(before) {
             match member.read(zone, at, into) {
@@ -216,6 +215,12 @@ impl Reading<'_> {
             }
         }
     }
+}
+
+/// The member from which a copy is read first: sequential reads stay on one member, others use all.
+fn preferred<'m>(counting: &[&'m Member], zone: ZoneId, at: Blocks) -> &'m Member {
+    assert!(!counting.is_empty(), "the last member of a set always counts");
+    counting[(u64::from(at / RUN_BLOCKS) + u64::from(zone.0)) as usize % counting.len()]
 }
 
 /// The result of a read of which a member says that it has not written the blocks. In a superzone without a pointer they

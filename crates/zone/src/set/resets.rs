@@ -22,7 +22,8 @@ struct Resets {
 }
 
 impl UnflushedResets {
-    /// Notes a reset. Called before it is sent.
+    /// Notes a reset. Called before it is sent, and again when all members have executed it: a flush that begins before
+    /// that does not cover it.
     pub(super) fn add(&self, zone: ZoneId) {
         let mut resets = self.0.lock();
         let flushes = resets.flushes;

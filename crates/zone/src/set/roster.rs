@@ -15,9 +15,12 @@ use rt::sync::atomic::{AtomicBool, Ordering};
 use crate::{Device, DeviceError, FsId, Geometry};
 
 use super::error::SetError;
-use super::format::{Label, MemberId, Standing};
-use super::layout::{Layout, MEMBERS_MAX};
-use super::member::{FoundLabel, Member, is_of_member};
+use super::format::{GENERATIONS_MAX, Label, MemberId, Standing};
+use super::layout::{Layout, MEMBERS_MAX, Used};
+use super::member::{FoundLabel, Member, Unlabelled, is_of_member};
+
+/// How many labels can at least be written when a set is opened: none is near that, so such a label is damage.
+const GENERATIONS_LEFT: u64 = 1 << 20;
 
 /// The members of a set.
 pub(super) struct Roster {
@@ -38,10 +41,8 @@ pub enum MemberState {
 }
 
 impl Roster {
-    /// Makes members of devices, by their labels. The devices are in the order of their positions.
-    ///
-    /// They may have labels of another set. So the generation is greater than all of these, and both label zones of
-    /// each member are written.
+    /// Makes members of devices, which are in the order of their positions. What is on them is erased, so that no label
+    /// of an earlier set is left.
     pub(super) fn create(
         layout: Layout,
         devices: Vec<Arc<dyn Device>>,
@@ -49,20 +50,14 @@ impl Roster {
         set: u32,
     ) -> Result<Roster, SetError> {
         let geometries: Vec<&Geometry> = devices.iter().map(|device| device.geometry()).collect();
-        layout.geometry(&geometries)?;
+        let used = layout.used(&geometries)?;
         let standing = |_| Standing { id: MemberId(rt::random::secret()), counts: true };
-        let members = devices.iter().map(standing).collect();
-        let mut label = Label { fs_id, set, layout, generation: 0, members };
-        for device in &devices {
-            let found = FoundLabel::read(&**device)?;
-            label.generation = label.generation.max(found.map_or(0, |found| found.label.generation));
-        }
+        let standings = devices.iter().map(standing).collect();
+        let label = Label { fs_id, set, layout, generation: 1, used, members: standings };
         let members: Vec<Member> =
             devices.into_iter().enumerate().map(|(position, device)| Member::new(position, device)).collect();
-        for _ in 0..2 {
-            label.generation += 1;
-            members.iter().try_for_each(|member| member.write_label(&label))?;
-        }
+        members.iter().try_for_each(Member::erase)?;
+        members.iter().try_for_each(|member| member.write_label(&label))?;
         Ok(Roster { members, label: Mutex::new(label), is_broken: AtomicBool::new(false) })
     }
 
@@ -87,10 +82,16 @@ impl Roster {
         if missing > 0 && !(degraded && tolerated) {
             return Err(SetError::Missing { missing, width, tolerated });
         }
-        let geometries: Vec<&Geometry> = members.iter().map(Member::geometry).collect();
-        // A mirror with one member left has the geometry of that member twice.
-        let repeated = geometries.iter().copied().cycle().take(width).collect::<Vec<_>>();
-        newest.layout.geometry(&repeated)?;
+        // Everything that can be refused is refused before a label is written.
+        for member in &members {
+            if let Some(why) = newest.used.missing_in(member.geometry()) {
+                let why = format!("member {} has {why}", member.position);
+                return Err(SetError::Unsuitable(why));
+            }
+        }
+        if newest.generation > GENERATIONS_MAX - GENERATIONS_LEFT {
+            return Err(SetError::Unsuitable("its labels were written too often".to_owned()));
+        }
         let is_present = |position| members.iter().any(|member| member.position == position);
         let gone: Vec<usize> =
             (0..width).filter(|&at| newest.members[at].counts && !is_present(at)).collect();
@@ -98,7 +99,28 @@ impl Roster {
         if !gone.is_empty() {
             roster.exclude(&gone, &DeviceError::Unusable("members of the set are missing".to_owned()))?;
         }
+        roster.complete_labels()?;
         Ok(roster)
+    }
+
+    /// Writes the newest label to each label zone that lacks it: a crash may have stopped its writer. Else a member that
+    /// this label excludes counts again when the only copy is lost.
+    fn complete_labels(&self) -> Result<(), DeviceError> {
+        let label = self.label.lock().clone();
+        let failed = |member: &Member| {
+            let written =
+                if member.has_label(label.generation) { Ok(()) } else { member.write_label(&label) };
+            written.err().map(|error| (member.position, error))
+        };
+        let failures: Vec<(usize, DeviceError)> = self.counting().filter_map(failed).collect();
+        let Some((_, error)) = failures.first() else { return Ok(()) };
+        let positions: Vec<usize> = failures.iter().map(|(position, _)| *position).collect();
+        self.exclude(&positions, error)
+    }
+
+    /// What the set uses of each member.
+    pub(super) fn used(&self) -> Used {
+        self.label.lock().used
     }
 
     /// How blocks are distributed.
@@ -162,7 +184,7 @@ impl Roster {
             lost.drain(..).for_each(|at| next.members[at].counts = false);
             next.generation += 1;
             let failed = next.members.iter().filter(|member| !member.counts).count();
-            if failed > next.layout.tolerated(next.members.len()) {
+            if failed > next.layout.tolerated(next.members.len()) || next.generation >= GENERATIONS_MAX {
                 self.is_broken.store(true, Ordering::Release);
                 return Err(error.clone());
             }
@@ -205,7 +227,7 @@ impl Roster {
         for member in self.counting() {
             match question(member) {
                 Ok(answer) => answers.push(answer),
-                Err(error) => failures.push((member.position, error)),
+                Err(error) => failures.push((member.position, member.judge(error))),
             }
         }
         self.settle(failures)?.map_or(Ok(answers), Err)
@@ -235,12 +257,15 @@ fn read_labels(devices: Vec<Arc<dyn Device>>) -> Result<(Vec<Arc<dyn Device>>, V
     let (mut kept, mut labels, mut failure) = (Vec::new(), Vec::new(), None);
     for (index, device) in devices.into_iter().enumerate() {
         let flushed = if rt::is_planted("set-flush-first") { Ok(()) } else { device.flush() };
-        match flushed.and_then(|()| FoundLabel::read(&*device)) {
+        match flushed.map_err(Unlabelled::Failed).and_then(|()| FoundLabel::read(&*device)) {
             Ok(found) => {
-                labels.push(found.ok_or(SetError::Unlabelled(index))?);
+                labels.push(found);
                 kept.push(device);
             }
-            Err(error) => {
+            Err(Unlabelled::Absent) => return Err(SetError::Unlabelled(index)),
+            Err(Unlabelled::Unknown(why)) => return Err(SetError::Unknown(index, why)),
+            Err(Unlabelled::Lost) => return Err(SetError::LabelLost(index)),
+            Err(Unlabelled::Failed(error)) => {
                 tracing::error!(device = index, %error, "a member of the set cannot be used");
                 failure = Some(error);
             }

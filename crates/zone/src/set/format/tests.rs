@@ -3,15 +3,25 @@ use std::mem::offset_of;
 use super::*;
 use crate::set::hostile;
 
+const USED: Used =
+    Used { block_size: 4096, zones: 9, member_blocks: 100, max_open: 6, max_active: 13, max_append: 64 };
+
 #[test]
 fn a_label_is_decoded_as_it_was_encoded() {
     let standing = |id: u8| Standing { id: MemberId([id; 16]), counts: !id.is_multiple_of(3) };
     for (layout, width) in [(Layout::Mirror, 2), (Layout::STRIPE, 1), (Layout::Stripe { chunk: 5 }, 24)] {
         let members = (1..=width).map(standing).collect();
-        let label = Label { fs_id: FsId([7; 16]), set: 3, layout, generation: GENERATIONS_MAX - 1, members };
+        let label = Label {
+            fs_id: FsId([7; 16]),
+            set: 3,
+            layout,
+            generation: GENERATIONS_MAX - 1,
+            used: USED,
+            members,
+        };
         let mut block = encode_label(&label, usize::from(width) - 1).to_vec();
         block.resize(4096, 0);
-        assert_eq!(decode_label(&block), Some((label, usize::from(width) - 1)));
+        assert_eq!(decode_label(&block), Ok((label, usize::from(width) - 1)));
     }
 }
 
@@ -21,11 +31,34 @@ fn no_label_with_a_wrong_bit_is_accepted() {
     for bit in 0..seed.len() * 8 {
         let mut label = seed.clone();
         label[bit / 8] ^= 1 << (bit % 8);
-        assert_eq!(decode_label(&label), None, "bit {bit}");
+        assert_eq!(decode_label(&label), Err(NoLabel::Damaged), "bit {bit}");
         hostile::label(&label);
     }
     for length in 0..seed.len() {
-        assert_eq!(decode_label(&seed[..length]), None);
+        assert_eq!(decode_label(&seed[..length]), Err(NoLabel::Damaged));
+    }
+}
+
+/// With the right checksum, but of a later release, or with values that no set has.
+#[test]
+fn a_label_that_is_not_understood_is_not_taken_for_none() {
+    for (at, value, words) in [
+        (offset_of!(StoredLabel, version), 2, "format version 2"),
+        (offset_of!(StoredLabel, features_incompatible), 4, "features 0x4"),
+        (offset_of!(StoredLabel, layout), 3, "not possible"),
+        (offset_of!(StoredLabel, width), 25, "not possible"),
+        (offset_of!(StoredLabel, generation) + 7, 0x40, "not possible"),
+        (offset_of!(StoredLabel, states), 3, "not possible"),
+        (offset_of!(StoredLabel, max_open), 5, "not possible"),
+        (offset_of!(StoredLabel, zones), 0, "not possible"),
+    ] {
+        let mut label = hostile::seed();
+        label[at] = value;
+        label[8..12].fill(0);
+        let sum = checksum(&[&label]);
+        label[8..12].copy_from_slice(&sum.to_le_bytes());
+        let Err(NoLabel::Unknown(why)) = decode_label(&label) else { panic!("{words}: it is accepted") };
+        assert!(why.contains(words), "{why}");
     }
 }
 
@@ -57,6 +90,12 @@ fn the_table_agrees_with_the_struct() {
         (offset_of!(StoredLabel, position), "position"),
         (offset_of!(StoredLabel, states), "state of each member"),
         (offset_of!(StoredLabel, ids), "id of each member"),
+        (offset_of!(StoredLabel, block_size), "bytes of a block"),
+        (offset_of!(StoredLabel, zones), "zones of the set"),
+        (offset_of!(StoredLabel, member_blocks), "blocks of a zone"),
+        (offset_of!(StoredLabel, max_open), "open zones"),
+        (offset_of!(StoredLabel, max_active), "active zones"),
+        (offset_of!(StoredLabel, max_append), "largest append"),
     ] {
         assert!(rows.iter().any(|(at, field)| *at == offset && field.contains(words)), "{words} at {offset}");
     }

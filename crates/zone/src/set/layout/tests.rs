@@ -96,21 +96,24 @@ fn geometry() -> Geometry {
     }
 }
 
+fn geometry_of(layout: Layout, members: &[&Geometry]) -> Result<Geometry, SetError> {
+    Ok(layout.used(members)?.geometry(layout, members.len(), members))
+}
+
 #[test]
 fn the_smallest_member_determines_the_geometry() {
     let other = Geometry { zones: 16, zone_blocks: 90, max_append: 40, conventional: 0, ..geometry() };
-    let found = Layout::Mirror.geometry(&[&geometry(), &other]).unwrap();
+    let found = geometry_of(Layout::Mirror, &[&geometry(), &other]).unwrap();
     assert_eq!((found.zones, found.zone_blocks, found.conventional), (14, 90, 0));
     assert_eq!((found.max_open, found.max_active, found.max_append), (7, 8, 32));
-    let found = Layout::STRIPE.geometry(&[&geometry(), &other]).unwrap();
+    let found = geometry_of(Layout::STRIPE, &[&geometry(), &other]).unwrap();
     assert_eq!(found.zone_blocks, 1 + 2 * 89);
 }
 
 #[test]
 fn members_that_do_not_fit_are_refused() {
-    let refused = |layout: Layout, members: &[&Geometry]| {
-        layout.geometry(members).expect_err("it is refused").to_string()
-    };
+    let refused =
+        |layout: Layout, members: &[&Geometry]| layout.used(members).expect_err("it is refused").to_string();
     let one = geometry();
     let with = |change: fn(&mut Geometry)| {
         let mut changed = geometry();
