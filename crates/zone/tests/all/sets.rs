@@ -1,6 +1,7 @@
 //! Sets of devices.
 
 mod cuts;
+mod dying;
 mod labels;
 mod members;
 mod model;

@@ -6,8 +6,8 @@ use super::cuts::{Case, random_loss, small};
 use super::model::{Counts, Model, Op, execute};
 use super::{create, devices, emulated};
 use crate::zone::set::{Layout, MemberState, Set, SetError};
-use crate::zone::{Command, Device, DeviceError, ZoneId, ZoneState};
-use emulated::{CommandKind, CrashPlan, Effect, Emulated, Fault};
+use crate::zone::{Command, Device, DeviceError, Geometry, ZoneId, ZoneState};
+use emulated::{CommandKind, CrashPlan, Effect, Emulated, Fault, Spec};
 
 /// How many workloads of each case are tried.
 fn rounds() -> u64 {
@@ -309,5 +309,125 @@ fn a_batch_reads_each_block_of_a_stripe_from_its_member() {
         for (member, before) in members.iter().zip(before) {
             assert!(member.counters().of(CommandKind::Read) > before, "each member is read");
         }
+    }
+}
+
+/// The larger member is left: the set keeps the geometry that it had with both.
+#[test]
+fn a_mirror_keeps_its_geometry_when_the_smaller_member_is_missing() {
+    let large = Spec::new(512, 20, 14).limits(14, 14).max_append(16);
+    let small = Spec::new(512, 16, 12).limits(8, 9).max_append(8);
+    for left in [0, 1] {
+        let members: Vec<Arc<Emulated>> =
+            [large.clone(), small.clone()].map(|spec| Arc::new(Emulated::new(spec))).into();
+        let set = create(Layout::Mirror, &members);
+        let whole = set.geometry().clone();
+        append(&set, 1, 1).unwrap();
+        set.flush().unwrap();
+        for degraded in [true, false] {
+            let set = Set::open(devices(&members[left..=left]), true).unwrap();
+            let found = Geometry { max_append: whole.max_append, ..set.geometry().clone() };
+            assert_eq!(found, whole, "degraded: {degraded}");
+            assert!(set.report().unwrap().iter().all(|info| info.capacity == 12));
+        }
+        let set = Set::open(devices(&members[left..=left]), true).unwrap();
+        (1..12).for_each(|tag| assert_eq!(append(&set, 1, tag).unwrap(), u32::from(tag)));
+        assert!(matches!(append(&set, 1, 1), Err(DeviceError::ZoneFull { .. })));
+    }
+}
+
+/// A member is now a device with fewer zones or slots: nothing is written before it is refused.
+#[test]
+fn a_member_that_has_less_than_the_label_says_is_refused() {
+    let members = emulated(&Spec::new(512, 20, 14).limits(9, 9).max_append(8), 2);
+    append(&create(Layout::Mirror, &members), 1, 1).unwrap();
+    for (spec, words) in [
+        (Spec::new(512, 19, 14).limits(9, 9), "19 zones"),
+        (Spec::new(512, 20, 13).limits(9, 9), "13 blocks in a zone"),
+        (Spec::new(512, 20, 14).limits(8, 9), "8 open zones"),
+        (Spec::new(512, 20, 14).limits(8, 8), "8 open zones"),
+    ] {
+        let other = Arc::new(Emulated::new(spec));
+        for zone in [0, 1].map(ZoneId) {
+            let mut label = vec![0; 512];
+            members[0].read(zone, 0, &mut label).unwrap();
+            other.append(zone, &label).unwrap();
+            other.finish(zone).unwrap();
+        }
+        let before = other.digest();
+        let error = Set::open(devices(&[other.clone()]), true).err().unwrap().to_string();
+        assert!(error.contains(words), "{error}");
+        assert_eq!(other.digest(), before, "nothing is written");
+    }
+}
+
+/// Another program wrote behind the blocks that the set uses of a longer zone.
+#[test]
+fn a_pointer_beyond_the_used_blocks_makes_the_superzone_full() {
+    for layout in [Layout::Mirror, Layout::Stripe { chunk: 2 }, Layout::Stripe { chunk: u32::MAX }] {
+        for written in [0, 1, 3] {
+            let specs = [Spec::new(512, 7, 14), Spec::new(512, 7, 6), Spec::new(512, 7, 14)];
+            let members: Vec<Arc<Emulated>> = specs.map(|spec| Arc::new(Emulated::new(spec))).into();
+            let set = create(layout, &members);
+            (0..written).for_each(|tag| assert_eq!(append(&set, 1, tag).unwrap(), u32::from(tag)));
+            drop(set);
+            while members[2].report_zone(ZoneId(3)).unwrap().pointer < 13 {
+                members[2].append(ZoneId(3), &[1; 512]).unwrap();
+            }
+            let set = Set::open(devices(&members), false).unwrap();
+            let info = set.report_zone(ZoneId(1)).unwrap();
+            assert!(info.pointer <= info.capacity && !info.state.is_active(), "{layout:?}: {info:?}");
+            set.reset(ZoneId(1)).unwrap();
+            append(&set, 1, 1).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_stripe_whose_zones_have_one_block_has_headers_only() {
+    for chunk in [1, u32::MAX] {
+        let members = emulated(&Spec::new(512, 7, 1), 3);
+        let set = create(Layout::Stripe { chunk }, &members);
+        append(&set, 1, 1).unwrap();
+        assert!(matches!(append(&set, 1, 1), Err(DeviceError::ZoneFull { .. })));
+        let set = Set::open(devices(&members), false).unwrap();
+        assert_eq!(set.report_zone(ZoneId(1)).unwrap().state, ZoneState::Full);
+        assert_eq!(crate::tags(&set, 1, 0, 1), [1]);
+    }
+}
+
+/// Members are excluded while other threads read batches.
+#[test]
+fn batches_are_read_while_members_are_excluded() {
+    for round in 0..60 {
+        let members = emulated(&small(), 4);
+        let set = create(Layout::Mirror, &members);
+        (0..8).for_each(|tag| assert_eq!(append(&set, 1, tag).unwrap(), u32::from(tag)));
+        set.flush().unwrap();
+        drop(set);
+        // The first position is not there.
+        let set = Set::open(devices(&members[1..]), true).unwrap();
+        set.end_recovery();
+        std::thread::scope(|scope| {
+            let reader = || {
+                for _ in 0..200 {
+                    let mut blocks = vec![0; 8 * 512];
+                    let mut batch: Vec<Command<'_>> = (0..)
+                        .zip(blocks.chunks_mut(512))
+                        .map(|(block, into)| Command::Read { zone: ZoneId(1), block, into })
+                        .collect();
+                    assert!(set.run(&mut batch).iter().all(Result::is_ok));
+                    assert!(blocks.chunks(512).map(|block| block[0]).eq(0..8));
+                }
+            };
+            (0..3).for_each(|_| drop(scope.spawn(reader)));
+            for member in &members[2..] {
+                std::thread::sleep(std::time::Duration::from_micros(100 * round % 1500));
+                member.inject(Fault::nth(CommandKind::Flush, 1, Effect::Error).forever());
+                set.flush().unwrap();
+            }
+        });
+        let failed = set.members().iter().filter(|state| **state == MemberState::Failed).count();
+        assert_eq!(failed, 3);
     }
 }
