@@ -63,7 +63,8 @@ pub struct Set {
 }
 
 impl Set {
-    /// Makes a set of empty devices, in the order of their positions. `number` is its number in the volume.
+    /// Makes a set of devices, in the order of their positions. `number` is its number in the volume. What is on the
+    /// devices is erased.
     pub fn create(
         layout: Layout,
         devices: Vec<Arc<dyn Device>>,
@@ -231,7 +232,26 @@ fn agreed_zones(roster: &Roster, layout: Layout, geometry: &Geometry) -> Result<
         let infos: Vec<ZoneInfo> = reports.iter().map(|report| report[zone as usize]).collect();
         agreement.without_io(&infos).map_or_else(|| agreement.reach(), Ok)
     };
-    Ok((0..geometry.zones).map(agreed).collect::<Result<_, _>>()?)
+    let mut zones = (0..geometry.zones).map(agreed).collect::<Result<Vec<ZoneInfo>, _>>()?;
+    finish_excess(roster, geometry, &mut zones)?;
+    Ok(zones)
+}
+
+/// Finishes superzones until the limits are kept. The members may have more active zones together than each of them.
+fn finish_excess(roster: &Roster, geometry: &Geometry, zones: &mut [ZoneInfo]) -> Result<(), DeviceError> {
+    let count = |is: fn(ZoneState) -> bool| zones.iter().filter(|info| is(info.state)).count() as u32;
+    let over_open = count(|state| state == ZoneState::Open).saturating_sub(geometry.max_open);
+    let over_active = count(ZoneState::is_active).saturating_sub(geometry.max_active);
+    for zone in member::most_written(zones, 0, over_open, over_active) {
+        let finished = roster.ask(|member| member.finish(zone));
+        roster.check()?;
+        if let Err(error) = &finished {
+            tracing::warn!(zone = zone.0, %error, "a zone beyond the limits was not finished");
+        }
+        let state = if finished.is_ok() { ZoneState::Full } else { ZoneState::ReadOnly };
+        zones[zone.0 as usize].state = state;
+    }
+    Ok(())
 }
 
 impl Device for Set {

@@ -17,7 +17,8 @@
 //! means that nothing of this life was flushed. Nothing is reset because of a header that cannot be verified: it may be
 //! the only damage in a zone full of flushed data.
 //!
-//! Repeating it after a crash in the middle has the same result, or another legal one.
+//! Repeating it after a crash in the middle has the same result, or another legal one. One case is not safe: a member
+//! that has lost a zone is repaired, and the power fails (`docs/internals/sets.md`, section 10).
 
 use crate::format::{ZoneIdentity, decode_header};
 use crate::{Blocks, DeviceError, ZoneId, ZoneInfo, ZoneState};

@@ -71,7 +71,9 @@ impl FoundLabel {
                     failure = failure.or(error);
                 }
                 Slot::Label(label, position) => {
-                    generations[zone.0 as usize] = Some(label.generation);
+                    // One that was not finished takes a slot: it is written again.
+                    let is_complete = !state.is_some_and(ZoneState::is_active);
+                    generations[zone.0 as usize] = is_complete.then_some(label.generation);
                     if newest.as_ref().is_none_or(|newest| newest.label.generation < label.generation) {
                         newest = Some(FoundLabel { label: *label, position, generations });
                     }
@@ -192,6 +194,19 @@ impl Member {
         self.device.flush()
     }
 
+    /// Finishes zones until there is a slot for the label. After a crash, a member may have more active zones than the
+    /// set had: those whose finish or reset was undone. An active zone may come back full, so this is one more state
+    /// that members may disagree about. Called before they agree.
+    pub(super) fn free_slot(&self) -> Result<()> {
+        let infos = self.device.report()?;
+        let count = |is: fn(ZoneState) -> bool| infos.iter().filter(|info| is(info.state)).count() as u32;
+        let over_active = (count(ZoneState::is_active) + 1).saturating_sub(self.geometry().max_active);
+        let over_open =
+            (count(|state| state == ZoneState::Open) + 1).saturating_sub(self.geometry().max_open);
+        let excess = most_written(&infos, LABEL_ZONES, over_open, over_active);
+        excess.into_iter().try_for_each(|zone| self.device.finish(zone))
+    }
+
     /// Whether both label zones have the label of this generation.
     pub(super) fn has_label(&self, generation: u64) -> bool {
         self.labels.lock().iter().all(|label| *label == Some(generation))
@@ -288,6 +303,20 @@ impl Member {
     pub(super) fn reset(&self, zone: ZoneId) -> Result<()> {
         self.device.reset(self.zone(zone)).map_err(|error| of_superzone(zone, error))
     }
+}
+
+/// Zones to finish, so that `open` fewer are open and `active` fewer are active: those with the least space left. The
+/// first zones are skipped.
+pub(super) fn most_written(infos: &[ZoneInfo], skip: u32, open: u32, active: u32) -> Vec<ZoneId> {
+    let mut candidates: Vec<(ZoneId, &ZoneInfo)> =
+        (0..).map(ZoneId).zip(infos).skip(skip as usize).filter(|(_, info)| info.state.is_active()).collect();
+    candidates.sort_by_key(|(_, info)| info.capacity - info.pointer);
+    let (opened, closed): (Vec<_>, Vec<_>) =
+        candidates.into_iter().partition(|(_, info)| info.state == ZoneState::Open);
+    let first = opened.iter().take(open as usize);
+    let more =
+        closed.iter().chain(opened.iter().skip(open as usize)).take(active.saturating_sub(open) as usize);
+    first.chain(more).map(|(zone, _)| *zone).collect()
 }
 
 /// Whether an error means that the member has failed, and not only one of its zones.

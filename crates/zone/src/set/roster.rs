@@ -93,8 +93,14 @@ impl Roster {
             return Err(SetError::Unsuitable("its labels were written too often".to_owned()));
         }
         let is_present = |position| members.iter().any(|member| member.position == position);
-        let gone: Vec<usize> =
+        let mut gone: Vec<usize> =
             (0..width).filter(|&at| newest.members[at].counts && !is_present(at)).collect();
+        for member in &members {
+            if let Err(error) = member.free_slot() {
+                tracing::error!(member = member.position, %error, "a member of the set cannot be used");
+                gone.push(member.position);
+            }
+        }
         let roster = Roster { members, label: Mutex::new(newest), is_broken: AtomicBool::new(false) };
         if !gone.is_empty() {
             roster.exclude(&gone, &DeviceError::Unusable("members of the set are missing".to_owned()))?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::model::{Counts, Done, Model, Op, execute, workload};
+use super::model::{Counts, Done, Model, Op, crowded_workload, execute, workload};
 use super::{VOLUME, devices};
 use crate::zone::set::{Layout, Set};
 use crate::zone::{Device, ZoneId, ZoneInfo, ZoneState};
@@ -32,6 +32,18 @@ fn cases() -> Vec<Case> {
         case(Layout::Stripe { chunk: 1 }, vec![small(), small()]),
         case(Layout::Stripe { chunk: 3 }, vec![small(), longer, small()]),
         case(Layout::Stripe { chunk: 4 }, vec![small()]),
+    ]
+}
+
+/// Cases with more zones than slots.
+fn crowded() -> Vec<Case> {
+    let case = |layout, specs: Vec<Spec>| Case { layout, specs, seed: 0 };
+    let spec = |open| Spec::new(512, 15, 6).limits(open, open).max_append(4);
+    vec![
+        case(Layout::Mirror, vec![spec(7), spec(7)]),
+        case(Layout::Mirror, vec![spec(8), spec(8), spec(8)]),
+        case(Layout::Stripe { chunk: 1 }, vec![spec(7), spec(7)]),
+        case(Layout::Stripe { chunk: 2 }, vec![spec(8), spec(8)]),
     ]
 }
 
@@ -65,6 +77,15 @@ impl Case {
         let set = Set::create(self.layout, devices(&members), VOLUME, 0).unwrap();
         supply.record(&members);
         (set, supply, members)
+    }
+
+    /// A workload that has as many active zones as it can, most of the time.
+    fn run_crowded(&self, count: usize) -> Run {
+        let (set, supply, members) = self.set();
+        let empty = Model::new(&set);
+        let ops = crowded_workload(&empty, &set, count, self.seed);
+        let done = execute(&set, &empty, &ops, || supply.commands());
+        Run { supply, members, set, empty, done }
     }
 
     pub(super) fn run(&self, count: usize) -> Run {
@@ -189,6 +210,59 @@ fn a_set_has_an_allowed_state_after_a_cut_at_every_command() {
     }
     println!("{counts:?}");
     assert!(counts.0["states"] > 10_000 && counts.0["second cuts"] > 1000, "{counts:?}");
+}
+
+/// No more zones are open and active than the geometry says, and one slot of each member is left for its label.
+fn check_limits(set: &Set, members: &[Arc<Emulated>]) -> Result<(), String> {
+    let count = |infos: &[ZoneInfo]| {
+        let open = infos.iter().filter(|info| info.state == ZoneState::Open).count();
+        (open as u32, infos.iter().filter(|info| info.state.is_active()).count() as u32)
+    };
+    let (open, active) = count(&set.report().map_err(|error| error.to_string())?);
+    if open > set.geometry().max_open || active > set.geometry().max_active {
+        return Err(format!("{open} zones are open and {active} active"));
+    }
+    for (position, member) in members.iter().enumerate() {
+        let (open, active) = count(&member.report().unwrap());
+        if open >= member.geometry().max_open || active >= member.geometry().max_active {
+            return Err(format!("{open} zones of member {position} are open and {active} active"));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_set_keeps_its_limits_after_a_cut_at_every_command() {
+    let mut counts = Counts::default();
+    for (mut case, seed) in
+        crowded().into_iter().flat_map(|case| (0..rounds()).map(move |seed| (case.clone(), seed)))
+    {
+        case.seed = seed;
+        let (run, mut rng) = (case.run_crowded(120), fastrand::Rng::with_seed(seed));
+        for n in 0..=run.supply.commands() {
+            let model = run.empty.at(&run.set, &run.done, n);
+            for number in 0..12 {
+                let images = match number {
+                    0 => run.supply.killed_at(n, &run.members),
+                    _ => {
+                        let plans: Vec<CrashPlan> =
+                            run.members.iter().map(|_| random_loss(&mut rng)).collect();
+                        run.supply.images_at(n, &run.members, &plans)
+                    }
+                };
+                let what = || format!("{case:?}, cut {n}, {number}");
+                let set =
+                    Set::open(devices(&images), false).unwrap_or_else(|why| panic!("{}: {why}", what()));
+                let checked = model.check(&set).and_then(|()| check_limits(&set, &images));
+                checked.unwrap_or_else(|why| panic!("{}: {why}", what()));
+                let active = set.report().unwrap().iter().filter(|info| info.state.is_active()).count();
+                counts.add("states", 1);
+                counts.add("at the limit", usize::from(active == set.geometry().max_active as usize));
+            }
+        }
+    }
+    println!("{counts:?}");
+    assert!(counts.0["states"] > 5000 && counts.0["at the limit"] > 500, "{counts:?}");
 }
 
 #[test]

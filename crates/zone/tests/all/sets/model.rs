@@ -85,6 +85,35 @@ pub(super) fn workload(model: &Model, set: &dyn Device, count: usize, seed: u64)
     ops
 }
 
+/// The same with as many active zones as the set allows, most of the time, and small appends.
+pub(super) fn crowded_workload(model: &Model, set: &dyn Device, count: usize, seed: u64) -> Vec<Op> {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let (mut now, mut ops) = (model.clone(), Vec::new());
+    let zones = now.zones.len() as u32;
+    let capacity = |zone: u32| set.report_zone(ZoneId(zone)).unwrap().capacity;
+    while ops.len() < count {
+        let state = |zone: u32| {
+            let written = now.last(zone).blocks.len() as u32;
+            (written, now.last(zone).finished || written == capacity(zone))
+        };
+        let active = (0..zones).filter(|&zone| matches!(state(zone), (1.., false))).count() as u32;
+        let zone = rng.u32(0..zones);
+        let op = match (state(zone), rng.u32(0..10)) {
+            ((0, _), _) if active >= set.geometry().max_active => continue,
+            ((0, _), _) => Op::Append(zone, 1),
+            (_, 0) => Op::Flush,
+            ((_, true), 1..5) => Op::Reset(zone),
+            ((_, false), 1) => Op::Finish(zone),
+            ((_, false), 2) => Op::Reset(zone),
+            ((_, false), 3..5) => Op::Append(zone, 1),
+            _ => continue,
+        };
+        now.note(op, set);
+        ops.push(op);
+    }
+    ops
+}
+
 impl Model {
     /// An empty set.
     pub(super) fn new(set: &dyn Device) -> Model {
