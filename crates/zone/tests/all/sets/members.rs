@@ -1,6 +1,7 @@
 //! Members of a set fail: as a whole, or one command of them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::cuts::{Case, random_loss, small};
 use super::model::{Counts, Model, Op, execute};
@@ -355,7 +356,7 @@ fn a_member_that_has_less_than_the_label_says_is_refused() {
             other.finish(zone).unwrap();
         }
         let before = other.digest();
-        let error = Set::open(devices(&[other.clone()]), true).err().unwrap().to_string();
+        let error = Set::open(devices(std::slice::from_ref(&other)), true).err().unwrap().to_string();
         assert!(error.contains(words), "{error}");
         assert_eq!(other.digest(), before, "nothing is written");
     }
@@ -408,6 +409,7 @@ fn batches_are_read_while_members_are_excluded() {
         // The first position is not there.
         let set = Set::open(devices(&members[1..]), true).unwrap();
         set.end_recovery();
+        let (batches, is_read) = (AtomicU64::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let reader = || {
                 for _ in 0..200 {
@@ -418,11 +420,18 @@ fn batches_are_read_while_members_are_excluded() {
                         .collect();
                     assert!(set.run(&mut batch).iter().all(Result::is_ok));
                     assert!(blocks.chunks(512).map(|block| block[0]).eq(0..8));
+                    batches.fetch_add(1, Ordering::Relaxed);
                 }
+                is_read.store(true, Ordering::Relaxed);
             };
             (0..3).for_each(|_| drop(scope.spawn(reader)));
             for member in &members[2..] {
-                std::thread::sleep(std::time::Duration::from_micros(100 * round % 1500));
+                let before = batches.load(Ordering::Relaxed);
+                while batches.load(Ordering::Relaxed) < before + round % 20
+                    && !is_read.load(Ordering::Relaxed)
+                {
+                    std::thread::yield_now();
+                }
                 member.inject(Fault::nth(CommandKind::Flush, 1, Effect::Error).forever());
                 set.flush().unwrap();
             }
