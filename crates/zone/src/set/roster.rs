@@ -109,8 +109,8 @@ impl Roster {
         Ok(roster)
     }
 
-    /// Writes the newest label to each label zone that lacks it: a crash may have stopped its writer. Else a member that
-    /// this label excludes counts again when the only copy is lost.
+    /// Writes the newest label to each label zone that lacks it: a crash may have stopped its writer. Else a member
+    /// that this label excludes counts again when the only copy is lost.
     fn complete_labels(&self) -> Result<(), DeviceError> {
         let label = self.label.lock().clone();
         let failed = |member: &Member| {

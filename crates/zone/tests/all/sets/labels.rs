@@ -173,8 +173,8 @@ fn a_stale_member_does_not_count_again_when_a_label_is_damaged() {
     }
 }
 
-/// The power fails while the second member is excluded. The set is opened, used and closed, and then a label of the first
-/// member is damaged.
+/// The power fails while the second member is excluded. The set is opened, used and closed, and then a label of the
+/// first member is damaged.
 #[test]
 fn a_label_that_was_not_completely_written_is_completed_at_the_next_opening() {
     let (set, supply, members) = Case { layout: Layout::Mirror, specs: vec![small(); 3], seed: 5 }.set();
@@ -301,4 +301,18 @@ fn a_label_is_there_after_a_kill_and_a_loss_of_power() {
         }
     }
     assert!(states > 100, "{states}");
+}
+
+/// The finish of a zone was undone, so the member has no slot for the label that excludes the missing one.
+#[test]
+fn a_member_without_a_slot_frees_one_for_its_label() {
+    let members = emulated(&Spec::new(512, 15, 6).limits(7, 7), 2);
+    let set = create(Layout::Mirror, &members);
+    (0..6).for_each(|zone| assert_eq!(set.append(ZoneId(zone), &crate::pattern(&set, 1, 1)).unwrap(), 0));
+    set.flush().unwrap();
+    members[0].append(ZoneId(9), &[1; 512]).unwrap();
+    let set = Set::open(devices(&members[..1]), true).unwrap();
+    assert_eq!(set.members(), [MemberState::Counts, MemberState::Failed]);
+    let active = set.report().unwrap().iter().filter(|info| info.state.is_active()).count();
+    assert!(active <= 6, "{active}");
 }
