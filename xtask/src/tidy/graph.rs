@@ -28,7 +28,14 @@ struct Beside {
     why: &'static str,
 }
 
-const BESIDE: [Beside; 3] = [
+const BESIDE: [Beside; 4] = [
+    Beside {
+        name: "polder-attach",
+        last: "polder-rt",
+        users: &["polder"],
+        is_for_tests: false,
+        why: "the library decides what processes say to each other",
+    },
     Beside {
         name: "polder-emulated",
         last: "polder-zone",

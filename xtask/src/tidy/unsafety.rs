@@ -4,7 +4,8 @@ use super::rust::{lines_with, mask};
 use super::{Finding, Looked, Repository};
 
 /// Where `unsafe` may stand, and why it must.
-const FENCED: [(&str, &str); 5] = [
+const FENCED: [(&str, &str); 6] = [
+    ("crates/attach/src/memory.rs", "memory that another process writes"),
     ("crates/zone/", "aligned buffers and the kernel's calls for devices"),
     ("crates/po2/src/ublk/control.rs", "commands that name memory for the kernel"),
     ("crates/po2/src/ublk/queue.rs", "the kernel's queue of requests for a block device"),
@@ -27,7 +28,7 @@ pub(super) fn check(repository: &Repository, findings: &mut Vec<Finding>) -> Loo
             lines_with(&code, "unsafe").map(|line| Finding {
                 path: path.to_owned(),
                 line,
-                message: "`unsafe` belongs into zone, capi, or a transport to the kernel: put a safe function there"
+                message: "`unsafe` belongs into zone, capi, or a transport to the kernel or to another process: put a safe function there"
                     .to_owned(),
             }),
         );

@@ -29,8 +29,10 @@ const METHODS: [(&str, &str, usize); 5] = [
 const CYCLES: [(&str, usize); 2] = [("cli", 11), ("fs", 10)];
 
 /// The crates that ship or that tests of several crates use.
-const CRATES: [&str; 12] =
-    ["cli", "emulated", "extent", "fs", "fuse", "po2", "polder", "pool", "rt", "salvage", "tree", "zone"];
+const CRATES: [&str; 13] = [
+    "attach", "cli", "emulated", "extent", "fs", "fuse", "po2", "polder", "pool", "rt", "salvage", "tree",
+    "zone",
+];
 
 /// The sources of one crate without tests: paths relative to `src`, and the code.
 struct Sources(BTreeMap<String, String>);
