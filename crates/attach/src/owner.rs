@@ -125,8 +125,9 @@ impl Owner {
         }
     }
 
-    /// Answers the calls in a slot until the connection ends. `answer` replaces the call by the answer.
-    pub fn serve(&self, slot: usize, mut answer: impl FnMut(&mut Exchange)) {
+    /// Answers the calls in a slot until the connection ends. `answer` replaces the call by the answer. If it fails, the
+    /// connection ends without an answer.
+    pub fn serve(&self, slot: usize, mut answer: impl FnMut(&mut Exchange) -> Result<(), Disconnected>) {
         // If `answer` panics, the client must not wait for it.
         let _ending = Ending(self);
         let mut exchange = Exchange::default();
@@ -174,7 +175,7 @@ impl Owner {
         &self,
         slot: usize,
         exchange: &mut Exchange,
-        answer: &mut impl FnMut(&mut Exchange),
+        answer: &mut impl FnMut(&mut Exchange) -> Result<(), Disconnected>,
     ) -> Result<(), Disconnected> {
         let message = self.length(slot, Word::Message, MESSAGE_MAX)?;
         let data = self.length(slot, Word::Data, DATA_MAX)?;
@@ -185,7 +186,7 @@ impl Owner {
         exchange.resize_data(data);
         self.memory.read_data(slot, &mut exchange.data[..data]);
 
-        answer(exchange);
+        answer(exchange)?;
 
         let data = exchange.data();
         assert!(exchange.message.len() <= MESSAGE_MAX && data.len() <= exchange.wanted, "the answer fits");

@@ -80,12 +80,13 @@ fn serve(owner: &Arc<Owner>) {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-fn reverse(exchange: &mut Exchange) {
+fn reverse(exchange: &mut Exchange) -> Result<(), Disconnected> {
     exchange.message.reverse();
     let mut data = exchange.data().to_vec();
     data.reverse();
     data.truncate(exchange.wanted());
     exchange.answer_data(data.len()).copy_from_slice(&data);
+    if exchange.message == b"end" { Err(Disconnected) } else { Ok(()) }
 }
 
 /// Calls with these lengths, and compares the answer.
@@ -181,6 +182,9 @@ fn an_end_of_either_side_ends_calls() {
     assert_eq!(check_call(&client, &mut random, 1, 1), Err(Disconnected));
     assert_eq!(check_call(&client, &mut random, 1, 1), Err(Disconnected));
     echo.wait_until_ended(2);
+    // The owner does not answer what it does not understand.
+    assert_eq!(echo.connect().call(b"dne", &[], &mut Vec::new(), &mut []), Err(Disconnected));
+    echo.wait_until_ended(3);
 }
 
 /// An owner that panics in a call must not let the client wait.

@@ -1,134 +1,195 @@
-//! A volume as one caller sees it: what all types with operations on paths have in common.
+//! A volume as one caller sees it, whether this process owns it or is attached to the owner: what all types with
+//! operations have in common.
 
 use std::fmt;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::Arc;
 
-use fs::{Attributes, Caller, Fs, FsError, Handle, OpenFlags};
+use fs::{Caller, Handle};
 
+use crate::attached::Attached;
+use crate::call::{Call, FileCall, Open, PairCall, Reply};
 use crate::error::{Error, Result};
-use crate::shared::{Operation, Shared};
-use crate::walk::{Place, Walk, unless_stale};
+use crate::local::{Local, perform_on_file, perform_on_pair};
+use crate::owned::Owned;
 
 /// A reference to an open volume, and the caller.
 #[derive(Clone)]
 pub(crate) struct Access {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) caller: Arc<Caller>,
+    backend: Backend,
+    caller: Arc<Caller>,
+}
+
+/// Who performs the operations.
+#[derive(Clone)]
+enum Backend {
+    /// This process.
+    Owned(Arc<Owned>),
+    /// The process that owns the volume.
+    Attached(Arc<Attached>),
 }
 
 impl fmt::Debug for Access {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.shared.path().fmt(formatter)
+        match &self.backend {
+            Backend::Owned(owned) => owned.path().fmt(formatter),
+            Backend::Attached(attached) => attached.path().fmt(formatter),
+        }
     }
 }
 
 impl Access {
-    /// Runs an operation on the whole volume.
-    pub(crate) fn run<T>(&self, operation: impl FnOnce(&Fs) -> fs::Result<T>) -> Result<T> {
-        Ok(operation(&*self.shared.operation()?)?)
+    pub(crate) fn of_owned(owned: Owned, caller: Caller) -> Access {
+        Access { backend: Backend::Owned(Arc::new(owned)), caller: Arc::new(caller) }
     }
 
-    /// Runs an operation on a path.
-    pub(crate) fn run_at<T>(
-        &self,
-        path: &Path,
-        operation: impl FnOnce(&Fs, &Caller) -> fs::Result<T>,
-    ) -> Result<T> {
-        let fs = self.shared.operation()?;
-        let done = operation(&fs, &self.caller);
-        self.shared.release_unlinked(&fs);
-        done.map_err(|cause| Error::at(path, cause))
+    pub(crate) fn of_attached(attached: Attached, caller: Caller) -> Access {
+        Access { backend: Backend::Attached(Arc::new(attached)), caller: Arc::new(caller) }
     }
 
-    /// Runs an operation on the inode at a path. With `follow`, a symbolic link at the end is followed.
-    pub(crate) fn run_on<T>(
-        &self,
-        path: &Path,
-        follow: bool,
-        mut operation: impl FnMut(&Fs, &Caller, &Attributes) -> fs::Result<T>,
-    ) -> Result<T> {
-        self.run_at(path, |fs, caller| {
-            unless_stale(|| {
-                let found = Walk::new(fs, caller).find(bytes(path), follow)?;
-                operation(fs, caller, &found)
-            })
-        })
+    pub(crate) fn as_caller(&self, caller: Caller) -> Access {
+        Access { backend: self.backend.clone(), caller: Arc::new(caller) }
     }
 
-    /// Runs an operation on a name that exists or not. `reserved` is the error for the root, `.` and `..`.
-    pub(crate) fn run_in<T>(
-        &self,
-        path: &Path,
-        reserved: FsError,
-        operation: impl FnOnce(&Fs, &Caller, &Place) -> fs::Result<T>,
-    ) -> Result<T> {
-        self.run_at(path, |fs, caller| {
-            let place = unless_stale(|| Walk::new(fs, caller).place(bytes(path), reserved.clone()))?;
-            operation(fs, caller, &place)
-        })
+    /// Nothing if another process owns the volume.
+    pub(crate) fn owned(&self) -> Option<&Arc<Owned>> {
+        match &self.backend {
+            Backend::Owned(owned) => Some(owned),
+            Backend::Attached(_) => None,
+        }
+    }
+
+    pub(crate) fn close(&self) -> Result<()> {
+        match &self.backend {
+            Backend::Owned(owned) => owned.close(),
+            Backend::Attached(attached) => attached.close(),
+        }
+    }
+
+    /// Performs an operation on the volume or on a path.
+    pub(crate) fn call(&self, call: Call<'_>) -> Result<Reply> {
+        match &self.backend {
+            Backend::Owned(owned) => Local { shared: owned, caller: &self.caller }.perform(call),
+            Backend::Attached(attached) => attached.call(&self.caller, call),
+        }
+    }
+
+    /// Opens a file or directory.
+    pub(crate) fn open(&self, open: Open<'_>) -> Result<Opened> {
+        let file = match &self.backend {
+            Backend::Owned(owned) => {
+                let handle = Local { shared: owned, caller: &self.caller }.open(open)?;
+                OpenFile::Own { volume: Arc::clone(owned), handle: Some(handle) }
+            }
+            Backend::Attached(attached) => {
+                let number = attached.open(&self.caller, open)?;
+                OpenFile::OfOwner { volume: Arc::clone(attached), number }
+            }
+        };
+        Ok(Opened { access: self.clone(), file, appends: open.appends() })
+    }
+
+    /// Calls `request` until it gets a lock or fails otherwise. Calls it again after each release of any lock of the
+    /// volume.
+    pub(crate) fn wait_for_lock(&self, mut request: impl FnMut() -> Result<()>) -> Result<()> {
+        loop {
+            let seen = match &self.backend {
+                Backend::Owned(owned) => owned.releases(),
+                Backend::Attached(attached) => attached.releases(),
+            };
+            match request() {
+                Err(Error::Operation(fs::FsError::WouldBlock)) => {}
+                done => return done,
+            }
+            match &self.backend {
+                Backend::Owned(owned) => owned.wait_for_release(seen),
+                Backend::Attached(attached) => attached.wait_for_release(seen),
+            }
+        }
     }
 }
 
 /// An open file or directory. It keeps the volume open.
 pub(crate) struct Opened {
     access: Access,
-    /// Nothing only while this is dropped.
-    handle: Option<Handle>,
+    file: OpenFile,
+    appends: bool,
+}
+
+enum OpenFile {
+    /// The handle is missing only while this is dropped.
+    Own { volume: Arc<Owned>, handle: Option<Handle> },
+    /// The owner knows the file by this number.
+    OfOwner { volume: Arc<Attached>, number: u64 },
 }
 
 impl Opened {
-    pub(crate) fn new(access: &Access, handle: Handle) -> Opened {
-        Opened { access: access.clone(), handle: Some(handle) }
-    }
-
-    /// Opens a directory for reading its entries.
-    pub(crate) fn directory(access: &Access, path: &Path) -> Result<Opened> {
-        let flags = OpenFlags { read: true, ..OpenFlags::default() };
-        let handle = access.run_on(path, true, |fs, caller, found| match found.kind {
-            fs::Kind::Directory => fs.open(caller, found.inode, flags),
-            _ => Err(FsError::NotDirectory),
-        })?;
-        Ok(Opened::new(access, handle))
-    }
-
     pub(crate) fn access(&self) -> &Access {
         &self.access
     }
 
-    pub(crate) fn handle(&self) -> &Handle {
-        self.handle.as_ref().expect("it is taken by the drop only")
+    /// Whether every write goes to the end.
+    pub(crate) fn appends(&self) -> bool {
+        self.appends
     }
 
-    /// Begins an operation on the volume.
-    pub(crate) fn operation(&self) -> Result<Operation<'_>> {
-        self.access.shared.operation()
+    /// Performs an operation without data.
+    pub(crate) fn call(&self, call: FileCall) -> Result<Reply> {
+        self.call_with(call, &[], &mut [])
     }
 
-    /// Runs an operation on the handle.
-    pub(crate) fn run<T>(&self, operation: impl FnOnce(&Fs, &Handle) -> fs::Result<T>) -> Result<T> {
-        Ok(operation(&*self.operation()?, self.handle())?)
+    /// Performs an operation that takes `data`, or fills `into`.
+    pub(crate) fn call_with(&self, call: FileCall, data: &[u8], into: &mut [u8]) -> Result<Reply> {
+        let caller = &self.access.caller;
+        match &self.file {
+            OpenFile::Own { volume, handle } => {
+                perform_on_file(Local { shared: volume, caller }, present(handle), call, data, into)
+            }
+            OpenFile::OfOwner { volume, number } => volume.call_on_file(caller, *number, call, data, into),
+        }
     }
+
+    /// Performs an operation on this file and another one.
+    pub(crate) fn call_with_other(&self, other: &Opened, call: PairCall) -> Result<Reply> {
+        let caller = &self.access.caller;
+        match (&self.file, &other.file) {
+            (OpenFile::Own { volume, handle: from }, OpenFile::Own { volume: of_other, handle: to })
+                if Arc::ptr_eq(volume, of_other) =>
+            {
+                perform_on_pair(Local { shared: volume, caller }, present(from), present(to), call)
+            }
+            (
+                OpenFile::OfOwner { volume, number: from },
+                OpenFile::OfOwner { volume: of_other, number: to },
+            ) if Arc::ptr_eq(volume, of_other) => volume.call_on_pair(caller, *from, *to, call),
+            _ => Err(Error::OtherVolume),
+        }
+    }
+}
+
+fn present(handle: &Option<Handle>) -> &Handle {
+    handle.as_ref().expect("it is taken by the drop only")
 }
 
 impl fmt::Debug for Opened {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "inode {} of {:?}", self.handle().inode().0, self.access)
+        match &self.file {
+            OpenFile::Own { handle, .. } => {
+                write!(formatter, "inode {} of {:?}", present(handle).inode().0, self.access)
+            }
+            OpenFile::OfOwner { number, .. } => {
+                write!(formatter, "open file {number} of {:?}", self.access)
+            }
+        }
     }
 }
 
 impl Drop for Opened {
-    /// Dropping a handle can delete its file, and must not do so while the volume is being closed.
     fn drop(&mut self) {
-        let operation = self.access.shared.operation();
-        drop(self.handle.take());
-        drop(operation);
-        self.access.shared.note_release();
+        match &mut self.file {
+            OpenFile::Own { volume, handle } => {
+                handle.take().into_iter().for_each(|handle| volume.release(handle));
+            }
+            OpenFile::OfOwner { volume, number } => volume.release(*number),
+        }
     }
-}
-
-/// The bytes of a path.
-pub(crate) fn bytes(path: &Path) -> &[u8] {
-    path.as_os_str().as_bytes()
 }

@@ -8,11 +8,9 @@ use std::path::{Path, PathBuf};
 use fs::{FsError, InodeNo, Kind};
 
 use crate::access::{Access, Opened};
+use crate::call::{Call, ENTRIES_MAX, FileCall, Open, Reply};
 use crate::error::{Error, Result};
 use crate::metadata::Metadata;
-
-/// Entries that are read at a time.
-const BATCH: usize = 128;
 
 /// The entries of a directory, in no particular order, without `.` and `..`.
 ///
@@ -30,19 +28,14 @@ pub struct ReadDir {
 
 impl ReadDir {
     pub(crate) fn new(access: &Access, path: &Path) -> Result<ReadDir> {
-        let opened = Opened::directory(access, path)?;
+        let opened = access.open(Open::Directory { path })?;
         Ok(ReadDir { opened, path: path.to_owned(), batch: VecDeque::new(), cookie: 0, is_at_end: false })
     }
 
     fn read_batch(&mut self) -> Result<()> {
-        let mut batch = VecDeque::with_capacity(BATCH);
-        self.opened.run(|fs, handle| {
-            fs.read_directory(handle, self.cookie, &mut |entry| {
-                batch.push_back(entry);
-                batch.len() < BATCH
-            })
-        })?;
-        self.is_at_end = batch.len() < BATCH;
+        let entries = self.opened.call(FileCall::Entries { cookie: self.cookie })?.entries()?;
+        let mut batch = VecDeque::from(entries);
+        self.is_at_end = batch.len() < ENTRIES_MAX;
         self.cookie = batch.back().map_or(self.cookie, |last| last.cookie);
         batch.retain(|entry| !matches!(entry.name.as_slice(), b"." | b".."));
         self.batch = batch;
@@ -101,8 +94,8 @@ impl DirEntry {
     /// # Errors
     /// [`NotFound`](std::io::ErrorKind::NotFound) if the inode was deleted meanwhile.
     pub fn metadata(&self) -> Result<Metadata> {
-        let found = self.access.run(|fs| fs.attributes(self.inode));
-        match found {
+        let found = self.access.call(Call::InodeMetadata { inode: self.inode });
+        match found.and_then(Reply::attributes) {
             Ok(found) if found.links > 0 => Ok(Metadata(found)),
             Ok(_) | Err(Error::Operation(FsError::Stale)) => Err(Error::at(&self.path(), FsError::NotFound)),
             Err(error) => Err(error),

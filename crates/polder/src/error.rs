@@ -56,6 +56,31 @@ pub enum Error {
     /// The volume was closed by [`Volume::close`](crate::Volume::close).
     #[error("the volume is closed")]
     Closed,
+    /// A process has the volume open and does not let others attach to it.
+    #[error(
+        "{}: is in use by another process that does not share it; if it is mounted, mount it with \
+         `polder mount --shared`",
+        path.display()
+    )]
+    NotShared {
+        /// The file or device.
+        path: PathBuf,
+    },
+    /// The process that owns the volume does not accept this one.
+    #[error("{}: is in use by another process, and cannot be attached: {why}", path.display())]
+    NotAttached {
+        /// The file or device.
+        path: PathBuf,
+        /// The reason.
+        why: String,
+    },
+    /// The process that owns the volume has closed it, or has ended. Open the volume again. If that process was killed,
+    /// changes that were not durable are lost.
+    #[error("the process that owns the volume has closed it or has ended; open the volume again")]
+    Disconnected,
+    /// This process has the largest number of files open that an attached process may have (16,384).
+    #[error("too many open files of an attached volume")]
+    TooManyOpen,
     /// The volume cannot be mounted or unmounted.
     #[error("{reason}")]
     Mount {
@@ -108,7 +133,9 @@ impl Error {
             Error::Open(error) => errno_of_open(error),
             Error::Mount { errno, .. } => return *errno,
             Error::Format { .. } => Errno::INVAL,
-            Error::Mounted => Errno::BUSY,
+            Error::Mounted | Error::NotShared { .. } | Error::NotAttached { .. } => Errno::BUSY,
+            Error::Disconnected => Errno::NOTCONN,
+            Error::TooManyOpen => Errno::MFILE,
             Error::Closed => Errno::BADF,
             Error::OtherVolume => Errno::XDEV,
             Error::EndOfFile => Errno::NODATA,

@@ -2,16 +2,13 @@
 
 mod cursor;
 
-use std::sync::Arc;
 use std::time::SystemTime;
 
-use fs::{
-    Changes, FallocateMode, Fs, FsError, Handle, Lifetime, LockMode, LockOwner, LockRange, OnConflict,
-    RecordLock,
-};
+use fs::{Changes, FallocateMode, FsError, Lifetime, LockMode, LockRange};
 use rt::sync::Mutex;
 
 use crate::access::Opened;
+use crate::call::{FileCall, PairCall};
 use crate::error::{Error, Result};
 use crate::metadata::{Metadata, Times};
 
@@ -54,7 +51,7 @@ impl File {
 
     /// Reads at an offset. Returns the number of bytes, which is smaller than requested only at the end of the file.
     pub fn read_at(&self, into: &mut [u8], offset: u64) -> Result<usize> {
-        self.opened.run(|fs, handle| fs.read(handle, offset, into))
+        Ok(self.opened.call_with(FileCall::Read { offset }, &[], into)?.number()? as usize)
     }
 
     /// Reads at an offset until `into` is full.
@@ -76,7 +73,7 @@ impl File {
     /// [`StorageFull`](std::io::ErrorKind::StorageFull) if nothing could be written. Polder first collects all garbage,
     /// so this call can take long on a nearly full volume.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<usize> {
-        self.opened.run(|fs, handle| fs.write(handle, offset, data))
+        Ok(self.opened.call_with(FileCall::Write { offset }, data, &mut [])?.number()? as usize)
     }
 
     /// Writes all of `data` at an offset.
@@ -98,10 +95,9 @@ impl File {
     /// As [`File::write_at`]. If space runs out on the way, a first part of the data can be at the end of the file. If
     /// another thread then appends before space is found for the rest, a piece of the rest can be behind its data.
     pub fn append(&self, data: &[u8]) -> Result<u64> {
-        let append = |data: &[u8]| self.opened.run(|fs, handle| fs.append(handle, data));
-        let (offset, mut done) = append(data)?;
+        let (offset, mut done) = self.append_once(data)?;
         while done < data.len() {
-            let (at, written) = append(&data[done..])?;
+            let (at, written) = self.append_once(&data[done..])?;
             if at != offset.saturating_add(done as u64) {
                 // Another append is in between.
                 return Err(FsError::NoSpace.into());
@@ -113,7 +109,7 @@ impl File {
 
     /// Sets the length. A longer file ends with a hole, which reads as zeros.
     pub fn set_len(&self, length: u64) -> Result<()> {
-        self.change(&Changes { size: Some(length), ..Changes::default() })
+        self.change(Changes { size: Some(length), ..Changes::default() })
     }
 
     /// Allocates space for a range, so that writing there later does not fail for lack of space. What was not written
@@ -130,7 +126,7 @@ impl File {
     /// Changes the space of a range in one of the ways of `fallocate(2)`. [`FallocateMode::CollapseRange`] and
     /// [`FallocateMode::InsertRange`] need whole blocks.
     pub fn fallocate(&self, mode: FallocateMode, offset: u64, length: u64) -> Result<()> {
-        self.opened.run(|fs, handle| fs.allocate(handle, mode, offset, length))
+        self.opened.call(FileCall::Allocate { mode, offset, length }).map(drop)
     }
 
     /// The offset of the first byte at or after `offset` that is data. Holes are found in units of blocks.
@@ -138,7 +134,7 @@ impl File {
     /// # Errors
     /// [`FsError::NoData`] (`ENXIO`) if there is none.
     pub fn seek_data(&self, offset: u64) -> Result<u64> {
-        self.opened.run(|fs, handle| fs.seek_data(handle, offset))
+        self.opened.call(FileCall::SeekData { offset })?.number()
     }
 
     /// The offset of the first byte at or after `offset` that is in a hole. The end of the file counts as one.
@@ -146,7 +142,7 @@ impl File {
     /// # Errors
     /// [`FsError::NoData`] (`ENXIO`) if `offset` is not before the end.
     pub fn seek_hole(&self, offset: u64) -> Result<u64> {
-        self.opened.run(|fs, handle| fs.seek_hole(handle, offset))
+        self.opened.call(FileCall::SeekHole { offset })?.number()
     }
 
     /// Makes everything durable that was written to the file, and the file's name. When this returns, it survives a
@@ -156,27 +152,27 @@ impl File {
     /// The device has failed. The volume then accepts no changes until it is opened again. The next call for each other
     /// file that is open fails too, once.
     pub fn sync_data(&self) -> Result<()> {
-        self.opened.run(|fs, handle| fs.fsync(handle, true))
+        self.opened.call(FileCall::Sync { data_only: true }).map(drop)
     }
 
     /// The same as [`File::sync_data`], with all attributes. In Polder both cost the same.
     pub fn sync_all(&self) -> Result<()> {
-        self.opened.run(|fs, handle| fs.fsync(handle, false))
+        self.opened.call(FileCall::Sync { data_only: false }).map(drop)
     }
 
     /// The attributes of the file.
     pub fn metadata(&self) -> Result<Metadata> {
-        Ok(Metadata(self.opened.run(|fs, handle| fs.attributes(handle.inode()))?))
+        self.opened.call(FileCall::Metadata)?.attributes().map(Metadata)
     }
 
     /// Sets the permission bits, for example 0o644.
     pub fn set_permissions(&self, permissions: u16) -> Result<()> {
-        self.change(&Changes { permissions: Some(permissions), ..Changes::default() })
+        self.change(Changes { permissions: Some(permissions), ..Changes::default() })
     }
 
     /// Sets the times.
     pub fn set_times(&self, times: Times) -> Result<()> {
-        self.change(&times.changes())
+        self.change(times.changes())
     }
 
     /// Sets the time of the last change of the contents.
@@ -188,36 +184,29 @@ impl File {
     /// stored together, which makes garbage collection cheaper. `None`: as the file's own
     /// ([`Volume::set_lifetime`](crate::Volume::set_lifetime)).
     pub fn set_lifetime(&self, lifetime: Option<Lifetime>) {
-        self.opened.handle().set_lifetime(lifetime);
+        // It is a hint. The next operation reports that the volume is closed.
+        let _ = self.opened.call(FileCall::SetLifetime { lifetime });
     }
 
     /// Copies up to `length` bytes at `offset` to another file of the same volume. Whole blocks are shared where that
     /// pays, so the copy takes little time and space. Returns the number of copied bytes. It is smaller than `length`
     /// at the end of this file, or if much had to be read and written; then call it again for the rest.
     pub fn copy_range(&self, offset: u64, to: &File, to_offset: u64, length: u64) -> Result<u64> {
-        self.run_with(to, |fs, from, to| fs.copy_range(from, offset, to, to_offset, length))
+        self.opened.call_with_other(&to.opened, PairCall::Copy { offset, to_offset, length })?.number()
     }
 
     /// Makes a range of another file share the blocks of a range of this file (a reflink). Offsets and length are whole
     /// blocks; a range may end within a block at the end of both files. A length of 0 means up to the end.
     pub fn clone_range(&self, offset: u64, to: &File, to_offset: u64, length: u64) -> Result<()> {
-        self.run_with(to, |fs, from, to| fs.clone_range(from, offset, to, to_offset, length))
+        self.opened.call_with_other(&to.opened, PairCall::Clone { offset, to_offset, length }).map(drop)
     }
 
-    fn run_with<T>(
-        &self,
-        other: &File,
-        operation: impl FnOnce(&Fs, &Handle, &Handle) -> fs::Result<T>,
-    ) -> Result<T> {
-        if !Arc::ptr_eq(&self.opened.access().shared, &other.opened.access().shared) {
-            return Err(Error::OtherVolume);
-        }
-        self.opened.run(|fs, handle| operation(fs, handle, other.opened.handle()))
+    fn append_once(&self, data: &[u8]) -> Result<(u64, usize)> {
+        self.opened.call_with(FileCall::Append, data, &mut [])?.appended()
     }
 
-    fn change(&self, changes: &Changes) -> Result<()> {
-        let caller = &self.opened.access().caller;
-        self.opened.run(|fs, handle| fs.set_attributes_through(caller, handle, changes)).map(drop)
+    fn change(&self, changes: Changes) -> Result<()> {
+        self.opened.call(FileCall::Change { changes }).map(drop)
     }
 }
 
@@ -240,7 +229,7 @@ impl File {
     /// # Errors
     /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if another open file has the lock.
     pub fn try_lock(&self) -> Result<()> {
-        self.changing_locks(|fs, handle| try_whole(fs, handle, LockMode::Exclusive))
+        self.lock_once(LockMode::Exclusive, false)
     }
 
     /// The same as [`File::lock_shared`], but does not wait.
@@ -248,15 +237,12 @@ impl File {
     /// # Errors
     /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if another open file has the lock for itself.
     pub fn try_lock_shared(&self) -> Result<()> {
-        self.changing_locks(|fs, handle| try_whole(fs, handle, LockMode::Shared))
+        self.lock_once(LockMode::Shared, false)
     }
 
     /// Releases the lock of the whole file, if this file has it.
     pub fn unlock(&self) -> Result<()> {
-        self.changing_locks(|fs, handle| {
-            fs.unlock_file(handle);
-            Ok(())
-        })
+        self.opened.call(FileCall::Unlock).map(drop)
     }
 
     /// Takes a lock of a range of bytes. An exclusive lock needs a file that is open for writing, a shared lock one
@@ -265,49 +251,32 @@ impl File {
     /// # Errors
     /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if another open file has a conflicting lock.
     pub fn try_lock_range(&self, range: LockRange, mode: LockMode) -> Result<()> {
-        self.changing_locks(|fs, handle| try_range(fs, handle, range, mode))
+        self.opened.call(FileCall::LockRange { range, mode, waits: false }).map(drop)
     }
 
     /// The same, but waits until the lock is free. Two files that wait for each other wait until the volume is closed.
     pub fn lock_range(&self, range: LockRange, mode: LockMode) -> Result<()> {
-        self.wait_for(|fs, handle| try_range(fs, handle, range, mode))
+        let call = FileCall::LockRange { range, mode, waits: true };
+        self.opened.access().wait_for_lock(|| self.opened.call(call).map(drop))
     }
 
     /// Releases the locks that this file has in a range of bytes.
     pub fn unlock_range(&self, range: LockRange) -> Result<()> {
-        self.changing_locks(|fs, handle| fs.unlock_range(handle, LockOwner::Handle, range))
+        self.opened.call(FileCall::UnlockRange { range }).map(drop)
     }
 
     fn wait_for_whole(&self, mode: LockMode) -> Result<()> {
-        match self.changing_locks(|fs, handle| try_whole(fs, handle, mode)) {
+        match self.lock_once(mode, false) {
             // Two files that share the lock and both want it for themselves would wait for each other.
             Err(Error::Operation(FsError::WouldBlock)) => self.unlock()?,
             done => return done,
         }
-        self.wait_for(|fs, handle| try_whole(fs, handle, mode))
+        self.opened.access().wait_for_lock(|| self.lock_once(mode, true))
     }
 
-    fn wait_for(&self, request: impl Fn(&Fs, &Handle) -> fs::Result<()>) -> Result<()> {
-        let shared = &self.opened.access().shared;
-        shared.wait_for_lock(|fs| request(fs, self.opened.handle()))?;
-        shared.note_release();
-        Ok(())
+    fn lock_once(&self, mode: LockMode, waits: bool) -> Result<()> {
+        self.opened.call(FileCall::Lock { mode, waits }).map(drop)
     }
-
-    /// An exclusive lock that becomes a shared one is a release too.
-    fn changing_locks(&self, change: impl FnOnce(&Fs, &Handle) -> fs::Result<()>) -> Result<()> {
-        let changed = self.opened.run(change);
-        self.opened.access().shared.note_release();
-        changed
-    }
-}
-
-fn try_whole(fs: &Fs, handle: &Handle, mode: LockMode) -> fs::Result<()> {
-    fs.lock_file(handle, mode, OnConflict::Refuse)
-}
-
-fn try_range(fs: &Fs, handle: &Handle, range: LockRange, mode: LockMode) -> fs::Result<()> {
-    fs.lock_range(handle, &RecordLock { owner: LockOwner::Handle, range, mode }, OnConflict::Refuse)
 }
 
 /// One read of a batch: [`Volume::read_many`](crate::Volume::read_many).

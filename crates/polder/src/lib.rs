@@ -75,16 +75,21 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod attached;
+mod call;
 mod caller;
 pub mod device;
 mod directory;
 mod error;
 mod file;
+mod local;
 #[cfg(doctest)]
 mod manual;
 mod metadata;
 mod mount;
 mod open;
+mod owned;
+pub mod runtime;
 mod shared;
 pub mod stats;
 mod volume;

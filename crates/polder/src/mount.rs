@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use crate::access::Access;
 use crate::error::{Error, Result};
+use crate::owned::Owned;
 use crate::shared::Shared;
 
 /// How long an unmount waits for the end of the mount: this number of times the pause.
@@ -37,7 +38,11 @@ pub struct Mount {
 impl Mount {
     pub(crate) fn new(access: &Access, directory: &Path) -> Result<Mount> {
         let directory = directory.canonicalize().map_err(|error| failed(directory, &error))?;
-        let shared = Arc::clone(&access.shared);
+        let owned = access.owned().ok_or_else(|| {
+            let reason = "another process owns the volume, and only that process can mount it".to_owned();
+            Error::Mount { reason, errno: Errno::BUSY.raw_os_error() }
+        })?;
+        let shared = Arc::clone(owned);
         shared.begin_mount()?;
         let ended = Arc::new(Stop::default());
         let served = attach(&shared, &directory).and_then(|mounted| {
@@ -154,7 +159,7 @@ impl Drop for Mount {
 
 /// Notes that the mount has ended, even by a panic.
 struct Ending {
-    shared: Arc<Shared>,
+    shared: Arc<Owned>,
     ended: Arc<Stop>,
 }
 

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use fs::{Caller, Fs, FsError, Handle, OpenFlags};
+use fs::{FsError, OpenFlags};
 
-use crate::access::{Access, Opened, bytes};
+use crate::access::Access;
+use crate::call::{Creation, Open, OpenHow};
 use crate::error::{Error, Result};
 use crate::file::File;
-use crate::walk::{Place, Walk, unless_stale};
 
 /// How a file is opened: [`Volume::options`](crate::Volume::options). At first all options are off, as in
 /// [`std::fs::OpenOptions`].
@@ -106,37 +106,13 @@ impl<'a> OpenOptions<'a> {
         if !is_possible || truncates_log {
             return Err(Error::at(path, FsError::Invalid));
         }
-        let handle = match creates {
-            true => self.open_or_create(path, flags),
-            false => self.open_existing(path, flags),
+        let creation = match (self.create_new, self.create) {
+            (true, _) => Creation::Always,
+            (false, true) => Creation::IfMissing,
+            (false, false) => Creation::Never,
         };
-        Ok(File::new(Opened::new(self.access, handle?)))
-    }
-
-    fn open_existing(&self, path: &Path, flags: OpenFlags) -> Result<Handle> {
-        self.access.run_on(path, !self.no_follow, |fs, caller, found| fs.open(caller, found.inode, flags))
-    }
-
-    fn open_or_create(&self, path: &Path, flags: OpenFlags) -> Result<Handle> {
-        let reserved = if self.create_new { FsError::Exists } else { FsError::IsDirectory };
-        self.access.run_at(path, |fs, caller| {
-            unless_stale(|| {
-                let walk = Walk::new(fs, caller);
-                let create = |place: &Place| self.create_at(fs, caller, place, flags);
-                match self.no_follow {
-                    true => create(&walk.place(bytes(path), reserved.clone())?),
-                    false => walk.at_target(bytes(path), reserved.clone(), create),
-                }
-            })
-        })
-    }
-
-    fn create_at(&self, fs: &Fs, caller: &Caller, place: &Place, flags: OpenFlags) -> fs::Result<Handle> {
-        if place.is_of_directory {
-            return Err(FsError::IsDirectory);
-        }
-        let (parent, name) = (place.parent, &place.name);
-        let created = fs.create(caller, parent, name, self.permissions, flags, self.create_new)?;
-        Ok(created.1)
+        let (no_follow, permissions) = (self.no_follow, self.permissions);
+        let how = OpenHow { flags, creation, no_follow, permissions };
+        Ok(File::new(self.access.open(Open::File { path, how })?))
     }
 }

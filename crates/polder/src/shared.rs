@@ -6,16 +6,16 @@
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use fs::Fs;
+use fs::{Fs, Handle};
 use fuse::Changes;
 use rt::sync::atomic::{AtomicBool, Ordering};
 use rt::sync::{Condvar, Mutex, RwLock, RwLockReadGuard};
 
 use crate::error::{Error, Result};
 
-/// A volume until it is closed.
+/// A volume that this process owns, until it is closed.
 pub(crate) struct Shared {
     /// The file or device.
     path: PathBuf,
@@ -34,9 +34,14 @@ struct LockReleases {
     /// How often a lock was released, or the volume was closed.
     count: Mutex<u64>,
     changed: Condvar,
-    /// Any thread has ever requested a lock.
+    /// Any thread has ever waited for a lock.
     are_used: AtomicBool,
+    /// They pass each release on to other processes.
+    listeners: Mutex<Vec<Weak<Listener>>>,
 }
+
+/// Is called after each release of a lock.
+pub(crate) type Listener = dyn Fn() + Send + Sync;
 
 /// An operation in progress.
 pub(crate) struct Operation<'a>(RwLockReadGuard<'a, Option<Arc<Fs>>>);
@@ -76,19 +81,32 @@ impl Shared {
         if fs.is_some() { Ok(Operation(fs)) } else { Err(Error::Closed) }
     }
 
-    /// Makes everything durable and closes the volume. A volume that is closed stays so.
+    /// Makes everything durable and closes the volume. A volume that is closed stays so. `before` is called when no
+    /// operation is in progress, and `after` when everything is durable, before another process can open the volume.
     ///
     /// # Errors
     /// [`Error::Closed`] if it is closed already.
-    pub(crate) fn close(&self) -> Result<()> {
+    pub(crate) fn close(&self, before: impl FnOnce(), after: impl FnOnce()) -> Result<()> {
         let mut fs = self.fs.write();
         if self.is_mounted.load(Ordering::SeqCst) {
             return Err(Error::Mounted);
         }
-        let closed = fs.take().ok_or(Error::Closed)?.unmount();
+        let open = fs.take().ok_or(Error::Closed)?;
+        before();
+        let closed = open.unmount();
+        after();
+        drop(open);
         drop(fs);
         self.note_release();
         Ok(closed?)
+    }
+
+    /// Closes a file. That can delete it, which must not happen while the volume is being closed.
+    pub(crate) fn release(&self, handle: Handle) {
+        let operation = self.operation();
+        drop(handle);
+        drop(operation);
+        self.note_release();
     }
 
     /// Until [`Shared::end_mount`], the volume cannot be closed or mounted again.
@@ -123,21 +141,29 @@ impl Shared {
         }
     }
 
-    /// Calls `request` until it gets the lock, fails, or the volume is closed. Calls it again after each release of any
-    /// lock of the volume.
-    pub(crate) fn wait_for_lock(&self, mut request: impl FnMut(&Fs) -> fs::Result<()>) -> Result<()> {
+    /// A thread is about to request a lock, and will wait for a release if there is a conflict.
+    pub(crate) fn expect_waits(&self) {
         self.locks.are_used.store(true, Ordering::SeqCst);
-        loop {
-            let seen = *self.locks.count.lock();
-            match request(&*self.operation()?) {
-                Err(fs::FsError::WouldBlock) => {}
-                granted => return Ok(granted?),
-            }
-            let mut count = self.locks.count.lock();
-            while *count == seen {
-                self.locks.changed.wait(&mut count);
-            }
+    }
+
+    /// The number of releases of locks so far.
+    pub(crate) fn releases(&self) -> u64 {
+        *self.locks.count.lock()
+    }
+
+    /// Waits until the number of releases is another one.
+    pub(crate) fn wait_for_release(&self, seen: u64) {
+        let mut count = self.locks.count.lock();
+        while *count == seen {
+            self.locks.changed.wait(&mut count);
         }
+    }
+
+    /// Calls a function after each release, as long as it exists.
+    pub(crate) fn listen(&self, listener: Weak<Listener>) {
+        let mut listeners = self.locks.listeners.lock();
+        listeners.retain(|listener| listener.strong_count() > 0);
+        listeners.push(listener);
     }
 
     /// A lock may have been released.
@@ -145,16 +171,7 @@ impl Shared {
         if self.locks.are_used.load(Ordering::SeqCst) {
             *self.locks.count.lock() += 1;
             self.locks.changed.notify_all();
-        }
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        if let Err(error) = self.close()
-            && !matches!(error, Error::Closed)
-        {
-            tracing::error!("the volume was not closed properly: {error}");
+            self.locks.listeners.lock().iter().filter_map(Weak::upgrade).for_each(|listener| listener());
         }
     }
 }

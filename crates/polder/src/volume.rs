@@ -6,17 +6,16 @@ mod options;
 
 use std::ffi::OsStr;
 use std::path::Path;
-use std::sync::Arc;
 
-use fs::{Fs, StatFs, VolumeInfo};
+use fs::{StatFs, VolumeInfo};
 
 use crate::access::Access;
+use crate::call::Call;
 use crate::caller::Caller;
 use crate::error::Result;
 use crate::file::ReadRequest;
 use crate::mount::Mount;
 use crate::open::OpenOptions;
-use crate::shared::Shared;
 use crate::stats::Stats;
 
 pub use options::{CreateOptions, VolumeOptions};
@@ -49,7 +48,7 @@ pub use options::{CreateOptions, VolumeOptions};
 /// They sleep while nothing is changed.
 #[derive(Clone, Debug)]
 pub struct Volume {
-    access: Access,
+    pub(crate) access: Access,
 }
 
 impl Volume {
@@ -77,14 +76,13 @@ impl Volume {
         VolumeOptions::new().open(path)
     }
 
-    /// A volume of a file system that was recovered and whose threads run.
-    fn of(path: &Path, fs: Arc<Fs>, caller: Caller) -> Volume {
-        Volume { access: Access { shared: Arc::new(Shared::new(path, fs)), caller: Arc::new(caller.0) } }
+    fn of(access: Access) -> Volume {
+        Volume { access }
     }
 
     /// A reference to the same volume for another caller.
     pub fn as_caller(&self, caller: Caller) -> Volume {
-        Volume { access: Access { shared: Arc::clone(&self.access.shared), caller: Arc::new(caller.0) } }
+        Volume { access: self.access.as_caller(caller.0) }
     }
 
     /// Makes everything durable and closes the volume, so that the next open has nothing to recover. Waits for
@@ -96,7 +94,12 @@ impl Volume {
     /// [`Error::Closed`](crate::Error::Closed) if it is closed already. [`Error::Mounted`](crate::Error::Mounted) if a
     /// [`Mount`] of it exists, or was dropped and is still used by a program. Then the volume stays open.
     pub fn close(&self) -> Result<()> {
-        self.access.shared.close()
+        self.access.close()
+    }
+
+    /// Whether another process owns the volume, and performs the operations of this one.
+    pub fn is_attached(&self) -> bool {
+        self.access.owned().is_none()
     }
 
     /// The options for opening a file. [`Volume::read`] and [`Volume::write`] need none.
@@ -118,7 +121,7 @@ impl Volume {
     /// # Errors
     /// As [`File::sync_data`](crate::File::sync_data).
     pub fn sync(&self) -> Result<()> {
-        self.access.run(Fs::sync)
+        self.access.call(Call::Sync).map(drop)
     }
 
     /// The size of the volume, and how much of it can be written now. Sizes are in blocks of [`StatFs::block_size`].
@@ -126,22 +129,22 @@ impl Volume {
     /// A file of exactly the available size fits: garbage counts as available, and is collected when its space is
     /// needed.
     pub fn statvfs(&self) -> Result<StatFs> {
-        self.access.run(Fs::statfs)
+        self.access.call(Call::Space)?.space()
     }
 
     /// The properties that were chosen when the volume was made.
     pub fn info(&self) -> Result<VolumeInfo> {
-        self.access.run(|fs| Ok(fs.volume_info()))
+        self.access.call(Call::Info)?.info()
     }
 
     /// Counters since the volume was opened, and what is stored.
     pub fn stats(&self) -> Result<Stats> {
-        self.access.run(|fs| Ok(Stats::of(fs, fs.is_read_only())))
+        self.access.call(Call::Stats)?.stats().map(|stats| *stats)
     }
 
     /// Whether the volume accepts no changes: it was opened for reading only, or its device has failed.
     pub fn is_read_only(&self) -> Result<bool> {
-        self.access.run(|fs| Ok(fs.is_read_only()))
+        self.access.call(Call::IsReadOnly)?.flag()
     }
 
     /// Mounts the volume on a directory and serves the mount from this process, on threads of its own. The library and

@@ -30,9 +30,9 @@ impl File {
     fn write_at_cursor(&self, data: &[u8]) -> Result<usize> {
         let mut cursor = self.cursor.lock();
         // A write of no bytes leaves the cursor where it is.
-        let appends = self.opened.handle().flags().append && !data.is_empty();
+        let appends = self.opened.appends() && !data.is_empty();
         let (offset, written) = match appends {
-            true => self.opened.run(|fs, handle| fs.append(handle, data))?,
+            true => self.append_once(data)?,
             false => (*cursor, self.write_at(data, *cursor)?),
         };
         *cursor = offset + written as u64;

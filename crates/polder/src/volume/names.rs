@@ -4,13 +4,13 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use fs::{Caller, DirEntry, Fs, FsError, InodeNo, Kind, OpenFlags, RenameFlags};
+use fs::{FsError, Kind, RenameFlags};
 
 use super::{Volume, raw};
-use crate::access::bytes;
+use crate::call::Call;
 use crate::directory::ReadDir;
 use crate::error::{Error, Result};
-use crate::walk::{Place, names};
+use crate::walk::names;
 
 /// Bytes that are read at once of a whole file.
 const PIECE: usize = 1 << 20;
@@ -139,46 +139,25 @@ impl Volume {
         flags: RenameFlags,
     ) -> Result<()> {
         let (from, to) = (from.as_ref(), to.as_ref());
-        let source = self.place(from, FsError::Invalid)?;
-        let target = self.place(to, FsError::Invalid)?;
-        self.access.run_at(from, |fs, caller| {
-            if source.is_of_directory || target.is_of_directory {
-                check_directory(fs, caller, &source)?;
-            }
-            if flags.exchange && target.is_of_directory {
-                check_directory(fs, caller, &target)?;
-            }
-            fs.rename(caller, source.parent, &source.name, target.parent, &target.name, flags)
-        })
+        self.access.call(Call::Rename { from, to, flags }).map(drop)
     }
 
     /// Removes the name of a file, a symbolic link or anything else but a directory. The file is deleted when its last
     /// name is removed and it is not open any more.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.access.run_in(path.as_ref(), FsError::IsDirectory, |fs, caller, place| {
-            if place.is_of_directory {
-                check_directory(fs, caller, place)?;
-            }
-            fs.unlink(caller, place.parent, &place.name)
-        })
+        self.access.call(Call::RemoveFile { path: path.as_ref() }).map(drop)
     }
 
     /// Gives a file another name. A symbolic link at the end of `original` is not followed, and gets the name itself.
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
-        let place = self.place(link.as_ref(), FsError::Exists)?;
-        self.access.run_on(original.as_ref(), false, |fs, caller, found| match place.is_of_directory {
-            true => Err(FsError::NotFound),
-            false => fs.link(caller, found.inode, place.parent, &place.name).map(drop),
-        })
+        let (original, link) = (original.as_ref(), link.as_ref());
+        self.access.call(Call::HardLink { original, link }).map(drop)
     }
 
     /// Makes a symbolic link. The target is not examined.
     pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
-        let target = raw(target.as_ref().as_os_str());
-        self.access.run_in(link.as_ref(), FsError::Exists, |fs, caller, place| match place.is_of_directory {
-            true => Err(FsError::NotFound),
-            false => fs.symlink(caller, place.parent, &place.name, target).map(drop),
-        })
+        let (target, link) = (raw(target.as_ref().as_os_str()), link.as_ref());
+        self.access.call(Call::Symlink { target, link }).map(drop)
     }
 
     /// The target of a symbolic link.
@@ -186,7 +165,7 @@ impl Volume {
     /// # Errors
     /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) if it is none.
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
-        let target = self.access.run_on(path.as_ref(), false, |fs, _, found| fs.read_link(found.inode))?;
+        let target = self.access.call(Call::ReadLink { path: path.as_ref() })?.bytes()?;
         Ok(OsString::from_vec(target).into())
     }
 }
@@ -216,9 +195,7 @@ impl Volume {
 
     /// Makes a directory with the given permissions without the umask of the caller.
     pub fn create_dir_with(&self, path: impl AsRef<Path>, permissions: u16) -> Result<()> {
-        self.access.run_in(path.as_ref(), FsError::Exists, |fs, caller, place| {
-            fs.make_directory(caller, place.parent, &place.name, permissions).map(drop)
-        })
+        self.access.call(Call::CreateDir { path: path.as_ref(), permissions }).map(drop)
     }
 
     /// Makes a directory and those above it that do not exist. Succeeds if it exists.
@@ -226,7 +203,7 @@ impl Volume {
         let path = path.as_ref();
         let mut at = PathBuf::from("/");
         let mut made = Ok(());
-        for name in names(bytes(path)) {
+        for name in names(raw(path.as_os_str())) {
             at.push(OsStr::from_bytes(name));
             made = self.create_dir(&at);
             match &made {
@@ -242,129 +219,12 @@ impl Volume {
 
     /// Removes an empty directory.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.access.run_in(path.as_ref(), FsError::Invalid, |fs, caller, place| {
-            fs.remove_directory(caller, place.parent, &place.name)
-        })
+        self.access.call(Call::RemoveDir { path: path.as_ref() }).map(drop)
     }
 
     /// Removes a directory and everything in it. Symbolic links are removed and not followed. Each entry is removed by
     /// an operation of its own, so after an error or a crash a part may be left.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        let place = self.place(path, FsError::Invalid)?;
-        let top = self.access.run_at(path, |fs, caller| {
-            check_directory(fs, caller, &place)?;
-            Ok(fs.lookup(caller, place.parent, &place.name)?.inode)
-        })?;
-        // Directories that are to be removed, each before those inside it. They are known by their numbers. So a deep
-        // directory is not looked up from the root each time, and a link that replaces a directory is not followed.
-        let mut waiting = vec![Inner { parent: place.parent, name: place.name, inode: top }];
-        while let Some(last) = waiting.last() {
-            let inner = self.access.run_at(path, |fs, caller| remove_files_in(fs, caller, last))?;
-            let Some(inner) = inner else {
-                waiting.pop();
-                continue;
-            };
-            if inner.is_empty() {
-                let removed = self
-                    .access
-                    .run_at(path, |fs, caller| fs.remove_directory(caller, last.parent, &last.name));
-                unless_missing(removed)?;
-                waiting.pop();
-            } else {
-                waiting.extend(inner);
-            }
-        }
-        Ok(())
-    }
-
-    fn place(&self, path: &Path, reserved: FsError) -> Result<Place> {
-        self.access.run_in(path, reserved, |_, _, place| Ok(place.clone()))
-    }
-}
-
-/// A directory that is to be removed.
-struct Inner {
-    parent: InodeNo,
-    name: Vec<u8>,
-    inode: InodeNo,
-}
-
-/// Removes everything but directories from a directory. Returns the directories in it. Does nothing and returns `None`
-/// if another thread has removed the directory or given it another name.
-fn remove_files_in(fs: &Fs, caller: &Caller, directory: &Inner) -> fs::Result<Option<Vec<Inner>>> {
-    let parent = directory.inode;
-    let open = || {
-        let found = fs.lookup(caller, directory.parent, &directory.name)?;
-        match found.inode == parent {
-            true => fs.open(caller, parent, OpenFlags { read: true, ..OpenFlags::default() }).map(Some),
-            false => Ok(None),
-        }
-    };
-    let handle = match open() {
-        Ok(Some(handle)) => handle,
-        Ok(None) | Err(FsError::NotFound | FsError::Stale) => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let (mut inner, mut removed) = (Vec::new(), Ok(()));
-    fs.read_directory(&handle, 0, &mut |DirEntry { inode, kind, name, .. }| {
-        match kind {
-            Kind::Directory if matches!(name.as_slice(), b"." | b"..") => {}
-            Kind::Directory => inner.push(Inner { parent, name, inode }),
-            _ => match fs.unlink(caller, parent, &name) {
-                // Another thread has removed it.
-                Ok(()) | Err(FsError::NotFound) => {}
-                Err(error) => removed = Err(error),
-            },
-        }
-        removed.is_ok()
-    })?;
-    removed.map(|()| Some(inner))
-}
-
-/// Refuses a name that is not that of a directory.
-fn check_directory(fs: &Fs, caller: &Caller, place: &Place) -> fs::Result<()> {
-    match fs.lookup(caller, place.parent, &place.name)?.kind {
-        Kind::Directory => Ok(()),
-        _ => Err(FsError::NotDirectory),
-    }
-}
-
-/// Another thread may have removed it.
-fn unless_missing(removed: Result<()>) -> Result<()> {
-    match removed {
-        Err(Error::Path { cause: FsError::NotFound, .. }) => Ok(()),
-        removed => removed,
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
-mod tests {
-    use super::*;
-
-    /// A tree is being removed, and another thread moves a directory out of it: the directory keeps its files.
-    #[test]
-    fn a_directory_that_was_moved_out_of_a_removed_tree_is_kept() {
-        let place = tempfile::tempdir().unwrap();
-        let volume = Volume::create(place.path().join("volume")).size(64 << 20).open().unwrap();
-        volume.create_dir_all("/tree/inner").unwrap();
-        volume.write("/tree/inner/file", b"text").unwrap();
-        let inode = |path: &str| InodeNo(volume.metadata(path).unwrap().inode());
-        let listed = Inner { parent: inode("/tree"), name: b"inner".to_vec(), inode: inode("/tree/inner") };
-        let remove = || {
-            let path = Path::new("/tree");
-            let removed = volume.access.run_at(path, |fs, caller| remove_files_in(fs, caller, &listed));
-            removed.unwrap().map(|inner| inner.len())
-        };
-        volume.rename("/tree/inner", "/kept").unwrap();
-        assert_eq!(remove(), None);
-        volume.create_dir("/tree/inner").unwrap();
-        assert_eq!(remove(), None);
-        assert_eq!(volume.read("/kept/file").unwrap(), b"text");
-        volume.remove_dir("/tree/inner").unwrap();
-        volume.rename("/kept", "/tree/inner").unwrap();
-        assert_eq!(remove(), Some(0));
-        assert!(!volume.exists("/tree/inner/file").unwrap());
+        self.access.call(Call::RemoveDirAll { path: path.as_ref() }).map(drop)
     }
 }

@@ -1,15 +1,21 @@
 //! The options for making and opening volumes.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fs::{FormatOptions, Fs, FsError, Reserve};
+use zone::Medium;
 use zone::file::{FileError, OpenMode};
 
 use super::Volume;
+use crate::access::Access;
+use crate::attached::{Attempt, Server, SocketName, attach};
 use crate::caller::Caller;
 use crate::device::{self, Draft};
 use crate::error::{Error, Result};
+use crate::owned::Owned;
+use crate::shared::Shared;
 
 /// The default of [`VolumeOptions::cache_bytes`].
 const CACHE_BYTES: u64 = 64 << 20;
@@ -31,6 +37,8 @@ pub struct VolumeOptions {
     cache_bytes: u64,
     commit_interval: Duration,
     caller: Caller,
+    share: bool,
+    attach: bool,
 }
 
 impl VolumeOptions {
@@ -41,6 +49,8 @@ impl VolumeOptions {
             cache_bytes: CACHE_BYTES,
             commit_interval: Duration::from_nanos(device::COMMIT_INTERVAL_NS),
             caller: Caller::default(),
+            share: true,
+            attach: true,
         }
     }
 
@@ -69,7 +79,23 @@ impl VolumeOptions {
         self
     }
 
-    /// Opens a volume in a file or on a device. Recovers it if it was not closed, and starts its threads.
+    /// Whether other processes of this user can attach to the volume while this process owns it. The default is true. A
+    /// volume that is open for reading only cannot be attached: other processes open it themselves.
+    pub fn share(mut self, share: bool) -> VolumeOptions {
+        self.share = share;
+        self
+    }
+
+    /// Whether to attach to the process that owns the volume, if there is one. The default is true. Then
+    /// [`cache_bytes`](VolumeOptions::cache_bytes) and [`commit_interval`](VolumeOptions::commit_interval) are those of
+    /// the owner. Otherwise opening fails with [`ResourceBusy`](std::io::ErrorKind::ResourceBusy).
+    pub fn attach(mut self, attach: bool) -> VolumeOptions {
+        self.attach = attach;
+        self
+    }
+
+    /// Opens a volume in a file or on a device. Recovers it if it was not closed, and starts its threads. If another
+    /// process owns the volume, attaches to that process ([attached volumes](crate#one-process-owns-a-volume)).
     ///
     /// # Errors
     /// As [`Volume::open`]. [`InvalidInput`](std::io::ErrorKind::InvalidInput) for a cache that is too small.
@@ -77,10 +103,31 @@ impl VolumeOptions {
         let path = path.as_ref();
         self.check()?;
         let mode = if self.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
-        let medium = device::open_when_free(path, mode, device::patience())?;
+        let mut wait = device::patience();
+        loop {
+            match Medium::open(path, mode) {
+                Err(FileError::InUse(_)) if self.attach => {}
+                Err(FileError::InUse(_)) if wait() => continue,
+                opened => return self.own(path, opened?),
+            }
+            match attach(path, self.read_only) {
+                Attempt::Attached(attached) => {
+                    return Ok(Volume::of(Access::of_attached(attached, self.caller.0.clone())));
+                }
+                Attempt::Refused(error) => return Err(error),
+                Attempt::NoOwner if wait() => {}
+                Attempt::NoOwner => return Err(Error::NotShared { path: path.to_owned() }),
+            }
+        }
+    }
+
+    /// This process has the lock of the volume.
+    fn own(&self, path: &Path, medium: Medium) -> Result<Volume> {
         if !self.read_only {
             device::prepare_writes(&medium);
         }
+        // Other processes can connect at once. They wait until the volume is recovered.
+        let name = (self.share && !self.read_only).then(|| SocketName::listen(path));
         let interval_ns = u64::try_from(self.commit_interval.as_nanos()).unwrap_or(u64::MAX);
         let options = device::mount_options(self.read_only, self.cache_bytes, Some(interval_ns));
         let of_path = |cause: FsError| Error::at(path, cause);
@@ -89,7 +136,13 @@ impl VolumeOptions {
             tracing::info!(volume = %path.display(), records = recovery.records, "recovered");
         }
         fs.start().map_err(of_path)?;
-        Ok(Volume::of(path, fs, self.caller.clone()))
+        let shared = Arc::new(Shared::new(path, fs));
+        let server = name.map(|name| Server::start(name?, Arc::clone(&shared)));
+        let server = server.transpose().unwrap_or_else(|error| {
+            tracing::warn!(volume = %path.display(), "other processes cannot attach: {error}");
+            None
+        });
+        Ok(Volume::of(Access::of_owned(Owned::new(shared, server), self.caller.0.clone())))
     }
 
     fn check(&self) -> Result<()> {

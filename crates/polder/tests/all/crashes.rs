@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use polder::{Volume, VolumeOptions};
+use polder::VolumeOptions;
 
 use crate::bench::Bench;
 
@@ -62,7 +62,7 @@ fn run_and_kill(path: &Path) {
     let said = BufReader::new(child.0.stdout.take().unwrap()).lines();
     let is_synced = said.map_while(Result::ok).any(|line| line == SYNCED);
     assert!(is_synced, "the child has ended: {:?}", child.0.wait());
-    let refused = Volume::open(path).err().map(|error| error.kind());
+    let refused = VolumeOptions::new().attach(false).open(path).err().map(|error| error.kind());
     assert_eq!(refused, Some(std::io::ErrorKind::ResourceBusy), "another process has it open");
     drop(child);
 }

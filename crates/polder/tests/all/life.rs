@@ -42,7 +42,7 @@ fn an_open_file_outlives_the_volume_and_keeps_it_open() {
     drop(volume);
     open.append(b"text").unwrap();
     assert_eq!(open.metadata().unwrap().len(), 4);
-    assert!(matches!(Volume::open(bench.path()), Err(Error::Open(FileError::InUse(_)))));
+    assert!(matches!(bench.refusal(), Some(Error::Open(FileError::InUse(_)))));
     drop(open);
     assert_eq!(listing.map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>(), ["file"]);
     assert_eq!(bench.open().read("/file").unwrap(), b"text");
@@ -77,9 +77,9 @@ fn nothing_works_after_close() {
 }
 
 #[test]
-fn a_volume_is_open_once() {
+fn a_volume_has_one_owner() {
     let (bench, volume) = volume();
-    let error = Volume::open(bench.path()).err().unwrap();
+    let error = bench.refusal().unwrap();
     assert_eq!(error.kind(), ErrorKind::ResourceBusy);
     assert!(error.to_string().contains("is in use by another process"), "{error}");
     let error = bench.create().overwrite(true).open().err().unwrap();
@@ -87,7 +87,8 @@ fn a_volume_is_open_once() {
     volume.close().unwrap();
     let readers = [0, 1].map(|_| VolumeOptions::new().read_only(true).open(bench.path()).unwrap());
     assert!(readers.iter().all(|reader| reader.exists("/").unwrap()));
-    assert_eq!(Volume::open(bench.path()).err().unwrap().kind(), ErrorKind::ResourceBusy);
+    let error = Volume::open(bench.path()).err().unwrap();
+    assert!(matches!(error, Error::NotShared { .. }) && error.kind() == ErrorKind::ResourceBusy, "{error}");
 }
 
 #[test]

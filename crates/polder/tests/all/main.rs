@@ -2,10 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
+mod attached;
 mod attributes;
 mod bench;
 mod crashes;
+mod deaths;
 mod files;
+mod hostile;
 mod life;
 mod locks;
 mod mounted;

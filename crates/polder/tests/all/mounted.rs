@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use polder::{Error, Mount, Volume};
 
-use crate::bench::{Bench, file, listed};
+use crate::bench::{Bench, file, listed, until};
 
 /// A mounted volume. The mount ends first, also if a test takes this apart in the order bench, volume, mount.
 struct Mounted {
@@ -224,13 +224,6 @@ fn files_that_the_library_removes_are_deleted_while_the_volume_is_mounted() {
     assert_eq!(listed(&mounted.bench.open(), "/"), [""; 0]);
 }
 
-/// Waits for work in the background.
-fn until(is_done: impl Fn() -> bool) {
-    let pause = rt::thread::Stop::default();
-    let done = (0..4000).any(|_| is_done() || pause.wait(std::time::Duration::from_millis(5)));
-    assert!(done, "it never comes true");
-}
-
 /// Lookups of the kernel and removals by the library meet in every order. Nothing is lost, left over or damaged.
 #[test]
 fn both_sides_race_for_the_same_names() {
@@ -410,7 +403,7 @@ fn a_mount_in_use_that_is_dropped_ends_with_its_last_user() {
     let mut bytes = [0; 4];
     outside.read_exact_at(&mut bytes, 0).unwrap();
     assert_eq!(&bytes, b"text");
-    assert_eq!(Volume::open(bench.path()).err().map(|error| error.kind()), Some(ErrorKind::ResourceBusy));
+    assert_eq!(bench.refusal().map(|error| error.kind()), Some(ErrorKind::ResourceBusy));
     drop(outside);
     until(|| Volume::open(bench.path()).is_ok_and(|volume| volume.read("/file").unwrap() == b"text"));
 }

@@ -1,0 +1,70 @@
+//! The socket of a volume: where it is.
+
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use attach::Listener;
+use rt::sync::atomic::{AtomicBool, Ordering};
+
+use crate::runtime;
+
+/// The socket at which the owner of a volume listens. Its name is removed when this is dropped.
+///
+/// The process that has it holds the lock of the volume. So nobody else listens there, and a name that exists was left
+/// behind by a process that was killed.
+pub(crate) struct SocketName {
+    path: PathBuf,
+    listener: Listener,
+    is_stopped: AtomicBool,
+}
+
+impl SocketName {
+    /// Listens for clients of a volume. They can connect from now on, and wait until they are accepted.
+    pub(crate) fn listen(volume: &Path) -> io::Result<SocketName> {
+        let path = of_volume(volume)?;
+        runtime::make(&runtime::directory())?;
+        // It may not exist.
+        let _ = std::fs::remove_file(&path);
+        let listener = Listener::bind(&path)
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+        Ok(SocketName { path, listener, is_stopped: AtomicBool::new(false) })
+    }
+
+    pub(crate) fn listener(&self) -> &Listener {
+        &self.listener
+    }
+
+    /// Removes the name, and ends waiting for clients. The volume is still locked: later the name can belong to another
+    /// owner.
+    pub(crate) fn stop(&self) {
+        if !self.is_stopped.swap(true, Ordering::SeqCst) {
+            // It may have been removed with all of the directory.
+            let _ = std::fs::remove_file(&self.path);
+            self.listener.stop();
+        }
+    }
+}
+
+impl Drop for SocketName {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// The name depends on the identity of the file, and on no path.
+pub(super) fn of_volume(volume: &Path) -> io::Result<PathBuf> {
+    let found = std::fs::metadata(volume)?;
+    let split = |device: u64| (rustix::fs::major(device), rustix::fs::minor(device));
+    let name = match found.file_type().is_block_device() || found.file_type().is_char_device() {
+        true => {
+            let (major, minor) = split(found.rdev());
+            format!("device.{major}:{minor}.attach")
+        }
+        false => {
+            let (major, minor) = split(found.dev());
+            format!("file.{major}:{minor}.{}.attach", found.ino())
+        }
+    };
+    Ok(runtime::directory().join(name))
+}
