@@ -17,10 +17,11 @@ use anyhow::{Context, Result, bail, ensure};
 use extent::Switches;
 use fs::Fs;
 use fuse::mount::{abort, unmount, unmount_by_force, unmount_lazily};
-use fuse::{AccessTimes, KernelCache, Memory, MountEntry, MountOptions, Mounted};
+use fuse::{AccessTimes, Changes, KernelCache, Memory, MountEntry, MountOptions, Mounted};
 use nix::sys::signal::{SigSet, Signal};
 use polder::Stats;
 use polder::device::prepare_writes;
+use polder::sharing::Sharing;
 use rt::sync::Mutex;
 use serde_json::Value;
 use zone::file::OpenMode;
@@ -58,6 +59,8 @@ pub(crate) struct Daemon {
     pub(crate) log: Option<PathBuf>,
     /// Whether to leave the terminal.
     pub(crate) detach: bool,
+    /// Whether programs can attach to the volume. The kernel caches nothing then.
+    pub(crate) shared: bool,
 }
 
 /// State shared by the threads that serve and end the mount.
@@ -71,6 +74,8 @@ struct Served {
     cache_bytes: u64,
     /// The device is open for reading only, so the mount cannot become writable.
     opened_read_only: bool,
+    /// Programs can attach to the volume.
+    shared: bool,
     /// The first mount point.
     directory: PathBuf,
     /// The entry in the table of mounts at that time, if the table could be read.
@@ -97,7 +102,7 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
     let mut socket = Socket::bind(registry, device.fs_id(), volume, daemon.words.read_only)?;
     let (fs, last_mount) = daemon.recover(device)?;
     fs.start().with_context(|| daemon.path.display().to_string())?;
-    let options = mount_options(&daemon.path, &daemon.words);
+    let options = mount_options(&daemon.path, &daemon.words, daemon.shared);
     let write_queue_bytes = daemon.memory().write_queue_bytes;
     let attach = |()| Ok(Mounted::new(Arc::clone(&fs), &daemon.directory, &options, write_queue_bytes)?);
     let mounted = match check_xattrs(&fs, &daemon.words).and_then(attach) {
@@ -119,6 +124,7 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
         last_mount,
         cache_bytes: daemon.cache_bytes,
         opened_read_only: daemon.words.read_only,
+        shared: daemon.shared,
         directory: daemon.directory.clone(),
         entry: mounted.entry().cloned(),
         words: Mutex::new(daemon.words.clone()),
@@ -128,11 +134,20 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
         monitor,
         status: page.as_ref().map(StatusPage::url),
     });
-    if let Err(error) = daemon.announce(&served, &socket, page, signals, log.as_deref()) {
-        tracing::error!("{error:#}");
-        return served.take_down().and(Err(error));
-    }
+    let begun = daemon.share(&served.fs, mounted.changes()).and_then(|sharing| {
+        daemon.announce(&served, &socket, page, signals, log.as_deref())?;
+        Ok(sharing)
+    });
+    let sharing = match begun {
+        Ok(sharing) => sharing,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            return served.take_down().and(Err(error));
+        }
+    };
     let ended = mounted.serve();
+    // Before the volume is closed.
+    sharing.iter().for_each(Sharing::stop);
     served.close()?;
     ended.context("the connection to the kernel failed")
 }
@@ -164,6 +179,15 @@ impl Daemon {
     fn status_page(&self) -> Result<Option<StatusPage>> {
         let bind = |address| StatusPage::bind(address, self.words.is_status_remote);
         self.words.status.map(bind).transpose()
+    }
+
+    /// Lets programs attach, if that was requested.
+    fn share(&self, fs: &Arc<Fs>, changes: Option<Changes>) -> Result<Option<Sharing>> {
+        if !self.shared {
+            return Ok(None);
+        }
+        let sharing = Sharing::start(&self.path, Arc::clone(fs), changes);
+        sharing.map(Some).context("programs cannot attach to the volume")
     }
 
     fn memory(&self) -> Memory {
@@ -211,7 +235,7 @@ fn switches(words: &Words) -> Switches {
     if words.no_learning { Switches::without_learning() } else { Switches::default() }
 }
 
-fn mount_options(path: &Path, words: &Words) -> MountOptions {
+fn mount_options(path: &Path, words: &Words, shared: bool) -> MountOptions {
     MountOptions {
         source: path.into(),
         is_view: false,
@@ -222,7 +246,8 @@ fn mount_options(path: &Path, words: &Words) -> MountOptions {
         no_execution: words.no_execution,
         strict_access_times: words.strict_access_times,
         no_xattrs: words.no_xattrs,
-        uncached: false,
+        uncached: shared,
+        is_of_library: false,
     }
 }
 
@@ -356,7 +381,7 @@ impl Served {
     fn mount_in_force(&self) -> MountInForce {
         let words = self.words.lock().clone();
         // The value that was passed to the kernel.
-        let allow_other = mount_options(&self.path, &words).allow_other;
+        let allow_other = mount_options(&self.path, &words, self.shared).allow_other;
         MountInForce {
             read_only: words.read_only,
             commit_seconds: words.commit_seconds(),
@@ -389,7 +414,8 @@ impl Served {
         if words.read_only && !after.read_only {
             self.fs.make_writable().with_context(|| shown.to_string())?;
         }
-        if let Err(error) = fuse::mount::remount(&directory, &mount_options(&self.path, &after)) {
+        if let Err(error) = fuse::mount::remount(&directory, &mount_options(&self.path, &after, self.shared))
+        {
             if words.read_only {
                 self.fs.make_read_only().with_context(|| shown.to_string())?;
             }

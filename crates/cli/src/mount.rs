@@ -43,6 +43,10 @@ pub(crate) struct Arguments {
     /// Memory for metadata. A quarter of this size, at most 32M, is added for queued writes.
     #[arg(long, default_value = "128M", value_parser = cache_bytes)]
     cache: u64,
+    /// Let programs of this user attach to the volume by the library. The kernel keeps no data and no names of such a
+    /// mount, so it is slower.
+    #[arg(long)]
+    shared: bool,
     /// Serve the mount from this process, until the volume is unmounted or a signal ends it.
     #[arg(long)]
     foreground: bool,
@@ -68,6 +72,7 @@ impl Arguments {
             directory: Some(directory),
             options,
             cache: CACHE_BYTES,
+            shared: false,
             foreground: false,
             log: None,
             status: None,
@@ -96,6 +101,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         StatusPage::check(address, words.is_status_remote).map_err(Misuse::error)?;
     }
     way::refuse_silent_log(arguments.log.as_deref())?;
+    if arguments.shared && words.read_only {
+        let why =
+            "--shared: a volume that is mounted read-only can be opened by other programs, too; leave it out";
+        return Err(Misuse::error(why.to_owned()));
+    }
     let path = volume::resolve(&arguments.path)?;
     let directory = free_mount_point(directory)?;
     // Signals still end this process during the wait.
@@ -105,7 +115,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     let cache_bytes = words.cache_bytes.unwrap_or(arguments.cache);
     let log = arguments.log.clone();
-    daemon::run(Daemon { path, directory, words, cache_bytes, log, detach: arguments.detach })
+    daemon::run(Daemon {
+        path,
+        directory,
+        words,
+        cache_bytes,
+        log,
+        detach: arguments.detach,
+        shared: arguments.shared,
+    })
 }
 
 /// Limits the number of heaps of the C library. Each thread would have its own heap for buffers that it needs only
@@ -146,6 +164,9 @@ pub(crate) fn free_mount_point(named: &Path) -> Result<PathBuf> {
 fn daemon_arguments(arguments: &Arguments, path: &Path, directory: &Path) -> Result<Vec<OsString>> {
     let mut list: Vec<OsString> = vec!["mount".into(), "--foreground".into(), "--detach".into()];
     list.push(format!("--cache={}", arguments.cache).into());
+    if arguments.shared {
+        list.push("--shared".into());
+    }
     for options in &arguments.options {
         list.extend(["-o".into(), options.into()]);
     }

@@ -14,7 +14,7 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,6 +22,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
+use polder::runtime;
 use rt::thread::Stop;
 use rt::{Clock, SystemClock};
 use rustix::fs::{FlockOperation, Mode, flock};
@@ -29,8 +30,6 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use zone::FsId;
 
-/// The environment variable that overrides the directory of the sockets.
-const DIRECTORY: &str = "POLDER_RUN_DIR";
 const ENDING: &str = ".sock";
 
 /// The longest time that a daemon may take to answer, or another process may keep the directory locked.
@@ -66,8 +65,7 @@ impl Registry {
     /// The directory that the environment selects. The path is absolute, so that a process can change its working
     /// directory.
     pub(crate) fn of_user() -> Registry {
-        let directory = chosen_directory();
-        Registry(std::path::absolute(&directory).unwrap_or(directory))
+        Registry(runtime::directory())
     }
 
     #[cfg(test)]
@@ -111,7 +109,7 @@ impl Registry {
     /// Creates and locks the directory. No other process can take names in it until the returned file is dropped.
     pub(crate) fn lock(&self) -> Result<File> {
         let shown = || self.0.display().to_string();
-        make_directory(&self.0)?;
+        runtime::make(&self.0)?;
         let directory = File::open(&self.0).with_context(shown)?;
         let clock = SystemClock::new();
         loop {
@@ -170,8 +168,8 @@ impl Registry {
     /// Connects only to a process of this user, in a directory in which no other user can create names, because another
     /// user could give false answers. Each answer may take [`PATIENCE`].
     pub(crate) fn connect(&self, path: &Path) -> Connected {
-        if let Err(error) = refuse_open_to_others(&self.0) {
-            tracing::debug!("{error:#}");
+        if let Err(error) = runtime::check(&self.0) {
+            tracing::debug!("{error}");
             return Connected::Missing;
         }
         let clock = SystemClock::new();
@@ -229,43 +227,6 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     std::fs::symlink_metadata(path).map(|about| (about.dev(), about.ino()))
 }
 
-fn chosen_directory() -> PathBuf {
-    if let Some(directory) = std::env::var_os(DIRECTORY) {
-        return directory.into();
-    }
-    let uid = rustix::process::geteuid();
-    if uid.is_root() {
-        return "/run/polder".into();
-    }
-    match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(runtime) => Path::new(&runtime).join("polder"),
-        None => std::env::temp_dir().join(format!("polder-{}", uid.as_raw())),
-    }
-}
-
-/// Creates the directory for the sockets. If it exists, verifies that it belongs to this user: in a shared place, another
-/// user may have created it.
-fn make_directory(directory: &Path) -> Result<()> {
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
-    made.with_context(|| directory.display().to_string())?;
-    refuse_open_to_others(directory)
-}
-
-/// Fails if another user can create names in the directory. Does not follow a symbolic link, because the user that created
-/// the link chose its target.
-fn refuse_open_to_others(directory: &Path) -> Result<()> {
-    const OTHERS_WRITE: u32 = 0o022;
-    let shown = directory.display();
-    let about = std::fs::symlink_metadata(directory).with_context(|| shown.to_string())?;
-    if about.uid() != rustix::process::geteuid().as_raw() {
-        bail!("{shown} belongs to another user; set {DIRECTORY} to a directory of your own");
-    }
-    if about.is_dir() && about.mode() & OTHERS_WRITE != 0 {
-        bail!("{shown}: other users may write there; remove that permission (`chmod go-w {shown}`)");
-    }
-    Ok(())
-}
-
 /// Whether the process at the other end runs as this user.
 fn is_own(stream: &UnixStream) -> bool {
     getsockopt(stream, PeerCredentials).is_ok_and(|peer| peer.uid() == rustix::process::geteuid().as_raw())
@@ -290,14 +251,14 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let own = registry(&place);
         let linked = Registry(place.path().join("linked"));
-        make_directory(&own.0).unwrap();
+        runtime::make(&own.0).unwrap();
         let path = own.of_volume(ID);
         let _listener = UnixListener::bind(&path).unwrap();
         assert!(matches!(own.connect(&path), Connected::Stream(_)));
         for (mode, is_trusted) in [(0o1777, false), (0o775, false), (0o755, true)] {
             std::fs::set_permissions(&own.0, std::fs::Permissions::from_mode(mode)).unwrap();
             assert_eq!(matches!(own.connect(&path), Connected::Stream(_)), is_trusted, "{mode:o}");
-            assert_eq!(make_directory(&own.0).is_ok(), is_trusted, "{mode:o}");
+            assert_eq!(runtime::make(&own.0).is_ok(), is_trusted, "{mode:o}");
         }
         if !rustix::process::geteuid().is_root() {
             return eprintln!("skipped: only root can give a directory away");
@@ -307,7 +268,7 @@ mod tests {
         assert!(matches!(linked.connect(&linked.of_volume(ID)), Connected::Missing));
         std::os::unix::fs::chown(&own.0, Some(65534), None).unwrap();
         assert!(matches!(own.connect(&path), Connected::Missing));
-        assert!(make_directory(&own.0).unwrap_err().to_string().contains("belongs to another user"));
+        assert!(runtime::make(&own.0).unwrap_err().to_string().contains("belongs to another user"));
     }
 
     #[test]
@@ -316,7 +277,7 @@ mod tests {
         let own = registry(&place);
         let path = own.of_mount(ID, "0:57");
         assert!(matches!(own.connect(&path), Connected::Missing));
-        make_directory(&own.0).unwrap();
+        runtime::make(&own.0).unwrap();
         // A killed process leaves its name.
         drop(UnixListener::bind(&path).unwrap());
         assert!(matches!(own.connect(&path), Connected::Refused));
@@ -333,7 +294,7 @@ mod tests {
     fn a_mount_removes_the_names_of_killed_daemons_of_its_volume() {
         let place = tempfile::tempdir().unwrap();
         let own = registry(&place);
-        make_directory(&own.0).unwrap();
+        runtime::make(&own.0).unwrap();
         let (killed, other) = (own.of_mount(ID, "0:57"), own.of_mount(FsId([8; 16]), "0:58"));
         drop(UnixListener::bind(&killed).unwrap());
         drop(UnixListener::bind(&other).unwrap());

@@ -70,6 +70,8 @@ pub struct MountOptions {
     pub no_xattrs: bool,
     /// The process changes the volume by itself too, so the kernel caches nothing.
     pub uncached: bool,
+    /// It belongs to a program that uses the library, which commands cannot ask.
+    pub is_of_library: bool,
 }
 
 /// Why a volume could not be mounted.
@@ -120,7 +122,7 @@ impl MountOptions {
     fn kind(&self) -> &'static str {
         match () {
             () if self.is_view => VIEW_TYPE,
-            () if self.uncached => LIBRARY_TYPE,
+            () if self.is_of_library => LIBRARY_TYPE,
             () => FILE_SYSTEM_TYPE,
         }
     }

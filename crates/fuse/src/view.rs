@@ -133,6 +133,7 @@ fn options(source: &Path) -> MountOptions {
         strict_access_times: false,
         no_xattrs: false,
         uncached: false,
+        is_of_library: false,
     }
 }
 

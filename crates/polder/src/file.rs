@@ -210,8 +210,8 @@ impl File {
     }
 }
 
-/// Advisory locks among the open files of this volume in this process. They do not prevent reads or writes. They end when
-/// the file is dropped. Programs that use a mount of the volume have locks of their own.
+/// Advisory locks among the open files of this volume, in the owner and in attached processes. They do not prevent reads or
+/// writes. They end when the file is dropped or its process ends. Programs that use a mount of the volume have locks of their own.
 impl File {
     /// Takes the lock of the whole file, so that no other open file has it. Waits as long as another one has it. If
     /// this file has the lock already in the other mode, the lock is changed, and released before a wait.

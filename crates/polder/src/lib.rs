@@ -48,6 +48,7 @@
 //! | space and counters | [`Volume::statvfs`], [`Volume::stats`] |
 //! | act for another user | [`Caller`], [`Volume::as_caller`] |
 //! | show the files to other programs | [`Volume::mount`] |
+//! | share the volume with other processes | [`Volume::open`] in each of them |
 //!
 //! # What closing and dropping do
 //!
@@ -60,12 +61,26 @@
 //! All types can be sent to and shared by threads. Operations block until they are done. Nothing needs an async
 //! runtime: call the operations from its threads for blocking work.
 //!
-//! # One process at a time
+//! # One process owns a volume
 //!
-//! One process has a volume open for writing. For others, [`Volume::open`] fails with
-//! [`ResourceBusy`](std::io::ErrorKind::ResourceBusy), and so does `polder mount`. To use a volume by the command
-//! `polder`, close it first. Do not use a volume in a child that was forked without `exec`: its threads do not exist
-//! there.
+//! The first process that opens a volume for writing owns it. [`Volume::open`] in another process of the same user
+//! *attaches* to the owner: it has the same interface, and the owner performs its operations
+//! ([`Volume::is_attached`]). The two exchange calls and data through shared memory. An attached process differs in this:
+//!
+//! * When the owner closes the volume or ends, every operation fails with [`Error::Disconnected`]. Open the volume again:
+//!   the process then owns it or attaches to the new owner.
+//! * [`Volume::close`], and dropping the last reference, make everything durable and close the files of this process
+//!   alone. A process that is killed loses its open files and locks, and nothing that it has changed.
+//! * Reads and writes of more than 16 MiB are several operations, and [`File::append`] refuses more
+//!   ([`TooLarge`](FsError::TooLarge)).
+//! * It has at most 16,384 files open, and a volume has at most 32 attached processes. It cannot mount the volume.
+//!
+//! Locks hold between all these processes. [`VolumeOptions::share`] and [`VolumeOptions::attach`] turn this off.
+//!
+//! A volume that is mounted by `polder mount` is not shared, because the kernel keeps data and sizes of such a mount.
+//! Opening it fails with [`Error::NotShared`]. `polder mount --shared` mounts it so that programs can attach.
+//!
+//! Do not use a volume in a child that was forked without `exec`: its threads do not exist there.
 //!
 //! # Errors
 //!
@@ -91,6 +106,7 @@ mod open;
 mod owned;
 pub mod runtime;
 mod shared;
+pub mod sharing;
 pub mod stats;
 mod volume;
 pub mod walk;

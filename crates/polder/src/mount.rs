@@ -178,6 +178,7 @@ fn attach(shared: &Shared, directory: &Path) -> Result<Mounted> {
         read_only: fs.is_read_only(),
         allow_other: rustix::process::geteuid().is_root(),
         uncached: true,
+        is_of_library: true,
         ..MountOptions::default()
     };
     // The cache belongs to the volume.

@@ -101,6 +101,12 @@ impl Shared {
         Ok(closed?)
     }
 
+    /// Refuses operations from now on, as after closing. Another component closes the volume.
+    pub(crate) fn give_up(&self) {
+        drop(self.fs.write().take());
+        self.note_release();
+    }
+
     /// Closes a file. That can delete it, which must not happen while the volume is being closed.
     pub(crate) fn release(&self, handle: Handle) {
         let operation = self.operation();

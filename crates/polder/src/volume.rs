@@ -23,8 +23,9 @@ pub use options::{CreateOptions, VolumeOptions};
 /// An open volume.
 ///
 /// It is a reference: clones, open [`File`](crate::File)s and [`ReadDir`](crate::ReadDir)s refer to the same volume.
-/// Any number of threads may use them at the same time. Only one process can have a volume open for writing. Any number
-/// can have it open for reading as long as none writes.
+/// Any number of threads may use them at the same time. One process owns a volume, and others attach to it
+/// ([crate documentation](crate#one-process-owns-a-volume)). Any number can have it open for reading as long as no process
+/// owns it.
 ///
 /// # Paths
 /// Every path begins at the root of the volume, with or without a slash. `..` of the root is the root. Symbolic links
@@ -44,8 +45,8 @@ pub use options::{CreateOptions, VolumeOptions};
 /// killed closes nothing: the next [`Volume::open`] recovers all durable changes, which takes less than a second.
 ///
 /// # Threads
-/// An open volume has four threads of its own. They make changes durable, collect garbage, reset zones and read ahead.
-/// They sleep while nothing is changed.
+/// The owner of a volume has six threads for it. They make changes durable, store delayed writes, collect garbage, reset
+/// zones, read ahead and accept other processes. They sleep while nothing is changed. There are up to nine more for each attached process.
 #[derive(Clone, Debug)]
 pub struct Volume {
     pub(crate) access: Access,
@@ -66,10 +67,13 @@ impl Volume {
         CreateOptions::new(path.as_ref())
     }
 
-    /// Opens a volume for reading and writing, with the defaults of [`VolumeOptions`].
+    /// Opens a volume for reading and writing, with the defaults of [`VolumeOptions`]. If another process of this user
+    /// owns the volume, attaches to that process.
     ///
     /// # Errors
-    /// [`ResourceBusy`](std::io::ErrorKind::ResourceBusy) if a process has it open, also as a mount.
+    /// [`ResourceBusy`](std::io::ErrorKind::ResourceBusy) if a process has it open and does not share it
+    /// ([`Error::NotShared`](crate::Error::NotShared)): a mount by `polder mount` without `--shared`, a process that has it
+    /// open for reading, or a process of another user. The same if 32 processes are attached already.
     /// [`NotFound`](std::io::ErrorKind::NotFound) if there is no such file.
     /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) if it is no volume.
     pub fn open(path: impl AsRef<Path>) -> Result<Volume> {
@@ -86,13 +90,15 @@ impl Volume {
     }
 
     /// Makes everything durable and closes the volume, so that the next open has nothing to recover. Waits for
-    /// operations in progress. Clones and open files can then still be dropped, and every other use of them fails with
+    /// operations in progress, then disconnects attached processes. An attached process closes its own files alone. Clones and open files can then still be dropped, and every other use of them fails with
     /// [`Error::Closed`](crate::Error::Closed). Other processes can open the volume when this returns.
     ///
     /// # Errors
     /// The device has failed. The volume is closed nevertheless, and what was durable before is still there.
     /// [`Error::Closed`](crate::Error::Closed) if it is closed already. [`Error::Mounted`](crate::Error::Mounted) if a
     /// [`Mount`] of it exists, or was dropped and is still used by a program. Then the volume stays open.
+    /// [`Error::Disconnected`](crate::Error::Disconnected) if the owner of an attached volume has closed it, or has ended
+    /// before everything was durable.
     pub fn close(&self) -> Result<()> {
         self.access.close()
     }
@@ -174,7 +180,7 @@ impl Volume {
     /// until `umount`.
     ///
     /// The mount needs `/dev/fuse`, and either root or the program `fusermount3`. If this process is root, all users
-    /// can use the mount. A volume can be mounted once at a time.
+    /// can use the mount. A volume can be mounted once at a time, and only by its owner.
     ///
     /// # Errors
     /// [`Error::Mount`](crate::Error::Mount) says what is missing. [`Error::Mounted`](crate::Error::Mounted) if there

@@ -30,6 +30,7 @@ mod replaced_files;
 mod reports;
 mod security;
 mod set_id;
+mod shared;
 mod silent_daemons;
 mod status;
 mod system_helpers;

@@ -50,9 +50,15 @@ fn perform(
         FileCall::SeekHole { offset } => fs.seek_hole(handle, offset).map(number),
         FileCall::Sync { data_only } => fs.fsync(handle, data_only).map(done),
         FileCall::Metadata => fs.attributes(handle.inode()).map(attributes),
-        FileCall::SetLifetime { lifetime } => Ok(done(handle.set_lifetime(lifetime))),
+        FileCall::SetLifetime { lifetime } => {
+            handle.set_lifetime(lifetime);
+            Ok(Reply::Done)
+        }
         FileCall::Lock { mode, .. } => fs.lock_file(handle, mode, OnConflict::Refuse).map(done),
-        FileCall::Unlock => Ok(done(fs.unlock_file(handle))),
+        FileCall::Unlock => {
+            fs.unlock_file(handle);
+            Ok(Reply::Done)
+        }
         FileCall::LockRange { range, mode, .. } => lock_range(fs, handle, range, mode).map(done),
         FileCall::UnlockRange { range } => fs.unlock_range(handle, LockOwner::Handle, range).map(done),
         FileCall::Entries { cookie } => entries(fs, handle, cookie),
