@@ -21,9 +21,12 @@ static SPINNING: Spinning = Spinning::new();
 /// Why a client was not connected.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    /// No process listens there, or it has ended before it answered.
+    /// No process listens there.
     #[error("no process listens there")]
     Absent,
+    /// The process there has stopped listening before it answered.
+    #[error("the process that listened there has stopped")]
+    Ended,
     /// The process there belongs to another user.
     #[error("the process that listens there belongs to another user")]
     Stranger,
@@ -64,7 +67,7 @@ struct Free {
 impl Client {
     /// Connects to the owner that listens at a path. Waits for `patience` until the owner accepts.
     pub fn connect(path: &Path, patience: Duration) -> Result<Client, Refused> {
-        let socket = connect(path).map_err(|error| match error {
+        let socket = connect(path, patience).map_err(|error| match error {
             Errno::NOENT | Errno::CONNREFUSED | Errno::NOTDIR => Refused::Absent,
             error => Refused::System(error.into()),
         })?;
@@ -72,10 +75,9 @@ impl Client {
         if !wait_for_answer(&owner.socket, owner.process.as_ref(), patience)? {
             return Err(Refused::System(io::ErrorKind::TimedOut.into()));
         }
-        // An error says that the owner has ended.
-        let (text, descriptors) = receive_greeting(&owner.socket).map_err(|_| Refused::Absent)?;
+        let (text, descriptors) = receive_greeting(&owner.socket).map_err(|_| Refused::Ended)?;
         if text.is_empty() {
-            return Err(Refused::Absent);
+            return Err(Refused::Ended);
         }
         let greeting = text.strip_prefix(MAGIC).ok_or(Refused::Version)?;
         match greeting.split_first() {

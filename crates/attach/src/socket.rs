@@ -10,6 +10,7 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::Mode;
 use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType,
@@ -84,9 +85,10 @@ impl Peer {
     }
 }
 
-/// Connects to a listener.
-pub(crate) fn connect(path: &Path) -> rustix::io::Result<OwnedFd> {
+/// Connects to a listener. Waits for `patience` if many others wait there.
+pub(crate) fn connect(path: &Path, patience: Duration) -> rustix::io::Result<OwnedFd> {
     let socket = new_socket()?;
+    set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(socket)
 }

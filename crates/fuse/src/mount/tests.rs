@@ -81,6 +81,6 @@ fn the_helper_gets_a_source_with_commas() {
     assert!(line.contains(",subtype=polder,"), "{line}");
     let line = helper_options(&MountOptions { is_view: true, ..options.clone() }).into_string().unwrap();
     assert!(line.contains(",subtype=polder-zones,"), "{line}");
-    let line = helper_options(&MountOptions { uncached: true, ..options }).into_string().unwrap();
+    let line = helper_options(&MountOptions { is_of_library: true, ..options }).into_string().unwrap();
     assert!(line.contains(",subtype=polder-library,"), "{line}");
 }

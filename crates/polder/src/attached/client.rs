@@ -28,8 +28,10 @@ pub(crate) struct Attached {
 /// The result of an attempt to attach.
 pub(crate) enum Attempt {
     Attached(Attached),
-    /// No process listens, or it is ending. The volume may be free in a moment.
+    /// No process listens.
     NoOwner,
+    /// The owner has just closed the volume.
+    OwnerEnded,
     Refused(Error),
 }
 
@@ -48,6 +50,7 @@ pub(crate) fn attach(path: &Path, read_only: bool) -> Attempt {
             Attempt::Attached(Attached { path: path.to_owned(), read_only, client })
         }
         Err(Refused::Absent) => Attempt::NoOwner,
+        Err(Refused::Ended) => Attempt::OwnerEnded,
         Err(error) => refused(error.to_string()),
     }
 }

@@ -20,6 +20,9 @@ use crate::shared::Shared;
 /// The default of [`VolumeOptions::cache_bytes`].
 const CACHE_BYTES: u64 = 64 << 20;
 
+/// The number of owners that may close the volume one after the other while this process tries to open it.
+const OWNERS_MAX: u32 = 1000;
+
 /// How a volume is opened.
 ///
 /// ```
@@ -103,7 +106,7 @@ impl VolumeOptions {
         let path = path.as_ref();
         self.check()?;
         let mode = if self.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
-        let mut wait = device::patience();
+        let (mut wait, mut owners) = (device::patience(), 0);
         loop {
             match Medium::open(path, mode) {
                 Err(FileError::InUse(_)) if self.attach => {}
@@ -115,8 +118,16 @@ impl VolumeOptions {
                     return Ok(Volume::of(Access::of_attached(attached, self.caller.0.clone())));
                 }
                 Attempt::Refused(error) => return Err(error),
+                // It took its time, and the lock is free in a moment. Or another process is faster.
+                Attempt::OwnerEnded if owners < OWNERS_MAX => {
+                    owners += 1;
+                    wait = device::patience();
+                    wait();
+                }
                 Attempt::NoOwner if wait() => {}
-                Attempt::NoOwner => return Err(Error::NotShared { path: path.to_owned() }),
+                Attempt::NoOwner | Attempt::OwnerEnded => {
+                    return Err(Error::NotShared { path: path.to_owned() });
+                }
             }
         }
     }
