@@ -12,7 +12,9 @@ use rustix::io::Errno;
 use crate::Disconnected;
 use crate::memory::{CommonWord, DATA_MAX, MESSAGE_MAX, Memory, SLOTS, Word, state};
 use crate::owner::{ACCEPTED, LARGE, MAGIC};
-use crate::socket::{Peer, connect, hang_up, receive_greeting, ring, wait, wait_for_answer};
+use crate::socket::{
+    Peer, connect, hang_up, receive_greeting, ring, wait, wait_for_answer, wait_for_ring, watch_process,
+};
 use crate::spin::Spinning;
 
 /// Threads of this process that wait for answers.
@@ -94,6 +96,7 @@ impl Client {
         if bells.len() != SLOTS {
             return Err(Refused::Version);
         }
+        bells.iter().try_for_each(watch_process).map_err(io::Error::from)?;
         Ok(Client {
             memory: Memory::open(&memory)?,
             owner,
@@ -224,7 +227,7 @@ impl Client {
             state.compare_exchange(state::CALLED, state::AWAITED, Ordering::SeqCst, Ordering::SeqCst);
         if awaited.is_ok() {
             while !is_answered() {
-                wait(&self.bells[slot], self.owner.process.as_ref(), &mut [0; 64])
+                wait_for_ring(&self.bells[slot], self.owner.process.as_ref())
                     .inspect_err(|_| self.disconnect())?;
             }
         }

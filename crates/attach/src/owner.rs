@@ -8,7 +8,7 @@ use rt::sync::Mutex;
 
 use crate::Disconnected;
 use crate::memory::{CommonWord, DATA_MAX, MESSAGE_MAX, Memory, SLOTS, Word, state};
-use crate::socket::{DESCRIPTORS, Peer, greet, hang_up, pair, ring, wait};
+use crate::socket::{DESCRIPTORS, Peer, greet, hang_up, pair, ring, wait, wait_for_ring};
 use crate::spin::Spinning;
 
 /// Begins every greeting. Owner and client must have the same version of this crate's protocol.
@@ -125,8 +125,8 @@ impl Owner {
         }
     }
 
-    /// Answers the calls in a slot until the connection ends. `answer` replaces the call by the answer. If it fails, the
-    /// connection ends without an answer.
+    /// Answers the calls in a slot until the connection ends. `answer` replaces the call by the answer. If it fails,
+    /// the connection ends without an answer.
     pub fn serve(&self, slot: usize, mut answer: impl FnMut(&mut Exchange) -> Result<(), Disconnected>) {
         // If `answer` panics, the client must not wait for it.
         let _ending = Ending(self);
@@ -162,7 +162,7 @@ impl Owner {
                     waits.store(0, Ordering::SeqCst);
                     break;
                 }
-                wait(&self.bells[slot], None, &mut [0; 64])?;
+                wait_for_ring(&self.bells[slot], None)?;
             }
         }
         match self.is_ended.load(Ordering::SeqCst) {

@@ -22,6 +22,8 @@ use crate::memory::SLOTS;
 
 /// Clients that may wait to be accepted.
 const BACKLOG: i32 = 64;
+/// A thread that waits looks at the other process this often.
+const LOOK: Duration = Duration::from_secs(1);
 /// The descriptors that a client gets: the memory, and its ends of the socket pairs.
 pub(crate) const DESCRIPTORS: usize = 1 + SLOTS;
 /// The longest greeting.
@@ -167,6 +169,29 @@ pub(crate) fn wait(
         }
         if events.is_ended {
             return Err(Disconnected);
+        }
+    }
+}
+
+/// Lets waits at a socket of this process look at the other process from time to time.
+pub(crate) fn watch_process(socket: &OwnedFd) -> rustix::io::Result<()> {
+    set_socket_timeout(socket, Timeout::Recv, Some(LOOK))
+}
+
+/// The same as [`wait`] at a socket that this process alone can read, with one system call. The other process is
+/// watched only after [`watch_process`].
+pub(crate) fn wait_for_ring(socket: &OwnedFd, process: Option<&OwnedFd>) -> Result<(), Disconnected> {
+    loop {
+        match rustix::net::recv(socket, &mut [0; 64], RecvFlags::empty()) {
+            Ok((bytes, _)) if bytes > 0 => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => {
+                let events = poll_both(socket, process, Some(Duration::ZERO)).map_err(|_| Disconnected)?;
+                if events.is_ended {
+                    return Err(Disconnected);
+                }
+            }
+            _ => return Err(Disconnected),
         }
     }
 }

@@ -3,19 +3,30 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How often a waiting thread looks before it sleeps. With a pause of about 40 ns between two looks, that is about as
-/// long as it takes the kernel to wake a thread.
-const LOOKS: usize = 500;
-/// After this number of looks, another thread may run.
-const YIELD: usize = 50;
+/// How often a waiting thread looks at most before it sleeps. With a pause of about 40 ns between two looks, that is a
+/// few times as long as it takes the kernel to wake a thread.
+const LOOKS_MAX: usize = 1000;
+/// With so few looks, the threads of this process have spun in vain for some time.
+const LOOKS_MIN: usize = 8;
+/// Every wait of this number tries for long again.
+const RETRY: usize = 256;
 
-/// Limits the number of threads that spin at the same time. More than half of the processors would take the time from
-/// the threads that they wait for.
-pub(crate) struct Spinning(AtomicUsize);
+/// Decides how long threads spin. On a busy machine, or if answers take long, spinning only takes the processor away
+/// from the thread that is waited for. So every wait in vain halves the time, and every success doubles it.
+pub(crate) struct Spinning {
+    /// The number of threads that spin now.
+    threads: AtomicUsize,
+    looks: AtomicUsize,
+    waits: AtomicUsize,
+}
 
 impl Spinning {
     pub(crate) const fn new() -> Spinning {
-        Spinning(AtomicUsize::new(0))
+        Spinning {
+            threads: AtomicUsize::new(0),
+            looks: AtomicUsize::new(LOOKS_MAX),
+            waits: AtomicUsize::new(0),
+        }
     }
 
     /// Whether the condition became true within some microseconds.
@@ -23,22 +34,31 @@ impl Spinning {
         if is_true() {
             return true;
         }
-        let others = self.0.fetch_add(1, Ordering::Relaxed);
-        let may_spin = others < spinning_max();
-        let became_true = may_spin
-            && (1..=LOOKS).any(|look| {
-                match look.is_multiple_of(YIELD) {
-                    true => std::thread::yield_now(),
-                    false => std::hint::spin_loop(),
-                }
-                is_true()
-            });
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        // More than half of the processors would take the time from the threads that they wait for.
+        let others = self.threads.fetch_add(1, Ordering::Relaxed);
+        let became_true = others < threads_max() && self.spin(is_true);
+        self.threads.fetch_sub(1, Ordering::Relaxed);
+        became_true
+    }
+
+    fn spin(&self, is_true: impl Fn() -> bool) -> bool {
+        let retries = self.waits.fetch_add(1, Ordering::Relaxed).is_multiple_of(RETRY);
+        let learned = self.looks.load(Ordering::Relaxed);
+        let looks = if retries { LOOKS_MAX } else { learned };
+        let became_true = (0..looks).any(|_| {
+            std::hint::spin_loop();
+            is_true()
+        });
+        let next = match became_true {
+            true => (learned * 2).min(LOOKS_MAX),
+            false => (learned / 2).max(LOOKS_MIN),
+        };
+        self.looks.store(next, Ordering::Relaxed);
         became_true
     }
 }
 
-fn spinning_max() -> usize {
+fn threads_max() -> usize {
     static HALF: OnceLock<usize> = OnceLock::new();
     *HALF.get_or_init(|| rt::thread::processors() / 2)
 }

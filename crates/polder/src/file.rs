@@ -57,7 +57,8 @@ impl File {
     /// Reads at an offset until `into` is full.
     ///
     /// # Errors
-    /// [`UnexpectedEof`](std::io::ErrorKind::UnexpectedEof) if the file ends before that. The contents of `into` are not defined then.
+    /// [`UnexpectedEof`](std::io::ErrorKind::UnexpectedEof) if the file ends before that. The contents of `into` are
+    /// not defined then.
     pub fn read_exact_at(&self, into: &mut [u8], offset: u64) -> Result<()> {
         let wanted = into.len();
         match self.read_at(into, offset)? {
@@ -210,8 +211,9 @@ impl File {
     }
 }
 
-/// Advisory locks among the open files of this volume, in the owner and in attached processes. They do not prevent reads or
-/// writes. They end when the file is dropped or its process ends. Programs that use a mount of the volume have locks of their own.
+/// Advisory locks among the open files of this volume, in the owner and in attached processes. They do not prevent
+/// reads or writes. They end when the file is dropped or its process ends. Programs that use a mount of the volume have
+/// locks of their own.
 impl File {
     /// Takes the lock of the whole file, so that no other open file has it. Waits as long as another one has it. If
     /// this file has the lock already in the other mode, the lock is changed, and released before a wait.

@@ -64,11 +64,11 @@
 //! # One process owns a volume
 //!
 //! The first process that opens a volume for writing owns it. [`Volume::open`] in another process of the same user
-//! *attaches* to the owner: it has the same interface, and the owner performs its operations
-//! ([`Volume::is_attached`]). The two exchange calls and data through shared memory. An attached process differs in this:
+//! *attaches* to the owner: it has the same interface, and the owner performs its operations ([`Volume::is_attached`]).
+//! The two exchange calls and data through shared memory. An attached process differs in this:
 //!
-//! * When the owner closes the volume or ends, every operation fails with [`Error::Disconnected`]. Open the volume again:
-//!   the process then owns it or attaches to the new owner.
+//! * When the owner closes the volume or ends, every operation fails with [`Error::Disconnected`]. Open the volume
+//!   again: the process then owns it or attaches to the new owner.
 //! * [`Volume::close`], and dropping the last reference, make everything durable and close the files of this process
 //!   alone. A process that is killed loses its open files and locks, and nothing that it has changed.
 //! * Reads and writes of more than 16 MiB are several operations, and [`File::append`] refuses more

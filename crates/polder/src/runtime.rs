@@ -40,8 +40,8 @@ pub fn make(directory: &Path) -> io::Result<()> {
     check(directory)
 }
 
-/// Fails if another user can create names in the directory. Does not follow a symbolic link, because the user that created
-/// the link chose its target.
+/// Fails if another user can create names in the directory. Does not follow a symbolic link, because the user that
+/// created the link chose its target.
 ///
 /// # Errors
 /// The text names the directory.

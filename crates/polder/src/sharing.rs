@@ -21,8 +21,8 @@ pub struct Sharing {
 }
 
 impl Sharing {
-    /// Begins to accept processes. The caller holds the lock of the volume. `changes` are those of its uncached mount, if
-    /// there is one.
+    /// Begins to accept processes. The caller holds the lock of the volume. `changes` are those of its uncached mount,
+    /// if there is one.
     ///
     /// # Errors
     /// The socket cannot be made, or a thread cannot be started.

@@ -23,9 +23,9 @@ pub use options::{CreateOptions, VolumeOptions};
 /// An open volume.
 ///
 /// It is a reference: clones, open [`File`](crate::File)s and [`ReadDir`](crate::ReadDir)s refer to the same volume.
-/// Any number of threads may use them at the same time. One process owns a volume, and others attach to it
-/// ([crate documentation](crate#one-process-owns-a-volume)). Any number can have it open for reading as long as no process
-/// owns it.
+/// Any number of threads may use them at the same time. One process owns a volume, and others attach to it ([crate
+/// documentation](crate#one-process-owns-a-volume)). Any number can have it open for reading as long as no process owns
+/// it.
 ///
 /// # Paths
 /// Every path begins at the root of the volume, with or without a slash. `..` of the root is the root. Symbolic links
@@ -45,8 +45,9 @@ pub use options::{CreateOptions, VolumeOptions};
 /// killed closes nothing: the next [`Volume::open`] recovers all durable changes, which takes less than a second.
 ///
 /// # Threads
-/// The owner of a volume has six threads for it. They make changes durable, store delayed writes, collect garbage, reset
-/// zones, read ahead and accept other processes. They sleep while nothing is changed. There are up to nine more for each attached process.
+/// The owner of a volume has six threads for it. They make changes durable, store delayed writes, collect garbage,
+/// reset zones, read ahead and accept other processes. They sleep while nothing is changed. There are up to nine more
+/// for each attached process.
 #[derive(Clone, Debug)]
 pub struct Volume {
     pub(crate) access: Access,
@@ -72,8 +73,8 @@ impl Volume {
     ///
     /// # Errors
     /// [`ResourceBusy`](std::io::ErrorKind::ResourceBusy) if a process has it open and does not share it
-    /// ([`Error::NotShared`](crate::Error::NotShared)): a mount by `polder mount` without `--shared`, a process that has it
-    /// open for reading, or a process of another user. The same if 32 processes are attached already.
+    /// ([`Error::NotShared`](crate::Error::NotShared)): a mount by `polder mount` without `--shared`, a process that
+    /// has it open for reading, or a process of another user. The same if 32 processes are attached already.
     /// [`NotFound`](std::io::ErrorKind::NotFound) if there is no such file.
     /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) if it is no volume.
     pub fn open(path: impl AsRef<Path>) -> Result<Volume> {
@@ -90,15 +91,16 @@ impl Volume {
     }
 
     /// Makes everything durable and closes the volume, so that the next open has nothing to recover. Waits for
-    /// operations in progress, then disconnects attached processes. An attached process closes its own files alone. Clones and open files can then still be dropped, and every other use of them fails with
+    /// operations in progress, then disconnects attached processes. An attached process closes its own files alone.
+    /// Clones and open files can then still be dropped, and every other use of them fails with
     /// [`Error::Closed`](crate::Error::Closed). Other processes can open the volume when this returns.
     ///
     /// # Errors
     /// The device has failed. The volume is closed nevertheless, and what was durable before is still there.
     /// [`Error::Closed`](crate::Error::Closed) if it is closed already. [`Error::Mounted`](crate::Error::Mounted) if a
     /// [`Mount`] of it exists, or was dropped and is still used by a program. Then the volume stays open.
-    /// [`Error::Disconnected`](crate::Error::Disconnected) if the owner of an attached volume has closed it, or has ended
-    /// before everything was durable.
+    /// [`Error::Disconnected`](crate::Error::Disconnected) if the owner of an attached volume has closed it, or has
+    /// ended before everything was durable.
     pub fn close(&self) -> Result<()> {
         self.access.close()
     }
@@ -157,8 +159,8 @@ impl Volume {
     /// all programs that use the mount see each other's changes at once. The rights of programs are checked by the
     /// kernel.
     ///
-    /// The kernel keeps no names, attributes, listings or written data of such a mount, because this process changes the
-    /// volume too. So each operation of a program costs a request, and the mount of `polder mount` is faster. What
+    /// The kernel keeps no names, attributes, listings or written data of such a mount, because this process changes
+    /// the volume too. So each operation of a program costs a request, and the mount of `polder mount` is faster. What
     /// programs must know:
     /// * Files can be mapped privately but not shared (`MAP_SHARED` is `ENODEV`).
     /// * Private mappings, `sendfile` and `splice` read pages that the kernel keeps, and can show what the file had
