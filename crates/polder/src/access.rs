@@ -66,6 +66,7 @@ impl Access {
     }
 
     /// Performs an operation on the volume or on a path.
+    #[inline(always)]
     pub(crate) fn call(&self, call: Call<'_>) -> Result<Reply> {
         match &self.backend {
             Backend::Owned(owned) => Local { shared: owned, caller: &self.caller }.perform(call),
@@ -133,11 +134,13 @@ impl Opened {
     }
 
     /// Performs an operation without data.
+    #[inline(always)]
     pub(crate) fn call(&self, call: FileCall) -> Result<Reply> {
         self.call_with(call, &[], &mut [])
     }
 
     /// Performs an operation that takes `data`, or fills `into`.
+    #[inline(always)]
     pub(crate) fn call_with(&self, call: FileCall, data: &[u8], into: &mut [u8]) -> Result<Reply> {
         let caller = &self.access.caller;
         match &self.file {

@@ -216,6 +216,7 @@ pub(crate) const ENTRIES_MAX: usize = 128;
 
 macro_rules! content {
     ($method:ident, $variant:ident { $field:ident } -> $type:ty) => {
+        #[inline(always)]
         pub(crate) fn $method(self) -> Result<$type> {
             match self {
                 Reply::$variant { $field } => Ok($field),
@@ -238,6 +239,7 @@ impl Reply {
     content!(number, Number { number } -> u64);
     content!(entries, Entries { entries } -> Vec<DirEntry>);
 
+    #[inline(always)]
     pub(crate) fn appended(self) -> Result<(u64, usize)> {
         match self {
             Reply::Appended { offset, length } => Ok((offset, length as usize)),

@@ -25,6 +25,7 @@ pub(crate) struct Local<'a> {
 
 impl Local<'_> {
     /// Performs an operation on the volume or on a path.
+    #[inline(always)]
     pub(crate) fn perform(self, call: Call<'_>) -> Result<Reply> {
         match call {
             Call::Sync => self.run(Fs::sync).map(done),

@@ -199,11 +199,11 @@ impl Drop for Ending<'_> {
 
 /// A client whose data must stay as it writes it.
 fn honest(volume: &Volume, is_over: &AtomicBool) -> u64 {
-    volume.create_dir("/work").unwrap();
-    volume.set_permissions("/work", 0o700).unwrap();
+    volume.create_dir("/kept").unwrap();
+    volume.set_permissions("/kept", 0o700).unwrap();
     let mut rounds = 0;
     while !is_over.load(Ordering::SeqCst) {
-        let path = format!("/work/{}", rounds % 10);
+        let path = format!("/kept/{}", rounds % 10);
         let contents = vec![rounds as u8; 20_000];
         volume.write(&path, &contents).unwrap();
         let open = file(volume, &path);
