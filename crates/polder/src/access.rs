@@ -151,6 +151,30 @@ impl Opened {
         }
     }
 
+    /// [`FileCall::Read`] without a reply, which would take as long as the read of a small file.
+    pub(crate) fn read(&self, into: &mut [u8], offset: u64) -> Result<usize> {
+        match &self.file {
+            OpenFile::Own { volume, handle } => {
+                Ok(volume.operation()?.read(present(handle), offset, into)?)
+            }
+            OpenFile::OfOwner { .. } => {
+                Ok(self.call_with(FileCall::Read { offset }, &[], into)?.number()? as usize)
+            }
+        }
+    }
+
+    /// [`FileCall::Write`] without a reply.
+    pub(crate) fn write(&self, data: &[u8], offset: u64) -> Result<usize> {
+        match &self.file {
+            OpenFile::Own { volume, handle } => {
+                Ok(volume.operation()?.write(present(handle), offset, data)?)
+            }
+            OpenFile::OfOwner { .. } => {
+                Ok(self.call_with(FileCall::Write { offset }, data, &mut [])?.number()? as usize)
+            }
+        }
+    }
+
     /// Performs an operation on this file and another one.
     pub(crate) fn call_with_other(&self, other: &Opened, call: PairCall) -> Result<Reply> {
         let caller = &self.access.caller;

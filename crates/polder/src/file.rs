@@ -51,7 +51,7 @@ impl File {
 
     /// Reads at an offset. Returns the number of bytes, which is smaller than requested only at the end of the file.
     pub fn read_at(&self, into: &mut [u8], offset: u64) -> Result<usize> {
-        Ok(self.opened.call_with(FileCall::Read { offset }, &[], into)?.number()? as usize)
+        self.opened.read(into, offset)
     }
 
     /// Reads at an offset until `into` is full.
@@ -74,7 +74,7 @@ impl File {
     /// [`StorageFull`](std::io::ErrorKind::StorageFull) if nothing could be written. Polder first collects all garbage,
     /// so this call can take long on a nearly full volume.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<usize> {
-        Ok(self.opened.call_with(FileCall::Write { offset }, data, &mut [])?.number()? as usize)
+        self.opened.write(data, offset)
     }
 
     /// Writes all of `data` at an offset.
