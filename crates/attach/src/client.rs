@@ -13,7 +13,8 @@ use crate::Disconnected;
 use crate::memory::{CommonWord, DATA_MAX, MESSAGE_MAX, Memory, SLOTS, Word, state};
 use crate::owner::{ACCEPTED, LARGE, MAGIC};
 use crate::socket::{
-    Peer, connect, hang_up, receive_greeting, ring, wait, wait_for_answer, wait_for_ring, watch_process,
+    NoPeer, Peer, connect, hang_up, receive_greeting, ring, wait, wait_for_answer, wait_for_ring,
+    watch_process,
 };
 use crate::spin::Spinning;
 
@@ -73,11 +74,19 @@ impl Client {
             Errno::NOENT | Errno::CONNREFUSED | Errno::NOTDIR => Refused::Absent,
             error => Refused::System(error.into()),
         })?;
-        let owner = Peer::of(socket).ok_or(Refused::Stranger)?;
+        let owner = Peer::of(socket).map_err(|error| match error {
+            NoPeer::Stranger => Refused::Stranger,
+            NoPeer::Ended => Refused::Ended,
+        })?;
         if !wait_for_answer(&owner.socket, owner.process.as_ref(), patience)? {
             return Err(Refused::System(io::ErrorKind::TimedOut.into()));
         }
-        let (text, descriptors) = receive_greeting(&owner.socket).map_err(|_| Refused::Ended)?;
+        let (text, descriptors) = receive_greeting(&owner.socket).map_err(|error| {
+            match error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) {
+                true => Refused::System(error),
+                false => Refused::Ended,
+            }
+        })?;
         if text.is_empty() {
             return Err(Refused::Ended);
         }

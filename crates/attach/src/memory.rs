@@ -6,9 +6,10 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
 use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 /// The number of calls of a client at a time.
@@ -82,7 +83,12 @@ impl Memory {
     /// Creates the memory. Returns it with the descriptor for the other process.
     pub(crate) fn create() -> io::Result<(Memory, OwnedFd)> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let file = rustix::fs::memfd_create("polder-attach", flags)?;
+        let create = |flags| rustix::fs::memfd_create("polder-attach", flags);
+        let file = match create(flags | MemfdFlags::NOEXEC_SEAL) {
+            // Linux before 6.3 does not know the flag. Later ones can be told to require it.
+            Err(Errno::INVAL) => create(flags),
+            created => created,
+        }?;
         rustix::fs::ftruncate(&file, LENGTH as u64)?;
         rustix::fs::fcntl_add_seals(&file, SEALS)?;
         Ok((Memory::map(&file)?, file))
@@ -161,14 +167,21 @@ impl Memory {
 
     fn write(&self, at: usize, bytes: &[u8]) {
         assert!(at.checked_add(bytes.len()).is_some_and(|end| end <= LENGTH), "within the memory");
+        compiler_fence(Ordering::SeqCst);
         // SAFETY: the range lies in the mapping, and `bytes` does not, because nothing refers to bytes of the mapping.
+        // The other process can access the range meanwhile, which is no access of this program. The fences keep the
+        // compiler from moving the copy, or from reading the range again in the place of `bytes`.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.add(at).as_ptr(), bytes.len()) };
+        compiler_fence(Ordering::SeqCst);
     }
 
     fn read(&self, at: usize, into: &mut [u8]) {
         assert!(at.checked_add(into.len()).is_some_and(|end| end <= LENGTH), "within the memory");
-        // SAFETY: as in `write`. If the other process writes meanwhile, the copy has bytes without a meaning.
+        compiler_fence(Ordering::SeqCst);
+        // SAFETY: as in `write`. If the other process writes meanwhile, the copy has bytes without a meaning, and every
+        // later look at `into` sees the same ones.
         unsafe { std::ptr::copy_nonoverlapping(self.base.add(at).as_ptr(), into.as_mut_ptr(), into.len()) };
+        compiler_fence(Ordering::SeqCst);
     }
 }
 

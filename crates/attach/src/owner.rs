@@ -63,6 +63,14 @@ impl Exchange {
         (&mut self.message, &self.data[..self.data_length])
     }
 
+    /// Allocates the space of a call and its answer. A lack of memory must end the connection, and not this process.
+    fn reserve(&mut self, message: usize, data: usize) -> Result<(), Disconnected> {
+        self.message
+            .try_reserve_exact(message.saturating_sub(self.message.len()))
+            .map_err(|_| Disconnected)?;
+        self.data.try_reserve_exact(data.saturating_sub(self.data.len())).map_err(|_| Disconnected)
+    }
+
     fn resize_data(&mut self, length: usize) {
         if self.data.len() < length {
             self.data.resize(length, 0);
@@ -90,10 +98,12 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Accepts a client: gives it memory and the greeting.
+    /// Accepts a client: gives it memory and the greeting. If this process lacks memory or descriptors, refuses it.
     pub fn accept(peer: Peer, greeting: &[u8]) -> io::Result<Owner> {
-        let (memory, file) = Memory::create()?;
-        let pairs = (0..SLOTS).map(|_| pair()).collect::<Result<Vec<_>, _>>()?;
+        let created = Memory::create().and_then(|memory| Ok((memory, pairs()?)));
+        let ((memory, file), pairs) = created.inspect_err(|error| {
+            Owner::refuse(&peer, &format!("the owner cannot serve another process: {error}"));
+        })?;
         let (bells, theirs): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
         let mut descriptors: Vec<BorrowedFd<'_>> = vec![file.as_fd()];
         descriptors.extend(theirs.iter().map(AsFd::as_fd));
@@ -181,6 +191,7 @@ impl Owner {
         let data = self.length(slot, Word::Data, DATA_MAX)?;
         exchange.wanted = self.length(slot, Word::Wanted, DATA_MAX)?;
         let _large = (data.max(exchange.wanted) > LARGE).then(|| self.large.lock());
+        exchange.reserve(message, data.max(exchange.wanted))?;
         exchange.message.resize(message, 0);
         self.memory.read_message(slot, &mut exchange.message);
         exchange.resize_data(data);
@@ -223,6 +234,11 @@ impl Drop for Ending<'_> {
     fn drop(&mut self) {
         self.0.disconnect();
     }
+}
+
+/// A socket pair for each slot.
+fn pairs() -> io::Result<Vec<(OwnedFd, OwnedFd)>> {
+    Ok((0..SLOTS).map(|_| pair()).collect::<Result<_, _>>()?)
 }
 
 fn with_header(kind: u8, text: &[u8]) -> Vec<u8> {

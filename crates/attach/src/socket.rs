@@ -12,7 +12,7 @@ use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType,
 };
 use rustix::process::{Pid, PidfdFlags};
@@ -55,7 +55,7 @@ impl Listener {
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
                 accepted => accepted?,
             };
-            if let Some(peer) = Peer::of(socket) {
+            if let Ok(peer) = Peer::of(socket) {
                 return Ok(peer);
             }
         }
@@ -74,16 +74,27 @@ pub struct Peer {
     pub(crate) process: Option<OwnedFd>,
 }
 
+/// Why a connected process is no peer.
+pub(crate) enum NoPeer {
+    /// It belongs to another user than this process and root.
+    Stranger,
+    /// It has ended.
+    Ended,
+}
+
 impl Peer {
-    /// Nothing if the process belongs to another user than this process and root.
-    pub(crate) fn of(socket: OwnedFd) -> Option<Peer> {
-        let peer = getsockopt(&socket, PeerCredentials).ok()?;
-        let is_allowed = peer.uid() == 0 || peer.uid() == rustix::process::geteuid().as_raw();
-        let process = Pid::from_raw(peer.pid()).and_then(|pid| {
-            // A process of another namespace has no number here.
-            rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()
-        });
-        is_allowed.then_some(Peer { socket, process })
+    pub(crate) fn of(socket: OwnedFd) -> Result<Peer, NoPeer> {
+        let peer = getsockopt(&socket, PeerCredentials).map_err(|_| NoPeer::Ended)?;
+        if peer.uid() != 0 && peer.uid() != rustix::process::geteuid().as_raw() {
+            return Err(NoPeer::Stranger);
+        }
+        // A process of another namespace has no number here. Then its sockets alone tell that it has ended.
+        let opened =
+            Pid::from_raw(peer.pid()).map(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()));
+        match opened {
+            Some(Err(Errno::SRCH)) => Err(NoPeer::Ended),
+            opened => Ok(Peer { socket, process: opened.and_then(Result::ok) }),
+        }
     }
 }
 
@@ -121,6 +132,9 @@ pub(crate) fn greet(socket: &OwnedFd, text: &[u8], descriptors: &[BorrowedFd<'_>
 }
 
 /// Receives the greeting.
+///
+/// # Errors
+/// The other side has hung up. `EMFILE` if this process cannot open so many descriptors.
 pub(crate) fn receive_greeting(socket: &OwnedFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let mut text = vec![0; GREETING_MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
@@ -132,6 +146,9 @@ pub(crate) fn receive_greeting(socket: &OwnedFd) -> io::Result<(Vec<u8>, Vec<Own
         if let RecvAncillaryMessage::ScmRights(received) = message {
             descriptors.extend(received);
         }
+    }
+    if received.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(Errno::MFILE.into());
     }
     text.truncate(received.bytes);
     Ok((text, descriptors))

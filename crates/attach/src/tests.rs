@@ -247,6 +247,43 @@ fn the_memory_cannot_be_cut_and_the_socket_is_private() {
     assert!(rustix::fs::ftruncate(&file, 0).is_err() && rustix::fs::ftruncate(&file, 1 << 40).is_err());
 }
 
+/// The directory of the parent, for a child that cannot open many descriptors.
+const PLACE: &str = "POLDER_TEST_DESCRIPTORS";
+
+/// Once, both sides reported something else: an owner that has ended, and another version.
+#[test]
+fn a_lack_of_descriptors_is_reported() {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+    let echo = Echo::start();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "tests::child_with_few_descriptors", "--nocapture"])
+        .env(PLACE, echo.place.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(said.any(|line| line == "ready"), "{:?}", child.wait());
+    let refused = Client::connect(&echo.place.path().join("child"), PATIENCE).err().unwrap();
+    assert!(refused.to_string().contains("the owner cannot serve another process: "), "{refused}");
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn child_with_few_descriptors() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let Some(place) = std::env::var_os(PLACE).map(PathBuf::from) else { return };
+    let listener = Listener::bind(&place.join("child")).unwrap();
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = Some(12);
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let refused = Client::connect(&place.join("socket"), PATIENCE).err().unwrap();
+    assert!(matches!(&refused, Refused::System(error) if error.raw_os_error() == Some(24)), "{refused}");
+    println!("\nready");
+    assert!(Owner::accept(listener.accept().unwrap(), GREETING).is_err());
+}
+
 /// Writes anything into all words of a client's memory, and rings, as long as the owner serves it.
 fn scribble(client: &Client, random: &mut fastrand::Rng) {
     let words = [Word::State, Word::Message, Word::Data, Word::Wanted, Word::OwnerWaits];
