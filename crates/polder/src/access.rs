@@ -4,6 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use ::attach::DATA_MAX;
 use fs::{Caller, Handle};
 
 use crate::attached::Attached;
@@ -133,6 +134,14 @@ impl Opened {
         self.appends
     }
 
+    /// The most bytes that one operation appends.
+    pub(crate) fn append_max(&self) -> usize {
+        match &self.file {
+            OpenFile::Own { .. } => usize::MAX,
+            OpenFile::OfOwner { .. } => DATA_MAX,
+        }
+    }
+
     /// Performs an operation without data.
     #[inline(always)]
     pub(crate) fn call(&self, call: FileCall) -> Result<Reply> {
@@ -158,7 +167,9 @@ impl Opened {
                 Ok(volume.operation()?.read(present(handle), offset, into)?)
             }
             OpenFile::OfOwner { .. } => {
-                Ok(self.call_with(FileCall::Read { offset }, &[], into)?.number()? as usize)
+                let wanted = into.len();
+                let read = self.call_with(FileCall::Read { offset }, &[], into)?.number()? as usize;
+                Ok(read.min(wanted))
             }
         }
     }

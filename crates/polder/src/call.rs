@@ -249,8 +249,8 @@ impl Reply {
 }
 
 impl Call<'_> {
-    /// Whether a volume that is open for reading refuses it.
-    pub(crate) fn is_change(&self) -> bool {
+    /// The path of a change, which a volume that is open for reading refuses.
+    pub(crate) fn changes(&self) -> Option<&Path> {
         match self {
             Call::Sync
             | Call::Space
@@ -262,23 +262,29 @@ impl Call<'_> {
             | Call::GetXattr { .. }
             | Call::ListXattrs { .. }
             | Call::Lifetime { .. }
-            | Call::ReadLink { .. } => false,
-            Call::Change { .. }
-            | Call::SetXattr { .. }
-            | Call::RemoveXattr { .. }
-            | Call::SetLifetime { .. }
-            | Call::Rename { .. }
-            | Call::RemoveFile { .. }
-            | Call::HardLink { .. }
-            | Call::Symlink { .. }
-            | Call::CreateDir { .. }
-            | Call::RemoveDir { .. }
-            | Call::RemoveDirAll { .. } => true,
+            | Call::ReadLink { .. } => None,
+            Call::Change { path, .. }
+            | Call::SetXattr { path, .. }
+            | Call::RemoveXattr { path, .. }
+            | Call::SetLifetime { path, .. }
+            | Call::Rename { from: path, .. }
+            | Call::RemoveFile { path }
+            | Call::HardLink { original: path, .. }
+            | Call::Symlink { link: path, .. }
+            | Call::CreateDir { path, .. }
+            | Call::RemoveDir { path }
+            | Call::RemoveDirAll { path } => Some(path),
         }
     }
 }
 
 impl Open<'_> {
+    pub(crate) fn path(&self) -> &Path {
+        match self {
+            Open::File { path, .. } | Open::Directory { path } => path,
+        }
+    }
+
     /// Whether a volume that is open for reading refuses it. Also what opens files that can be written.
     pub(crate) fn is_change(&self) -> bool {
         match self {

@@ -79,9 +79,11 @@ impl Local<'_> {
                     false => fs.symlink(caller, place.parent, &place.name, target).map(drop),
                 })
             }
-            Call::CreateDir { path, permissions } => self.run_in(path, FsError::Exists, |fs, caller, place| {
-                fs.make_directory(caller, place.parent, &place.name, permissions).map(drop)
-            }),
+            Call::CreateDir { path, permissions } => {
+                self.run_in(path, FsError::Exists, |fs, caller, place| {
+                    fs.make_directory(caller, place.parent, &place.name, permissions).map(drop)
+                })
+            }
             Call::RemoveDir { path } => self.run_in(path, FsError::Invalid, |fs, caller, place| {
                 fs.remove_directory(caller, place.parent, &place.name)
             }),

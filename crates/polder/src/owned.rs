@@ -34,6 +34,13 @@ impl Owned {
     }
 }
 
+#[cfg(test)]
+impl Owned {
+    pub(crate) fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
+    }
+}
+
 impl Deref for Owned {
     type Target = Shared;
 

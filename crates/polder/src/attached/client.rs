@@ -61,7 +61,9 @@ impl Attached {
     }
 
     pub(crate) fn call(&self, caller: &Caller, call: Call<'_>) -> Result<Reply> {
-        self.refuse_change(call.is_change())?;
+        if let Some(path) = call.changes() {
+            self.refuse_change(true).map_err(|error| error.of(path))?;
+        }
         match call {
             Call::IsReadOnly if self.read_only => Ok(Reply::Flag { flag: true }),
             call => self.send(caller, &Request::Call { call }, &[], &mut []),
@@ -70,7 +72,7 @@ impl Attached {
 
     /// Opens a file. Returns its number.
     pub(crate) fn open(&self, caller: &Caller, open: Open<'_>) -> Result<u64> {
-        self.refuse_change(open.is_change())?;
+        self.refuse_change(open.is_change()).map_err(|error| error.of(open.path()))?;
         self.send(caller, &Request::Open { open }, &[], &mut [])?.number()
     }
 
@@ -96,7 +98,13 @@ impl Attached {
             }
             FileCall::Write { offset } if data.len() > DATA_MAX => {
                 in_pieces(data.len(), offset, |piece, offset| {
-                    once(FileCall::Write { offset }, &data[piece], &mut [])
+                    let is_first = piece.start == 0;
+                    match once(FileCall::Write { offset }, &data[piece], &mut []) {
+                        Err(error) if !is_first && is_lack_of_space(&error) => {
+                            Ok(Reply::Number { number: 0 })
+                        }
+                        written => written,
+                    }
                 })
             }
             call => once(call, data, into),
@@ -173,14 +181,36 @@ fn exchange(
         return Err(FsError::ArgumentTooLong.into());
     }
     let mut answer = Vec::new();
-    client.call(&message, data, &mut answer, into).map_err(|_| Error::Disconnected)?;
-    decode::<Result<Reply>>(&answer).unwrap_or_else(|| {
-        client.disconnect();
-        Err(Error::Disconnected)
-    })
+    let length = into.len();
+    let filled = client.call(&message, data, &mut answer, into).map_err(|_| Error::Disconnected)?;
+    match decode::<Result<Reply>>(&answer) {
+        Some(reply) if is_possible(&reply, data.len(), length, filled) => reply,
+        _ => {
+            client.disconnect();
+            Err(Error::Disconnected)
+        }
+    }
 }
 
-/// Calls for one piece after the other until one is shorter than asked for. An error after something was done ends it.
+/// Whether an answer is one to a call with so much data and space, of which so much was filled. A broken owner must not
+/// make this process use bytes that it did not send, or slices that do not exist.
+fn is_possible(reply: &Result<Reply>, data: usize, into: usize, filled: usize) -> bool {
+    match reply {
+        Ok(Reply::Number { number }) if into > 0 => *number == filled as u64,
+        Ok(Reply::Number { number }) if data > 0 => *number <= data as u64,
+        Ok(Reply::Appended { offset, length }) => {
+            *length <= data as u64 && offset.checked_add(*length).is_some()
+        }
+        _ => filled == 0,
+    }
+}
+
+/// After a part of the data was written, such an error is a short write, as it is for the owner.
+fn is_lack_of_space(error: &Error) -> bool {
+    matches!(error, Error::Operation(FsError::NoSpace | FsError::NoMemory))
+}
+
+/// Calls for one piece after the other until one is shorter than asked for.
 fn in_pieces(
     length: usize,
     offset: u64,
@@ -190,12 +220,9 @@ fn in_pieces(
     while done < length {
         let piece = done..length.min(done + DATA_MAX);
         let wanted = piece.len();
-        match call(piece, offset.saturating_add(done as u64)).and_then(Reply::number) {
-            Err(error) if done == 0 => return Err(error),
-            Err(_) => break,
-            Ok(bytes) => done += (bytes as usize).min(wanted),
-        }
-        if !done.is_multiple_of(DATA_MAX) {
+        let bytes = call(piece, offset.saturating_add(done as u64))?.number()? as usize;
+        done += bytes;
+        if bytes < wanted {
             break;
         }
     }

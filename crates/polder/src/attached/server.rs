@@ -1,7 +1,10 @@
 //! The owner's service for other processes: a thread that accepts them, one for each client, and one for each of its
 //! slots that is used.
 //!
-//! No thread waits for a client with a lock held. When a client ends, its threads end, and its files are closed.
+//! No thread waits for a client with a lock held. When a client ends, its files are closed, and its threads end.
+//!
+//! A panic in one of these threads ends the process. State that threads share may be half changed, and an owner that
+//! went on would write it to the volume. Recovery can start from the state of a process that has ended.
 
 use std::io;
 use std::sync::Arc;
@@ -72,7 +75,6 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop_accepting();
         self.remove_name();
-        // A thread that panicked has reported that.
         self.thread.take().into_iter().for_each(|thread| drop(thread.join()));
         let clients = std::mem::take(&mut *self.service.clients.lock());
         clients.iter().for_each(|client| client.owner.disconnect());
@@ -82,6 +84,7 @@ impl Drop for Server {
 
 impl Service {
     fn accept_all(&self) {
+        let _ending = EndOnPanic;
         while !self.is_stopping.load(Ordering::SeqCst) {
             match self.name.listener().accept() {
                 // The volume is being closed.
@@ -116,6 +119,7 @@ impl Service {
 
 /// Serves one client until it disconnects.
 fn serve(owner: &Arc<Owner>, shared: Arc<Shared>) {
+    let _ending = EndOnPanic;
     let notified = Arc::clone(owner);
     let listener: Arc<Listener> = Arc::new(move || notified.notify());
     shared.listen(Arc::downgrade(&listener));
@@ -123,7 +127,10 @@ fn serve(owner: &Arc<Owner>, shared: Arc<Shared>) {
     let mut threads = Vec::new();
     while let Ok(slot) = owner.next_slot() {
         let (serving, answering) = (Arc::clone(owner), Arc::clone(&session));
-        let serve = move || serving.serve(slot, |exchange| answering.answer(exchange));
+        let serve = move || {
+            let _ending = EndOnPanic;
+            serving.serve(slot, |exchange| answering.answer(exchange));
+        };
         match rt::thread::spawn("polder-calls", serve) {
             Ok(thread) => threads.push(thread),
             Err(error) => {
@@ -132,5 +139,50 @@ fn serve(owner: &Arc<Owner>, shared: Arc<Shared>) {
             }
         }
     }
+    // An operation in progress can take long. Others need not wait that long for the locks of the client.
+    session.end();
     threads.into_iter().for_each(|thread| drop(thread.join()));
+}
+
+/// Ends the process if the thread panics while this exists.
+struct EndOnPanic;
+
+impl Drop for EndOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!("a thread that serves attached processes panicked, and the process ends");
+            std::process::abort();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::{Command, Stdio};
+
+    use super::EndOnPanic;
+
+    const CHILD: &str = "POLDER_TEST_PANIC";
+
+    /// A test program would otherwise go on after a panic of one of its threads, as any program does.
+    #[test]
+    fn a_panic_in_a_thread_that_serves_ends_the_process() {
+        let panic = || {
+            let _ending = EndOnPanic;
+            panic!("this is part of the test");
+        };
+        if std::env::var_os(CHILD).is_some() {
+            let _ = rt::thread::spawn("test", panic).unwrap().join();
+            return;
+        }
+        let name = std::thread::current().name().unwrap().to_owned();
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", &name])
+            .env(CHILD, "1")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        assert_eq!(child.unwrap().signal(), Some(rustix::process::Signal::ABORT.as_raw()));
+    }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use attach::{Disconnected, Exchange, MESSAGE_MAX};
 use fs::{Caller, FsError, Handle};
 use rt::sync::Mutex;
+use rt::sync::atomic::{AtomicBool, Ordering};
 
 use super::FILES_MAX;
 use super::wire::{Request, Wire, decode};
@@ -20,18 +21,24 @@ use crate::shared::Shared;
 pub(super) struct Session {
     shared: Arc<Shared>,
     files: Mutex<Files>,
+    /// The client has requested a change.
+    has_changed: AtomicBool,
 }
 
 #[derive(Default)]
 struct Files {
     open: HashMap<u64, Arc<Handle>>,
+    /// Files that are being opened.
+    opening: usize,
+    /// The client has ended: it can open no files.
+    is_ended: bool,
     /// The number of the next file. Numbers are not used again.
     next: u64,
 }
 
 impl Session {
     pub(super) fn new(shared: Arc<Shared>) -> Session {
-        Session { shared, files: Mutex::default() }
+        Session { shared, files: Mutex::default(), has_changed: AtomicBool::new(false) }
     }
 
     /// Performs the operation of a message, and puts the answer in its place.
@@ -58,6 +65,9 @@ impl Session {
 
     fn perform(&self, caller: &Caller, request: Request<'_>, exchange: &mut Exchange) -> Result<Reply> {
         let local = Local { shared: &self.shared, caller };
+        if request.can_change() {
+            self.has_changed.store(true, Ordering::SeqCst);
+        }
         if let Request::OnFile { file, call } = request {
             return self.perform_on_file(local, file, call, exchange);
         }
@@ -65,7 +75,11 @@ impl Session {
         match request {
             Request::OnFile { .. } => unreachable!("it was performed"),
             Request::Call { call } => local.perform(call),
-            Request::Open { open } => self.add(local.open(open)?),
+            Request::Open { open } => {
+                // Opening can create a file or empty it. So an open that is refused must not begin.
+                let space = self.reserve()?;
+                space.fill(local.open(open)?)
+            }
             Request::OnPair { from, to, call } => {
                 let (from, to) = (self.file(from)?, self.file(to)?);
                 perform_on_pair(local, from.handle(), to.handle(), call)
@@ -98,17 +112,17 @@ impl Session {
         performed
     }
 
-    fn add(&self, handle: Handle) -> Result<Reply> {
+    /// Reserves the space of an open file.
+    fn reserve(&self) -> Result<Space<'_>> {
         let mut files = self.files.lock();
-        if files.open.len() >= FILES_MAX {
-            drop(files);
-            self.shared.release(handle);
+        if files.is_ended {
+            return Err(Error::Disconnected);
+        }
+        if files.open.len() + files.opening >= FILES_MAX {
             return Err(Error::TooManyOpen);
         }
-        let number = files.next;
-        files.next += 1;
-        files.open.insert(number, Arc::new(handle));
-        Ok(Reply::Number { number })
+        files.opening += 1;
+        Ok(Space(self))
     }
 
     fn file(&self, number: u64) -> Result<Held<'_>> {
@@ -124,9 +138,19 @@ impl Session {
     }
 
     fn leave(&self, local: Local<'_>) -> Result<Reply> {
-        let synced = local.perform(Call::Sync);
+        // A client that has only read must not cost the others a sync.
+        let synced = match self.has_changed.load(Ordering::SeqCst) {
+            true => local.perform(Call::Sync),
+            false => Ok(Reply::Done),
+        };
         self.close_all();
         synced
+    }
+
+    /// The client has ended: closes its files, although an operation may still be in progress.
+    pub(super) fn end(&self) {
+        self.files.lock().is_ended = true;
+        self.close_all();
     }
 
     fn close_all(&self) {
@@ -137,6 +161,31 @@ impl Session {
     /// The last reference closes the file.
     fn release(&self, handle: Arc<Handle>) {
         Arc::into_inner(handle).into_iter().for_each(|handle| self.shared.release(handle));
+    }
+}
+
+/// The space of a file that is being opened.
+struct Space<'a>(&'a Session);
+
+impl Space<'_> {
+    /// Adds the open file. Returns its number.
+    fn fill(self, handle: Handle) -> Result<Reply> {
+        let mut files = self.0.files.lock();
+        if files.is_ended {
+            drop(files);
+            self.0.shared.release(handle);
+            return Err(Error::Disconnected);
+        }
+        let number = files.next;
+        files.next += 1;
+        files.open.insert(number, Arc::new(handle));
+        Ok(Reply::Number { number })
+    }
+}
+
+impl Drop for Space<'_> {
+    fn drop(&mut self) {
+        self.0.files.lock().opening -= 1;
     }
 }
 
@@ -162,5 +211,58 @@ impl Held<'_> {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.handle.take().into_iter().for_each(|handle| self.session.release(handle));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fs::{LockMode, OpenFlags};
+
+    use super::*;
+    use crate::Volume;
+    use crate::call::{Creation, Open, OpenHow};
+
+    fn open(session: &Session, path: &str) -> Result<u64> {
+        let how = OpenHow {
+            flags: OpenFlags { read: true, write: true, ..OpenFlags::default() },
+            creation: Creation::IfMissing,
+            no_follow: false,
+            permissions: 0o644,
+        };
+        let open = Open::File { path: path.as_ref(), how };
+        session.perform(&Caller::root(), Request::Open { open }, &mut Exchange::default())?.number()
+    }
+
+    fn lock(session: &Session, file: u64) -> Result<Reply> {
+        let call = FileCall::Lock { mode: LockMode::Exclusive, waits: false };
+        session.perform(&Caller::root(), Request::OnFile { file, call }, &mut Exchange::default())
+    }
+
+    /// An operation of a client that was killed can take long. The client's locks must not last as long.
+    #[test]
+    fn the_end_of_a_client_closes_its_files_at_once() {
+        let place = tempfile::tempdir().unwrap();
+        let volume = Volume::create(place.path().join("volume")).size(64 << 20).open().unwrap();
+        let shared = volume.access.owned().unwrap().shared();
+        let (ended, other) = (Session::new(Arc::clone(&shared)), Session::new(shared));
+        let (busy, locked) = (open(&ended, "/busy").unwrap(), open(&ended, "/locked").unwrap());
+        lock(&ended, locked).unwrap();
+        let operation = ended.file(busy).unwrap();
+        let wanted = open(&other, "/locked").unwrap();
+        assert!(lock(&other, wanted).is_err());
+        // A file that is being opened meanwhile is closed too.
+        let space = ended.reserve().unwrap();
+        let local = Local { shared: &ended.shared, caller: &Caller::root() };
+        let flags = OpenFlags { read: true, ..OpenFlags::default() };
+        let how = OpenHow { flags, creation: Creation::Never, no_follow: false, permissions: 0 };
+        let late = local.open(Open::File { path: "/locked".as_ref(), how }).unwrap();
+        ended.end();
+        lock(&other, wanted).unwrap();
+        assert!(matches!(space.fill(late), Err(Error::Disconnected)));
+        assert!(matches!(open(&ended, "/new"), Err(Error::Disconnected)));
+        assert!(!volume.exists("/new").unwrap());
+        drop(operation);
+        let files = ended.files.lock();
+        assert_eq!((files.open.len(), files.opening), (0, 0));
     }
 }

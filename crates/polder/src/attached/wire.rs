@@ -46,6 +46,25 @@ pub(super) enum Request<'a> {
     Leave,
 }
 
+impl Request<'_> {
+    /// Whether it may change the volume.
+    pub(super) fn can_change(&self) -> bool {
+        match self {
+            Request::Call { call } => call.changes().is_some(),
+            Request::Open { open } => open.is_change(),
+            Request::OnFile { call, .. } => matches!(
+                call,
+                FileCall::Write { .. }
+                    | FileCall::Append
+                    | FileCall::Change { .. }
+                    | FileCall::Allocate { .. }
+            ),
+            Request::OnPair { .. } => true,
+            Request::Release { .. } | Request::Leave => false,
+        }
+    }
+}
+
 /// A value in a message.
 pub(super) trait Wire<'a>: Sized {
     fn put(&self, to: &mut Vec<u8>);

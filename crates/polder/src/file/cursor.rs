@@ -32,7 +32,7 @@ impl File {
         // A write of no bytes leaves the cursor where it is.
         let appends = self.opened.appends() && !data.is_empty();
         let (offset, written) = match appends {
-            true => self.append_once(data)?,
+            true => self.append_once(&data[..data.len().min(self.opened.append_max())])?,
             false => (*cursor, self.write_at(data, *cursor)?),
         };
         *cursor = offset + written as u64;

@@ -196,21 +196,22 @@ fn a_client_that_is_stopped_blocks_nobody() {
     let bench = Bench::new();
     let owner = bench.create().size(256 << 20).open().unwrap();
     let other = bench.open();
-    let clients: Vec<_> = (0..1)
-        .map(|_| {
-            let client = Process::start("deaths::child_that_is_attached", &bench.path());
-            client.signal(rustix::process::Signal::STOP);
-            client
-        })
-        .collect();
-    for number in 0..100 {
-        other.write(format!("/{number}"), vec![number; 10_000]).unwrap();
-        owner.sync().unwrap();
-        assert_eq!(owner.read(format!("/{number}")).unwrap(), vec![number; 10_000]);
+    // Stopped in a later call each time.
+    for calls in [0, 1, 3] {
+        let client = Process::start("deaths::child_that_is_attached", &bench.path());
+        (0..calls).for_each(|_| drop(owner.read("/log")));
+        client.signal(rustix::process::Signal::STOP);
+        for number in 0..100 {
+            other.write(format!("/{number}"), vec![number; 10_000]).unwrap();
+            owner.sync().unwrap();
+            assert_eq!(owner.read(format!("/{number}")).unwrap(), vec![number; 10_000]);
+        }
+        assert_eq!(cause(file(&owner, "/lock").try_lock()), FsError::WouldBlock);
     }
-    assert_eq!(cause(file(&owner, "/lock").try_lock()), FsError::WouldBlock);
+    let client = Process::start("deaths::child_that_is_attached", &bench.path());
+    client.signal(rustix::process::Signal::STOP);
     owner.close().unwrap();
     // It finds out when it goes on.
-    clients.iter().for_each(|client| client.signal(rustix::process::Signal::CONT));
+    client.signal(rustix::process::Signal::CONT);
     assert!(!bench.open().is_attached());
 }

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use attach::{Client, DATA_MAX, MESSAGE_MAX};
-use polder::Volume;
+use attach::{Client, DATA_MAX, Listener, MESSAGE_MAX, Owner};
+use polder::{Error, File, Volume, VolumeOptions};
 
 use crate::bench::{Bench, file, socket};
 
@@ -99,7 +99,7 @@ fn request(random: &mut fastrand::Rng) -> Vec<u8> {
 fn file_request(random: &mut fastrand::Rng) -> Vec<u8> {
     let mut message = caller();
     message.push(1);
-    message.extend(random.u64(..4).to_le_bytes());
+    message.extend(random.u64(..6).to_le_bytes());
     let call = random.u8(..15);
     message.push(call);
     let numbers = |message: &mut Vec<u8>, random: &mut fastrand::Rng, count: u8| {
@@ -107,7 +107,7 @@ fn file_request(random: &mut fastrand::Rng) -> Vec<u8> {
     };
     match call {
         0 | 1 | 5 | 6 | 14 => numbers(&mut message, random, 1),
-        3 => message.extend([0; 7]),
+        3 => message.extend(changes(random)),
         4 => {
             let mode = random.u8(..5);
             message.push(mode);
@@ -127,7 +127,32 @@ fn file_request(random: &mut fastrand::Rng) -> Vec<u8> {
     message
 }
 
-/// A client with some open files.
+/// Changes of some attributes.
+fn changes(random: &mut fastrand::Rng) -> Vec<u8> {
+    let mut message = Vec::new();
+    // Permissions, user, group, size.
+    for bytes in [2, 4, 4, 8] {
+        message.push(random.u8(..2));
+        if message.ends_with(&[1]) {
+            message.extend(&number(random).to_le_bytes()[..bytes]);
+        }
+    }
+    // The times of access and modification: none, now, or another one.
+    for _ in 0..2 {
+        match random.u8(..3) {
+            0 => message.push(0),
+            1 => message.extend([1, 0]),
+            _ => message.extend([&[1, 1][..], &number(random).to_le_bytes()].concat()),
+        }
+    }
+    message.push(random.u8(..2));
+    if message.ends_with(&[1]) {
+        message.extend(number(random).to_le_bytes());
+    }
+    message
+}
+
+/// A client with some open files and a directory.
 fn connect_and_open(volume: &Path) -> Client {
     let client = connect(volume);
     let mut open = caller();
@@ -137,6 +162,8 @@ fn connect_and_open(volume: &Path) -> Client {
     for _ in 0..3 {
         client.call(&open, &[], &mut Vec::new(), &mut []).unwrap();
     }
+    let directory = [caller(), vec![5, 1], text(b"/own")].concat();
+    client.call(&directory, &[], &mut Vec::new(), &mut []).unwrap();
     client
 }
 
@@ -169,11 +196,19 @@ fn hostile_messages_change_nothing_of_others() {
     owner.set_owner("/own", Some(65_534), Some(65_534)).unwrap();
     owner.write("/honest", vec![9; 10_000]).unwrap();
     owner.set_permissions("/honest", 0o600).unwrap();
+    // The fourth is a directory: its entries.
+    let listing = [caller(), vec![1], 3_u64.to_le_bytes().to_vec(), vec![14], vec![0; 8]].concat();
+    let mut answer = Vec::new();
+    connect_and_open(&bench.path()).call(&listing, &[], &mut answer, &mut []).unwrap();
+    assert_eq!(answer[..2], [0, 11]);
     let (is_over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         let honest = scope.spawn(|| honest(&bench.open(), &is_over));
         let _ending = Ending(&is_over);
         for seed in 0..30 {
+            // The client before may have taken the rights from itself.
+            owner.set_permissions("/own", 0o755).unwrap();
+            let _ = owner.set_permissions("/own/a", 0o666);
             answered.fetch_add(attack(&bench.path(), seed), Ordering::SeqCst);
         }
         is_over.store(true, Ordering::SeqCst);
@@ -213,6 +248,68 @@ fn honest(volume: &Volume, is_over: &AtomicBool) -> u64 {
         rounds += 1;
     }
     rounds
+}
+
+/// An owner that answers with numbers for bytes that it does not send. The client must not return other bytes.
+#[test]
+fn an_owner_that_lies_is_disconnected() {
+    const VERSION: u32 = 1;
+    let bench = Bench::new();
+    let alone = VolumeOptions::new().share(false);
+    let _lock = bench.create().open_options(alone).open().unwrap();
+    std::fs::create_dir_all(polder::runtime::directory()).unwrap();
+    let name = socket(&bench.path());
+    let number = |number: u64| [vec![0, 9], number.to_le_bytes().to_vec()].concat();
+    let appended = |offset: u64, length: u64| {
+        [vec![0, 10], offset.to_le_bytes().to_vec(), length.to_le_bytes().to_vec()].concat()
+    };
+    type Operation = fn(&File) -> polder::Result<()>;
+    let read: Operation = |file| file.read_exact_at(&mut [0; 10], 0);
+    let write: Operation = |file| file.write_all_at(b"text", 0);
+    let append: Operation = |file| file.append(b"text").map(drop);
+    let large: Operation = |file| file.read_at(&mut vec![0; DATA_MAX + 1], 0).map(drop);
+    for (answer, sent, operation) in [
+        (number(10), 9, read),
+        (number(11), 10, read),
+        (number(0), 10, read),
+        (vec![0, 0], 10, read),
+        (number(u64::MAX), 0, read),
+        (number(u64::MAX), 0, large),
+        (number(DATA_MAX as u64), 5, large),
+        (number(5), 0, write),
+        (number(u64::MAX), 0, write),
+        (appended(0, 5), 0, append),
+        (appended(u64::MAX, 4), 0, append),
+        (vec![1], 0, read),
+    ] {
+        // A killed owner would have left it.
+        let _ = std::fs::remove_file(&name);
+        let listener = Listener::bind(&name).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let owner = Owner::accept(listener.accept().unwrap(), &VERSION.to_le_bytes()).unwrap();
+                let slot = owner.next_slot().unwrap();
+                let mut is_open = false;
+                owner.serve(slot, |exchange| {
+                    if is_open {
+                        exchange.answer_data(sent.min(exchange.wanted()));
+                        exchange.message.clone_from(&answer);
+                    } else {
+                        exchange.set_data_length(0);
+                        exchange.message = number(1);
+                        is_open = true;
+                    }
+                    Ok(())
+                });
+            });
+            let volume = bench.open();
+            let opened = volume.options().read(true).write(true).open("/file").unwrap();
+            let done = operation(&opened);
+            assert!(matches!(done, Err(Error::Disconnected)), "{answer:?} {sent}: {done:?}");
+            assert!(matches!(volume.sync(), Err(Error::Disconnected)));
+        });
+    }
+    std::fs::remove_file(&name).unwrap();
 }
 
 /// Messages of every length that is possible, and every single byte of a valid one replaced.
