@@ -21,7 +21,7 @@ use fuse::{AccessTimes, Changes, KernelCache, Memory, MountEntry, MountOptions, 
 use nix::sys::signal::{SigSet, Signal};
 use polder::Stats;
 use polder::device::prepare_writes;
-use polder::sharing::Sharing;
+use polder::sharing::{Sharing, Waiting};
 use rt::sync::Mutex;
 use serde_json::Value;
 use zone::file::OpenMode;
@@ -47,6 +47,8 @@ use crate::{inherited, logging, process, remount, scrub, volume, zones};
 const MILLISECOND_NS: u64 = 1_000_000;
 
 const NOT_WRITTEN_BACK: &str = "the kernel's dirty pages cannot be written back";
+
+const NOT_SHARED: &str = "programs cannot attach to the volume";
 
 /// The volume to serve, and the options.
 pub(crate) struct Daemon {
@@ -100,6 +102,7 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
     let device = daemon.open_device()?;
     let volume = FileId::of(&daemon.path).with_context(|| daemon.path.display().to_string())?;
     let mut socket = Socket::bind(registry, device.fs_id(), volume, daemon.words.read_only)?;
+    let waiting = daemon.listen()?;
     let (fs, last_mount) = daemon.recover(device)?;
     fs.start().with_context(|| daemon.path.display().to_string())?;
     let options = mount_options(&daemon.path, &daemon.words, daemon.shared);
@@ -134,7 +137,7 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
         monitor,
         status: page.as_ref().map(StatusPage::url),
     });
-    let begun = daemon.share(&served.fs, mounted.changes()).and_then(|sharing| {
+    let begun = daemon.share(waiting, &served.fs, mounted.changes()).and_then(|sharing| {
         daemon.announce(&served, &socket, page, signals, log.as_deref())?;
         Ok(sharing)
     });
@@ -181,13 +184,21 @@ impl Daemon {
         self.words.status.map(bind).transpose()
     }
 
-    /// Lets programs attach, if that was requested.
-    fn share(&self, fs: &Arc<Fs>, changes: Option<Changes>) -> Result<Option<Sharing>> {
-        if !self.shared {
-            return Ok(None);
-        }
-        let sharing = Sharing::start(&self.path, Arc::clone(fs), changes);
-        sharing.map(Some).context("programs cannot attach to the volume")
+    /// Lets programs connect, if that was requested. They wait until the volume is recovered and mounted.
+    fn listen(&self) -> Result<Option<Waiting>> {
+        let waiting = self.shared.then(|| Waiting::listen(&self.path)).transpose();
+        waiting.context(NOT_SHARED)
+    }
+
+    /// Lets programs attach.
+    fn share(
+        &self,
+        waiting: Option<Waiting>,
+        fs: &Arc<Fs>,
+        changes: Option<Changes>,
+    ) -> Result<Option<Sharing>> {
+        let serve = |waiting: Waiting| waiting.serve(&self.path, Arc::clone(fs), changes);
+        waiting.map(serve).transpose().context(NOT_SHARED)
     }
 
     fn memory(&self) -> Memory {
@@ -408,7 +419,8 @@ impl Served {
         let Some(directory) = self.directories().into_iter().next() else {
             bail!("{}: the volume is not mounted there any more", self.directory.display());
         };
-        let mount = Mount { directory: &directory, opened_read_only: self.opened_read_only };
+        let (opened_read_only, shared) = (self.opened_read_only, self.shared);
+        let mount = Mount { directory: &directory, opened_read_only, shared };
         let after = mount.words_after(&words, options)?;
         let shown = directory.display();
         if words.read_only && !after.read_only {

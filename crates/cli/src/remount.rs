@@ -47,6 +47,8 @@ pub(crate) struct Mount<'a> {
     pub(crate) directory: &'a Path,
     /// Whether the first mount was read-only.
     pub(crate) opened_read_only: bool,
+    /// Whether programs can attach to the volume.
+    pub(crate) shared: bool,
 }
 
 impl Mount<'_> {
@@ -71,6 +73,14 @@ impl Mount<'_> {
                 self.directory.display()
             );
         }
+        // The kernel stops the writers of the mount, but not the attached programs.
+        if self.shared && after.read_only {
+            bail!(
+                "{}: it was mounted with --shared, and attached programs could still change it; unmount it and mount \
+                 it again without --shared to make it read-only",
+                self.directory.display()
+            );
+        }
         Ok(Words { remount: false, ..after })
     }
 }
@@ -81,7 +91,7 @@ mod tests {
 
     fn after(opened_read_only: bool, now: &str, options: &str) -> Result<Words> {
         let directory = Path::new("/mnt");
-        let mount = Mount { directory, opened_read_only };
+        let mount = Mount { directory, opened_read_only, shared: false };
         mount.words_after(&Words::parse(&[now.to_owned()])?, options)
     }
 
@@ -91,6 +101,15 @@ mod tests {
         assert!(words.read_only && words.commit_interval_ns == Some(9_000_000_000) && !words.remount);
         assert!(!after(false, "ro", "rw").unwrap().read_only);
         assert!(after(true, "ro", "nosuid").unwrap().no_set_id);
+    }
+
+    #[test]
+    fn a_shared_mount_stays_writable() {
+        let mount = Mount { directory: Path::new("/mnt"), opened_read_only: false, shared: true };
+        let words = Words::parse(&[]).unwrap();
+        let error = mount.words_after(&words, "ro").unwrap_err().to_string();
+        assert!(error.contains("mounted with --shared"), "{error}");
+        assert!(mount.words_after(&words, "nosuid").unwrap().no_set_id);
     }
 
     #[test]

@@ -11,6 +11,33 @@ use fuse::Changes;
 use crate::attached::{Server, SocketName};
 use crate::shared::Shared;
 
+/// The socket at which processes can connect from now on. They wait until [`Waiting::serve`]. Dropping it refuses them.
+pub struct Waiting(SocketName);
+
+impl Waiting {
+    /// The caller holds the lock of the volume, and may not have recovered it yet.
+    ///
+    /// # Errors
+    /// The socket cannot be made.
+    pub fn listen(path: &Path) -> io::Result<Waiting> {
+        SocketName::listen(path).map(Waiting)
+    }
+
+    /// Begins to accept processes. `changes` are those of the uncached mount of the volume, if there is one.
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub fn serve(self, path: &Path, fs: Arc<Fs>, changes: Option<Changes>) -> io::Result<Sharing> {
+        let shared = Arc::new(Shared::new(path, fs));
+        if changes.is_some() {
+            shared.begin_mount().map_err(io::Error::from)?;
+            shared.set_changes(changes);
+        }
+        let server = Server::start(self.0, Arc::clone(&shared))?;
+        Ok(Sharing { shared, server })
+    }
+}
+
 /// Serves attached processes until it is dropped.
 ///
 /// The caller closes the volume: first [`Sharing::stop`], then [`Fs::unmount`]. Then dropping this lets processes that
@@ -21,22 +48,6 @@ pub struct Sharing {
 }
 
 impl Sharing {
-    /// Begins to accept processes. The caller holds the lock of the volume. `changes` are those of its uncached mount,
-    /// if there is one.
-    ///
-    /// # Errors
-    /// The socket cannot be made, or a thread cannot be started.
-    pub fn start(path: &Path, fs: Arc<Fs>, changes: Option<Changes>) -> io::Result<Sharing> {
-        let name = SocketName::listen(path)?;
-        let shared = Arc::new(Shared::new(path, fs));
-        if changes.is_some() {
-            shared.begin_mount().map_err(io::Error::from)?;
-            shared.set_changes(changes);
-        }
-        let server = Server::start(name, Arc::clone(&shared))?;
-        Ok(Sharing { shared, server })
-    }
-
     /// Accepts no more processes, and waits for operations in progress. Later ones fail.
     pub fn stop(&self) {
         self.server.stop_accepting();

@@ -15,6 +15,8 @@ use crate::runtime;
 /// behind by a process that was killed.
 pub(crate) struct SocketName {
     path: PathBuf,
+    /// The inode of the name, if it is known.
+    inode: Option<(u64, u64)>,
     listener: Listener,
     is_stopped: AtomicBool,
 }
@@ -28,19 +30,22 @@ impl SocketName {
         let _ = std::fs::remove_file(&path);
         let listener = Listener::bind(&path)
             .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
-        Ok(SocketName { path, listener, is_stopped: AtomicBool::new(false) })
+        let inode = inode_of(&path);
+        Ok(SocketName { path, inode, listener, is_stopped: AtomicBool::new(false) })
     }
 
     pub(crate) fn listener(&self) -> &Listener {
         &self.listener
     }
 
-    /// Removes the name, and ends waiting for clients. The volume is still locked: later the name can belong to another
-    /// owner.
+    /// Removes the name, and ends waiting for clients. The volume should still be locked: later the name can belong to
+    /// another owner, and is left alone.
     pub(crate) fn stop(&self) {
         if !self.is_stopped.swap(true, Ordering::SeqCst) {
-            // It may have been removed with all of the directory.
-            let _ = std::fs::remove_file(&self.path);
+            if self.inode.is_some() && inode_of(&self.path) == self.inode {
+                // It may have been removed with all of the directory.
+                let _ = std::fs::remove_file(&self.path);
+            }
             self.listener.stop();
         }
     }
@@ -50,6 +55,11 @@ impl Drop for SocketName {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+fn inode_of(name: &Path) -> Option<(u64, u64)> {
+    let found = std::fs::symlink_metadata(name).ok()?;
+    Some((found.dev(), found.ino()))
 }
 
 /// The name depends on the identity of the file, and on no path.

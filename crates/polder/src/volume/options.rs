@@ -137,12 +137,15 @@ impl VolumeOptions {
         if !self.read_only {
             device::prepare_writes(&medium);
         }
+        let device = medium.into_device();
+        // The lock is released after the name is removed. Otherwise the name could belong to the next owner by then.
+        let _lock = Arc::clone(&device);
         // Other processes can connect at once. They wait until the volume is recovered.
         let name = (self.share && !self.read_only).then(|| SocketName::listen(path));
         let interval_ns = u64::try_from(self.commit_interval.as_nanos()).unwrap_or(u64::MAX);
         let options = device::mount_options(self.read_only, self.cache_bytes, Some(interval_ns));
         let of_path = |cause: FsError| Error::at(path, cause);
-        let (fs, recovery) = Fs::mount(medium.into_device(), options).map_err(of_path)?;
+        let (fs, recovery) = Fs::mount(device, options).map_err(of_path)?;
         if !recovery.clean {
             tracing::info!(volume = %path.display(), records = recovery.records, "recovered");
         }

@@ -69,6 +69,51 @@ fn large_contents_go_through() {
     assert_eq!(open.metadata().unwrap().len(), 16 << 20);
 }
 
+/// Once, a client asked for more for ever when contents ended with a piece.
+#[test]
+fn contents_can_end_with_a_piece() {
+    const PIECE: usize = 16 << 20;
+    let bench = Bench::new();
+    let _owner = bench.create().size(256 << 20).open().unwrap();
+    let volume = bench.open();
+    for length in [0, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE] {
+        volume.write("/file", vec![7; length]).unwrap();
+        assert_eq!(volume.read("/file").unwrap().len(), length);
+        let mut into = vec![0; 3 * PIECE];
+        assert_eq!(file(&volume, "/file").read_at(&mut into, 0).unwrap(), length);
+        assert!(into[..length].iter().all(|byte| *byte == 7) && into[length..].iter().all(|byte| *byte == 0));
+    }
+}
+
+/// The program has always more to write than one operation takes.
+#[test]
+fn large_data_is_appended_at_the_cursor() {
+    use std::io::Write;
+    let bench = Bench::new();
+    let _owner = bench.create().size(256 << 20).open().unwrap();
+    let volume = bench.open();
+    let contents: Vec<u8> = (0..35_000_000_u32).map(|number| (number % 251) as u8).collect();
+    let mut log = volume.options().append(true).create(true).open("/log").unwrap();
+    log.write_all(b"first").unwrap();
+    log.write_all(&contents).unwrap();
+    log.write_all(b"last").unwrap();
+    let read = volume.read("/log").unwrap();
+    assert!(read.starts_with(b"first") && read.ends_with(b"last") && read[5..read.len() - 4] == contents);
+}
+
+/// A write that runs out of space in a later piece is short, as it is for the owner.
+#[test]
+fn a_large_write_to_a_full_volume_is_short() {
+    let (bench, volume) = Bench::attached();
+    let open = file(&volume, "/file");
+    let data = vec![1; 100 << 20];
+    let written = open.write_at(&data, 0).unwrap();
+    assert!(written > 20 << 20 && written < 64 << 20, "{written}");
+    assert_eq!(open.metadata().unwrap().len(), written as u64);
+    assert_eq!(cause(open.write_all_at(&data, 0)), FsError::NoSpace);
+    drop(bench);
+}
+
 #[test]
 fn a_volume_can_be_attached_for_reading_only() {
     let (bench, volume) = Bench::attached();
@@ -85,6 +130,17 @@ fn a_volume_can_be_attached_for_reading_only() {
         open.set_permissions(0),
     ] {
         assert_eq!(cause(refused), FsError::ReadOnly);
+    }
+    // The errors name the path, as those of a volume that this process owns.
+    for (refused, path) in [
+        (reader.write("/file", b""), "/file"),
+        (reader.rename("/old", "/new"), "/old"),
+        (reader.symlink("/target", "/link"), "/link"),
+        (reader.set_xattr("/file", "user.a", b""), "/file"),
+        (reader.options().append(true).open("/file").map(drop), "/file"),
+    ] {
+        let error = refused.unwrap_err();
+        assert!(matches!(&error, Error::Path { path: named, .. } if named.as_os_str() == path), "{error}");
     }
     assert_eq!(cause(open.write_at(b"x", 0)), FsError::BadHandle);
     volume.write("/file", b"other").unwrap();
@@ -137,6 +193,26 @@ fn closing_a_client_closes_its_own_files_alone() {
     assert!(matches!(open.append(b"x"), Err(Error::Closed)));
     // The file without a name was deleted.
     crate::bench::until(|| bench.owner().stats().unwrap().stored.live_bytes + (4 << 20) < before);
+}
+
+/// Programs that only look must not make the owner write.
+#[test]
+fn only_clients_that_change_something_sync_when_they_close() {
+    let bench = Bench::new();
+    let options = VolumeOptions::new().commit_interval(std::time::Duration::from_secs(3600));
+    let owner = bench.create().open_options(options).open().unwrap();
+    owner.write("/file", b"text").unwrap();
+    let batches = || owner.stats().unwrap().metadata.log_batches;
+    let before = batches();
+    let reader = bench.open();
+    assert_eq!(reader.read("/file").unwrap(), b"text");
+    assert_eq!(listed(&reader, "/"), ["file"]);
+    reader.close().unwrap();
+    assert_eq!(batches(), before);
+    let writer = bench.open();
+    writer.set_permissions("/file", 0o600).unwrap();
+    writer.close().unwrap();
+    assert!(batches() > before);
 }
 
 #[test]
@@ -212,6 +288,12 @@ fn clients_and_their_files_are_limited() {
     };
     assert!(matches!(refused, Error::TooManyOpen) && refused.errno() == 24);
     assert_eq!(files.len(), 16_384);
+    // What is refused has no effect.
+    clients[0].write("/full", b"text").unwrap();
+    assert!(matches!(volume.write("/full", b""), Err(Error::TooManyOpen)));
+    assert_eq!(clients[0].read("/full").unwrap(), b"text");
+    assert!(matches!(volume.write("/new", b""), Err(Error::TooManyOpen)));
+    assert!(!clients[0].exists("/new").unwrap());
     assert!(clients[0].read("/file").is_ok(), "others are not affected");
     drop(files);
     volume.write("/file", b"text").unwrap();
@@ -327,4 +409,11 @@ fn the_socket_is_private_and_ends_with_the_owner() {
     assert!(bench.open().is_attached());
     drop(owner);
     assert!(!socket.exists());
+    // A name that belongs to another process by then stays.
+    let owner = bench.open();
+    std::fs::remove_file(&socket).unwrap();
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    drop(owner);
+    assert!(socket.exists());
+    std::fs::remove_file(&socket).unwrap();
 }
