@@ -111,7 +111,8 @@ fn an_owner_that_is_killed_ends_every_call_of_its_clients() {
         held.lock().unwrap();
         let synced = AtomicU64::new(0);
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| file(&volume, "/held").lock());
+            let wanted = file(&volume, "/held");
+            let waiting = scope.spawn(move || wanted.lock());
             let log = file(&volume, &format!("/log.{round}"));
             let synced = &synced;
             let appending = scope.spawn(move || {
