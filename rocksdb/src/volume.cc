@@ -85,7 +85,8 @@ IOStatus Volume::Open(const Uri& uri, std::shared_ptr<Volume>* volume) {
 
 IOStatus Volume::OpenNew(const Uri& uri, polder_volume* handle) {
   struct polder_open_options open = POLDER_OPEN_OPTIONS_INIT;
-  open.flags = uri.read_only ? POLDER_OPEN_READ_ONLY : 0;
+  // What is in the buffers of this process would be hidden from other processes.
+  open.flags = POLDER_OPEN_PRIVATE | (uri.read_only ? POLDER_OPEN_READ_ONLY : 0);
   open.commit_interval_ms = uri.commit;
   open.cache_bytes = uri.cache;
   const char* context = "While opening a volume";

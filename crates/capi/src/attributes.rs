@@ -81,8 +81,8 @@ pub unsafe extern "C" fn polder_lchown(
     run(|| Ok(volume.get()?.volume.set_symlink_owner(unsafe { path(at)? }, owner(uid), owner(gid))?))
 }
 
-/// Sets the times of the last access (the first element) and the last change of the contents (the second). tv_nsec can be UTIME_NOW
-/// or UTIME_OMIT. NULL sets both to now.
+/// Sets the times of the last access (the first element) and the last change of the contents (the second). tv_nsec can
+/// be UTIME_NOW or UTIME_OMIT. NULL sets both to now.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn polder_utimens(
     volume: polder_volume,
@@ -154,8 +154,8 @@ pub unsafe extern "C" fn polder_set_xattr(
     })
 }
 
-/// The names of all extended attributes, also of those that Polder has for itself (user.polder.lifetime). *names is set to memory with *length bytes, in which a zero follows each name;
-/// free it with polder_free.
+/// The names of all extended attributes, also of those that Polder has for itself (user.polder.lifetime). *names is set
+/// to memory with *length bytes, in which a zero follows each name; free it with polder_free.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn polder_list_xattrs(
     volume: polder_volume,

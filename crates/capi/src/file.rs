@@ -45,8 +45,8 @@ impl polder_file {
     }
 }
 
-/// Opens a file, or a directory for polder_file_sync. `flags` are those of <fcntl.h>: O_RDONLY, O_WRONLY or O_RDWR, with
-/// O_CREAT, O_EXCL, O_TRUNC, O_APPEND, O_DSYNC, O_SYNC, O_NOFOLLOW, O_DIRECTORY. O_CLOEXEC, O_DIRECT, O_LARGEFILE,
+/// Opens a file, or a directory for polder_file_sync. `flags` are those of <fcntl.h>: O_RDONLY, O_WRONLY or O_RDWR,
+/// with O_CREAT, O_EXCL, O_TRUNC, O_APPEND, O_DSYNC, O_SYNC, O_NOFOLLOW, O_DIRECTORY. O_CLOEXEC, O_DIRECT, O_LARGEFILE,
 /// O_NOATIME, O_NOCTTY and O_NONBLOCK have no effect, because the library has no descriptors and no cache of file
 /// contents. `mode` has the permission bits of a file that is created, from which the umask of the caller is taken off.
 /// *file is set only on success. EINVAL: flags that do not fit together, like O_RDONLY with O_TRUNC.
@@ -157,8 +157,8 @@ pub unsafe extern "C" fn polder_read_many(reads: *mut polder_read, count: size_t
     })
 }
 
-/// Writes at an offset. Returns the number of bytes, smaller than `length` only if space ran out on the way. A file that
-/// was opened with O_APPEND writes at its end instead.
+/// Writes at an offset. Returns the number of bytes, smaller than `length` only if space ran out on the way. A file
+/// that was opened with O_APPEND writes at its end instead.
 ///
 /// ENOSPC: there is no space even after all garbage was collected. The call can take long before it says so.
 #[unsafe(no_mangle)]
@@ -256,8 +256,8 @@ pub extern "C" fn polder_file_allocate(file: polder_file, mode: c_int, offset: u
     })
 }
 
-/// Finds data or a hole at or after an offset: `whence` is SEEK_DATA or SEEK_HOLE. Sets *found. The end of the file counts
-/// as a hole. ENXIO: there is none.
+/// Finds data or a hole at or after an offset: `whence` is SEEK_DATA or SEEK_HOLE. Sets *found. The end of the file
+/// counts as a hole. ENXIO: there is none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn polder_file_seek(
     file: polder_file,
@@ -293,8 +293,8 @@ pub extern "C" fn polder_file_copy_range(
     run_long(|| Ok(from.get()?.copy_range(offset, &*to.get()?, to_offset, length)?))
 }
 
-/// Makes a range of another file share the blocks of a range of this file. Offsets and length are whole blocks; a length
-/// of 0 means up to the end of the source. EXDEV: the files belong to different volumes.
+/// Makes a range of another file share the blocks of a range of this file. Offsets and length are whole blocks; a
+/// length of 0 means up to the end of the source. EXDEV: the files belong to different volumes.
 #[unsafe(no_mangle)]
 pub extern "C" fn polder_file_clone_range(
     from: polder_file,

@@ -8,8 +8,8 @@ use crate::call::{Failure, run};
 use crate::file::polder_file;
 
 /// Takes or releases the lock of the whole file, as flock(2) does. `operation` is LOCK_SH, LOCK_EX or LOCK_UN; with
-/// LOCK_NB it does not wait. The locks are advisory, among the open files of the volume in this process, and end when the
-/// file is closed. EWOULDBLOCK: another open file has the lock.
+/// LOCK_NB it does not wait. The locks are advisory, among the open files of the volume in this process, and end when
+/// the file is closed. EWOULDBLOCK: another open file has the lock.
 #[unsafe(no_mangle)]
 pub extern "C" fn polder_file_lock(file: polder_file, operation: c_int) -> c_int {
     const TRY_SHARED: c_int = libc::LOCK_SH | libc::LOCK_NB;
@@ -29,10 +29,10 @@ pub extern "C" fn polder_file_lock(file: polder_file, operation: c_int) -> c_int
     })
 }
 
-/// Takes or releases a lock of a range of bytes. `mode` is F_RDLCK (the file is open for reading), F_WRLCK (for writing)
-/// or F_UNLCK. A `length` of 0 means all bytes from `offset`, however long the file becomes. With `wait` 0 it does not
-/// wait: EWOULDBLOCK if another open file has a conflicting lock. Locks of ranges and of whole files do not affect each
-/// other. Two files that wait for each other wait until the volume is closed.
+/// Takes or releases a lock of a range of bytes. `mode` is F_RDLCK (the file is open for reading), F_WRLCK (for
+/// writing) or F_UNLCK. A `length` of 0 means all bytes from `offset`, however long the file becomes. With `wait` 0 it
+/// does not wait: EWOULDBLOCK if another open file has a conflicting lock. Locks of ranges and of whole files do not
+/// affect each other. Two files that wait for each other wait until the volume is closed.
 #[unsafe(no_mangle)]
 pub extern "C" fn polder_file_lock_range(
     file: polder_file,

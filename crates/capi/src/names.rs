@@ -23,8 +23,8 @@ pub unsafe extern "C" fn polder_mkdir(volume: polder_volume, at: *const c_char, 
     run(|| Ok(volume.get()?.volume.create_dir_with(unsafe { path(at)? }, (mode & 0o7777) as u16)?))
 }
 
-/// Makes a directory and those above it that do not exist, each with mode 0777 without the umask of the caller. Succeeds
-/// if it exists.
+/// Makes a directory and those above it that do not exist, each with mode 0777 without the umask of the caller.
+/// Succeeds if it exists.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn polder_mkdir_all(volume: polder_volume, at: *const c_char) -> c_int {
     // SAFETY: as the header requires.
@@ -97,8 +97,8 @@ pub unsafe extern "C" fn polder_symlink(
     run(|| Ok(volume.get()?.volume.symlink(unsafe { path(target)? }, unsafe { path(link)? })?))
 }
 
-/// Copies the target of a symbolic link to `target`, without a zero at its end, and returns its length in bytes. A target
-/// that is longer than `length` is cut, and the complete length is returned nevertheless. EINVAL: it is no link.
+/// Copies the target of a symbolic link to `target`, without a zero at its end, and returns its length in bytes. A
+/// target that is longer than `length` is cut, and the complete length is returned nevertheless. EINVAL: it is no link.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn polder_readlink(
     volume: polder_volume,
@@ -132,8 +132,8 @@ pub unsafe extern "C" fn polder_read_file(
 }
 
 /// Writes a file as a whole: creates it with mode 0666 without the umask, or replaces the contents of an existing one.
-/// After a failure (ENOSPC, EIO) or a crash the file can be empty or incomplete, without its old contents: write another
-/// file and rename it where that matters.
+/// After a failure (ENOSPC, EIO) or a crash the file can be empty or incomplete, without its old contents: write
+/// another file and rename it where that matters.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn polder_write_file(
     volume: polder_volume,

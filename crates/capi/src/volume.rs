@@ -14,6 +14,8 @@ use crate::names::copy_out;
 
 /// Open for reading only. Nothing is written, not even a recovery.
 pub const POLDER_OPEN_READ_ONLY: u32 = 1;
+/// Keep other processes out: programs cannot attach to the volume, and a volume that a process has open is EBUSY.
+pub const POLDER_OPEN_PRIVATE: u32 = 2;
 /// Destroy what is in the file or on the device.
 pub const POLDER_CREATE_OVERWRITE: u32 = 1;
 /// Allocate all blocks of the file now, so that the host file system cannot run out of space later.
@@ -40,7 +42,7 @@ pub struct polder_mount {
 pub struct polder_open_options {
     /// sizeof(struct polder_open_options).
     pub struct_size: size_t,
-    /// POLDER_OPEN_READ_ONLY, or 0.
+    /// POLDER_OPEN_READ_ONLY and POLDER_OPEN_PRIVATE, or 0.
     pub flags: u32,
     /// The time in milliseconds after which a change becomes durable without a sync. The default is 5000.
     pub commit_interval_ms: u32,
@@ -116,8 +118,8 @@ pub extern "C" fn polder_version() -> *const c_char {
 }
 
 /// The text of the last failure in this thread: one line that names the path and the cause. An empty text if there was
-/// none. A function that succeeds does not change it. The pointer is valid until the thread ends, and the text until the
-/// next failure in this thread.
+/// none. A function that succeeds does not change it. The pointer is valid until the thread ends, and the text until
+/// the next failure in this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn polder_message() -> *const c_char {
     message()
@@ -133,9 +135,8 @@ pub unsafe extern "C" fn polder_free(memory: *mut c_void) {
 /// Makes a volume in a file or on a device, and opens it with `open` (NULL: the defaults). `options` may be NULL for a
 /// device, or a file of the wanted size, that contains only zeros. *volume is set only on success.
 ///
-/// EEXIST: it contains data, and POLDER_CREATE_OVERWRITE is not set. EINVAL: impossible options. EBUSY: a process has it open, perhaps
-/// this one.
-/// ENOSPC: the host file system is full. Then nothing was written.
+/// EEXIST: it contains data, and POLDER_CREATE_OVERWRITE is not set. EINVAL: impossible options. EBUSY: a process has
+/// it open, perhaps this one. ENOSPC: the host file system is full. Then nothing was written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn polder_volume_create(
     path: *const c_char,
@@ -180,12 +181,15 @@ pub unsafe extern "C" fn polder_volume_create(
     })
 }
 
-/// Opens the volume in a file or on a device. `options` may be NULL. *volume is set only on success. Recovers the volume
-/// if it was not closed, and starts its threads.
+/// Opens the volume in a file or on a device. `options` may be NULL. *volume is set only on success. Recovers the
+/// volume if it was not closed, and starts its threads. If a process of the same user has the volume open and shares
+/// it, also this process, the volume is attached: all calls are carried out by that process. If it ends, they fail with
+/// ENOTCONN.
 ///
-/// ENOENT: there is no such file. EINVAL: it is no volume. EBUSY: a process has it open, perhaps this one (after half a
-/// second of waiting). EUCLEAN or EIO: it is damaged; the text says what helps. A volume whose log has lost its newest
-/// part can be opened with POLDER_OPEN_READ_ONLY to copy what is left, and `polder check` reports the loss.
+/// ENOENT: there is no such file. EINVAL: it is no volume. EBUSY: a process has it open that does not share it, or
+/// POLDER_OPEN_PRIVATE is set (after half a second of waiting). EUCLEAN or EIO: it is damaged; the text says what
+/// helps. A volume whose log has lost its newest part can be opened with POLDER_OPEN_READ_ONLY to copy what is left,
+/// and `polder check` reports the loss.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn polder_volume_open(
     path: *const c_char,
@@ -200,9 +204,9 @@ pub unsafe extern "C" fn polder_volume_open(
     })
 }
 
-/// Makes everything durable, and closes the volume or the view. Closing a view leaves the volume open. Closing the volume
-/// closes it for its views and open files as well: every other use of them fails with EBADF, and they should still be
-/// closed to free their memory. The handle is not open any more when this returns, unless the result is EBUSY.
+/// Makes everything durable, and closes the volume or the view. Closing a view leaves the volume open. Closing the
+/// volume closes it for its views and open files as well: every other use of them fails with EBADF, and they should
+/// still be closed to free their memory. The handle is not open any more when this returns, unless the result is EBUSY.
 ///
 /// EIO: the device has failed. What was durable before still is. EBUSY: a mount of the volume exists.
 #[unsafe(no_mangle)]
@@ -261,8 +265,8 @@ pub extern "C" fn polder_volume_sync(volume: polder_volume) -> c_int {
     run(|| Ok(volume.get()?.volume.sync()?))
 }
 
-/// The size of the volume, and the space that can be written, in units of f_frsize bytes. Garbage counts as available: it
-/// is collected when its space is needed.
+/// The size of the volume, and the space that can be written, in units of f_frsize bytes. Garbage counts as available:
+/// it is collected when its space is needed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn polder_volume_statvfs(volume: polder_volume, result: *mut statvfs) -> c_int {
     run(|| {
@@ -340,9 +344,9 @@ pub unsafe extern "C" fn polder_volume_stats(volume: polder_volume, json: *mut *
     })
 }
 
-/// Mounts the volume on a directory, and serves the mount from threads of this process. Needs /dev/fuse, and root or the
-/// program fusermount3. Each operation of a program that uses the mount is a request to this process; `polder mount` is
-/// faster, but shares the volume with no library. docs/library.md has the limits of such mounts.
+/// Mounts the volume on a directory, and serves the mount from threads of this process. Needs /dev/fuse, and root or
+/// the program fusermount3. Each operation of a program that uses the mount is a request to this process; `polder
+/// mount` is faster, but shares the volume with no library. docs/library.md has the limits of such mounts.
 ///
 /// EBUSY: it is mounted already. EPERM: the handle is a view.
 #[unsafe(no_mangle)]
@@ -420,8 +424,12 @@ pub(crate) fn refuse_flags(flags: u32, known: u32) -> Outcome<()> {
 unsafe fn open_options(given: *const polder_open_options) -> Outcome<VolumeOptions> {
     // SAFETY: as required of the caller.
     let given = unsafe { sized(given)? };
-    refuse_flags(given.flags, POLDER_OPEN_READ_ONLY)?;
-    let mut options = VolumeOptions::new().read_only(given.flags & POLDER_OPEN_READ_ONLY != 0);
+    refuse_flags(given.flags, POLDER_OPEN_READ_ONLY | POLDER_OPEN_PRIVATE)?;
+    let is_private = given.flags & POLDER_OPEN_PRIVATE != 0;
+    let mut options = VolumeOptions::new()
+        .read_only(given.flags & POLDER_OPEN_READ_ONLY != 0)
+        .share(!is_private)
+        .attach(!is_private);
     if given.cache_bytes != 0 {
         options = options.cache_bytes(given.cache_bytes);
     }

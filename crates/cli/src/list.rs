@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use fuse::MountEntry;
 use serde::Serialize;
 use zone::Medium;
-use zone::file::{FileContents, FileError};
+use zone::file::{FileContents, FileError, other_signature};
 
 use crate::bytes;
 use crate::control::Request;
@@ -83,6 +83,12 @@ fn add_unmounted(rows: &mut Vec<Row>) -> Result<bool> {
     let mut are_hidden = false;
     for path in block_devices()? {
         let fs_id = match Medium::probe(&path) {
+            // A former volume whose device has another file system now.
+            Ok(FileContents::Volume { .. } | FileContents::Damaged { .. })
+                if other_signature(&path).is_some() =>
+            {
+                continue;
+            }
             Ok(FileContents::Volume { fs_id, .. }) => Some(fs_id.to_string()),
             Ok(FileContents::Damaged { .. }) => None,
             Err(FileError::NoAccess(_) | FileError::Forbidden { .. }) => {

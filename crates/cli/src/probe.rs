@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use zone::Medium;
-use zone::file::FileContents;
+use zone::file::{FileContents, other_signature};
 use zone::medium::missing_path;
 
 use crate::complain;
@@ -41,6 +41,9 @@ fn lines(arguments: &Arguments) -> Result<Option<String>> {
         FileContents::Nothing => return Err(missing_path(&arguments.path).into()),
         _ => return Ok(None),
     };
+    if other_signature(&arguments.path).is_some() {
+        return Ok(None);
+    }
     // A volume that another machine or a broken daemon holds still has an ID.
     let info = Info::about(&arguments.path).ok();
     let label = info.as_ref().map_or("", |info| info.label.as_str());

@@ -58,6 +58,7 @@ use rustix::io::Errno;
 
 pub use contents::FileContents;
 pub(crate) use contents::describe_start;
+pub use contents::other_signature;
 pub use draft::FileDraft;
 pub use error::FileError;
 pub use options::{FileOptions, ZONES_MIN};

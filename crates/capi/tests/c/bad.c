@@ -158,7 +158,9 @@ static void bad_options(char **arguments, struct polder_volume open) {
     struct polder_volume volume = {0};
     FAILS(polder_volume_open(in_place(arguments, "missing"), NULL, &volume), ENOENT);
     FAILS(polder_volume_open(arguments[1], NULL, &volume), EINVAL);
-    FAILS(polder_volume_open(in_place(arguments, "volume"), NULL, &volume), EBUSY);
+    options.flags = POLDER_OPEN_PRIVATE;
+    FAILS(polder_volume_open(in_place(arguments, "volume"), &options, &volume), EBUSY);
+    options.flags = 0;
     FAILS(polder_volume_create(in_place(arguments, "new"), NULL, NULL, &volume), EINVAL);
     FAILS(polder_volume_create(in_place(arguments, "volume"), &create, NULL, &volume), EBUSY);
     FILE *stream = fopen(in_place(arguments, "data"), "w");

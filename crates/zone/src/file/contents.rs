@@ -131,6 +131,12 @@ pub(super) fn signature_without_header(file: &File, size: u64) -> Option<&'stati
     signature_at_start(file).or_else(|| signature_at_end(file, size))
 }
 
+/// The other program whose signature is at the start of a file or device. A copy of a volume's header can be left near
+/// the end of a device that another file system uses now.
+pub fn other_signature(path: &Path) -> Option<&'static str> {
+    signature_at_start(&File::open(path).ok()?)
+}
+
 fn signature_at_start(file: &File) -> Option<&'static str> {
     let is_btrfs = || {
         let mut found = [0; BTRFS.1.len()];
