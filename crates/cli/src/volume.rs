@@ -10,7 +10,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use fs::{Fs, FsError, MountOptions};
 use fuse::MountEntry;
 use fuse::mount::entry_at;
-use polder::device::{mount_options, open_when_free, patience};
+use polder::device::{mount_options, open_when_free, patience, when_free};
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, makedev, statx};
 use serde::{Deserialize, Serialize};
 use zone::file::{FileContents, FileError, OpenMode, RestoredHeader};
@@ -354,9 +354,11 @@ pub(crate) fn open_for_salvage(path: &Path, wanted: Option<FsId>) -> Result<Medi
 /// Rewrites the header of a volume that is not in use, if opening the volume does not.
 pub(crate) fn restore_header(path: &Path, force: bool) -> Result<Option<RestoredHeader>, FileError> {
     let bar = progress::parts(0, "bytes searched for zones");
-    let restored = Medium::restore_header(path, force, &mut |done, all| {
-        bar.set_length(all);
-        bar.set_position(done);
+    let restored = when_free(patience(), || {
+        Medium::restore_header(path, force, &mut |done, all| {
+            bar.set_length(all);
+            bar.set_position(done);
+        })
     });
     bar.finish_and_clear();
     restored

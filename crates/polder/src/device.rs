@@ -43,12 +43,21 @@ const LOCK_PAUSE: Duration = Duration::from_millis(2);
 pub fn open_when_free(
     path: &Path,
     mode: OpenMode,
-    mut wait: impl FnMut() -> bool,
+    wait: impl FnMut() -> bool,
 ) -> std::result::Result<Medium, FileError> {
+    when_free(wait, || Medium::open(path, mode))
+}
+
+/// Takes the device of a volume by `take`. While it is in use, tries again as long as `wait` returns true. Another command
+/// that looks at the volume, for example `polder list`, needs moments.
+pub fn when_free<T>(
+    mut wait: impl FnMut() -> bool,
+    mut take: impl FnMut() -> std::result::Result<T, FileError>,
+) -> std::result::Result<T, FileError> {
     loop {
-        match Medium::open(path, mode) {
+        match take() {
             Err(FileError::InUse(_)) if wait() => {}
-            opened => return opened,
+            taken => return taken,
         }
     }
 }
@@ -147,7 +156,7 @@ impl Draft {
     /// [`Error::Open`] if the device cannot be used, or not with these options. [`Error::Format`] if the format is not
     /// possible on it.
     pub fn new(path: &Path, options: &VolumeOptions, format: FormatOptions) -> Result<Draft> {
-        let medium = Medium::draft(path, options)?;
+        let medium = when_free(patience(), || Medium::draft(path, options))?;
         Fs::check_format(medium.geometry(), &format)
             .map_err(|cause| Error::Format { path: path.to_owned(), why: cause.to_string() })?;
         Ok(Draft { path: path.to_owned(), medium, format })
