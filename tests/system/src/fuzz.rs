@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// Only as much as the gate has time for.
     #[arg(long)]
     quick: bool,
-    /// Seconds for each target (default: 45, and 2 in the quick form).
+    /// Seconds for each target (default: 45, and 1 in the quick form).
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: Option<u64>,
     /// Only this target.
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 impl Args {
     fn seconds(&self) -> u64 {
-        self.seconds.unwrap_or(if self.quick { 2 } else { 45 })
+        self.seconds.unwrap_or(if self.quick { 1 } else { 45 })
     }
 }
 

@@ -49,7 +49,7 @@ fn crowded() -> Vec<Case> {
 
 /// How many workloads of each case are tried. More with the environment variable.
 fn rounds() -> u64 {
-    std::env::var("POLDER_SET_ROUNDS").map_or(2, |rounds| rounds.parse().unwrap())
+    std::env::var("POLDER_SET_ROUNDS").map_or(1, |rounds| rounds.parse().unwrap())
 }
 
 /// A workload on a set whose members share a supply.
