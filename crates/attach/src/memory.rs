@@ -85,7 +85,7 @@ impl Memory {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let create = |flags| rustix::fs::memfd_create("polder-attach", flags);
         let file = match create(flags | MemfdFlags::NOEXEC_SEAL) {
-            // Linux before 6.3 does not know the flag. Later ones can be told to require it.
+            // Linux before 6.3 refuses this flag. Newer kernels can be configured to require it.
             Err(Errno::INVAL) => create(flags),
             created => created,
         }?;

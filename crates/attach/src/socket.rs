@@ -134,7 +134,7 @@ pub(crate) fn greet(socket: &OwnedFd, text: &[u8], descriptors: &[BorrowedFd<'_>
 /// Receives the greeting.
 ///
 /// # Errors
-/// The other side has hung up. `EMFILE` if this process cannot open so many descriptors.
+/// The other process has closed the socket. `EMFILE` if this process has too many open descriptors.
 pub(crate) fn receive_greeting(socket: &OwnedFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let mut text = vec![0; GREETING_MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];

@@ -159,7 +159,7 @@ pub(crate) unsafe fn text<'a>(text: *const c_char) -> Outcome<&'a OsStr> {
 /// An object that C lets this function write.
 ///
 /// # Safety
-/// `object` is null or points to a value that nobody else uses during `'a`.
+/// `object` is null or points to a value that is not used elsewhere during `'a`.
 pub(crate) unsafe fn output<'a, T>(object: *mut T) -> Outcome<&'a mut T> {
     // SAFETY: as required of the caller.
     unsafe { object.as_mut() }.ok_or_else(null)
@@ -168,7 +168,7 @@ pub(crate) unsafe fn output<'a, T>(object: *mut T) -> Outcome<&'a mut T> {
 /// Bytes that C gave.
 ///
 /// # Safety
-/// `bytes` points to `length` bytes that nobody changes during `'a`, unless `length` is 0.
+/// `bytes` points to `length` bytes that do not change during `'a`, unless `length` is 0.
 pub(crate) unsafe fn bytes<'a>(bytes: *const libc::c_void, length: usize) -> Outcome<&'a [u8]> {
     check_length(length)?;
     match (length, bytes.is_null()) {
@@ -182,7 +182,7 @@ pub(crate) unsafe fn bytes<'a>(bytes: *const libc::c_void, length: usize) -> Out
 /// Bytes that C lets this function write.
 ///
 /// # Safety
-/// `buffer` points to `length` bytes that nobody else uses during `'a`, unless `length` is 0. They may be
+/// `buffer` points to `length` bytes that are not used elsewhere during `'a`, unless `length` is 0. They may be
 /// uninitialised in the sense of C.
 pub(crate) unsafe fn buffer<'a>(buffer: *mut libc::c_void, length: usize) -> Outcome<&'a mut [u8]> {
     check_length(length)?;

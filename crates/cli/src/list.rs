@@ -28,7 +28,7 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// A volume. What is not known is missing, and `problem` says why.
+/// A volume. Properties that could not be read are missing. `problem` has the error.
 #[derive(Debug, Default, Serialize)]
 struct Row {
     id: Option<String>,

@@ -131,7 +131,7 @@ fn accept(stream: TcpStream, served: &Arc<Served>) {
     }
 }
 
-/// One of a limited number of places. It is given back when this is dropped.
+/// One connection or stream, of which the number is limited. Dropping it makes room for another one.
 struct Place {
     served: Arc<Served>,
     count: fn(&Served) -> &AtomicUsize,

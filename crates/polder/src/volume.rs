@@ -175,11 +175,10 @@ impl Volume {
     /// * Changes by the library cause no events of inotify. Locks of the library and of programs do not affect each
     ///   other.
     ///
-    /// Programs must not keep this process from ending: if one of its threads is in a call on the mount when the process
-    /// is killed, the kernel waits for an answer that nobody gives, and the process stays. `umount -f` of the directory
-    /// ends that. So let other processes use the mount, or call [`Mount::unmount`] before this one ends. After a process
-    /// that served a mount has ended without unmounting it, the directory answers "Transport endpoint is not connected"
-    /// until `umount`.
+    /// Use the mount from other processes. If this process is killed while one of its own threads is in a call on the
+    /// mount, the kernel waits for a reply that never comes, and the process does not end before `umount -f` of the
+    /// directory. Call [`Mount::unmount`] before the process ends. Otherwise the directory answers "Transport endpoint is
+    /// not connected" until `umount`.
     ///
     /// The mount needs `/dev/fuse`, and either root or the program `fusermount3`. If this process is root, all users
     /// can use the mount. A volume can be mounted once at a time, and only by its owner.

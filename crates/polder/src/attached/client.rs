@@ -38,7 +38,7 @@ pub(crate) enum Attempt {
 /// Connects to the process that owns a volume.
 pub(crate) fn attach(path: &Path, read_only: bool) -> Attempt {
     let refused = |why: String| Attempt::Refused(Error::NotAttached { path: path.to_owned(), why });
-    // Whoever can create names there could answer in the place of the owner.
+    // A user who can create files in this directory could pretend to be the owner.
     if crate::runtime::check(&crate::runtime::directory()).is_err() {
         return Attempt::NoOwner;
     }
@@ -192,8 +192,8 @@ fn exchange(
     }
 }
 
-/// Whether an answer is one to a call with so much data and space, of which so much was filled. A broken owner must not
-/// make this process use bytes that it did not send, or slices that do not exist.
+/// Whether a reply fits its call. The call sent `data` bytes and has space for `into` bytes. The owner has sent `filled`
+/// bytes. A broken owner must not make this process use bytes that were not sent, or slices that do not exist.
 fn is_possible(reply: &Result<Reply>, data: usize, into: usize, filled: usize) -> bool {
     match reply {
         Ok(Reply::Number { number }) if into > 0 => *number == filled as u64,

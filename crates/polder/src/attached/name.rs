@@ -11,8 +11,8 @@ use crate::runtime;
 
 /// The socket at which the owner of a volume listens. Its name is removed when this is dropped.
 ///
-/// The process that has it holds the lock of the volume. So nobody else listens there, and a name that exists was left
-/// behind by a process that was killed.
+/// Only the process that holds the lock of the volume creates it. So a name that exists already was left behind by a
+/// process that was killed.
 pub(crate) struct SocketName {
     path: PathBuf,
     /// The inode of the name, if it is known.

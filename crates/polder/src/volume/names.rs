@@ -44,7 +44,7 @@ impl Volume {
             if free == 0 && contents.try_reserve(PIECE).is_err() {
                 return Err(Error::at(path, FsError::NoMemory));
             }
-            // What is read is still in the processor's cache when its checksums are verified.
+            // A small piece is still in the processor's cache when its checksums are verified.
             let end = begin + if free == 0 { PIECE } else { free.min(PIECE) };
             contents.resize(end, 0);
             let read = file.read_at(&mut contents[begin..], begin as u64).map_err(|error| error.of(path))?;

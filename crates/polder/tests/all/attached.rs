@@ -6,7 +6,7 @@ use polder::{Error, FsError, LockMode, LockRange, Volume, VolumeOptions};
 
 use crate::bench::{ATTACHED, Bench, cause, file, listed};
 
-/// The stories that are told again, with attached volumes.
+/// The modules whose tests run again on attached volumes.
 const STORIES: [&str; 5] = ["attributes::", "files::", "locks::", "names::", "threads::"];
 /// It makes a volume in the place of a closed one, which stays open at its owner.
 const OF_OWNERS: &str = "errors_have_the_numbers_and_kinds_of_the_system";

@@ -15,7 +15,7 @@ fn connect(volume: &Path) -> Client {
     Client::connect(&socket(volume), Duration::from_secs(30)).unwrap()
 }
 
-/// The bytes before the request: a caller with the rights of nobody.
+/// The bytes before the request: an unprivileged caller.
 fn caller() -> Vec<u8> {
     [
         &65_534_u32.to_le_bytes()[..],
