@@ -5,6 +5,9 @@
 //! time is compared. A quadratic algorithm costs sixteen times as much. The same for the library, and for work that a
 //! mount leaves to the kernel, is in `crates/fs/tests/all/growth`.
 //!
+//! Everything runs on one processor. If the scheduler may choose, a request that wakes the daemon on another processor
+//! costs it three times as much as on the same one, and which of the two happens is chance.
+//!
 //! The quick form has fewer kinds.
 
 use std::collections::BTreeMap;
@@ -20,6 +23,7 @@ use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 use rt::{Clock, SystemClock};
 use rustix::fs::{CWD, Mode, OFlags, XattrFlags, copy_file_range, fsetxattr, mkdirat, openat};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use support::shell::Line;
 
 use super::{Report, Run};
@@ -60,6 +64,7 @@ const KINDS: [Kind; 11] = [
 type Costs = Vec<(String, u64)>;
 
 pub(crate) fn run(run: &Run) -> Result<Report> {
+    let _one = OneProcessor::choose()?;
     let (mut rows, mut too_much) = (0, Vec::new());
     println!("{:<46} {:>6} {:>10} {:>10} {:>6}", "what", "N", "N, ms", "4 N, ms", "ratio");
     for kind in KINDS.iter().filter(|kind| kind.is_quick || !run.quick) {
@@ -74,6 +79,29 @@ pub(crate) fn run(run: &Run) -> Result<Report> {
     );
     let geometry = "growth: volumes of 512 MiB, mounted with no options".to_owned();
     Ok(Report { geometry, counts: vec![("rows of N against 4 N", rows)] })
+}
+
+/// Keeps this thread and the processes that it starts on one processor, until dropped.
+struct OneProcessor {
+    allowed_before: CpuSet,
+}
+
+impl OneProcessor {
+    fn choose() -> Result<Self> {
+        let allowed_before = sched_getaffinity(None)?;
+        let mut one = CpuSet::new();
+        one.set(sched_getcpu());
+        sched_setaffinity(None, &one)?;
+        Ok(OneProcessor { allowed_before })
+    }
+}
+
+impl Drop for OneProcessor {
+    fn drop(&mut self) {
+        if let Err(error) = sched_setaffinity(None, &self.allowed_before) {
+            eprintln!("the tests stay on one processor: {error}");
+        }
+    }
 }
 
 /// The minimum time of each command with N and with 4 N.
