@@ -37,6 +37,11 @@ pub(crate) enum Request {
     Introduce,
     /// The properties of the volume.
     Info,
+    /// Change the label of the volume.
+    SetLabel {
+        /// The new label.
+        label: String,
+    },
     /// Statistics of writes and stored data.
     Stats,
     /// The state of each zone.

@@ -20,7 +20,7 @@ use fuse::mount::{abort, unmount, unmount_by_force, unmount_lazily};
 use fuse::{AccessTimes, Changes, KernelCache, Memory, MountEntry, MountOptions, Mounted};
 use nix::sys::signal::{SigSet, Signal};
 use polder::Stats;
-use polder::device::prepare_writes;
+use polder::device::{prepare_writes, refused_label};
 use polder::sharing::{Sharing, Waiting};
 use rt::sync::Mutex;
 use serde_json::Value;
@@ -267,6 +267,7 @@ impl Service for Served {
         match request {
             Request::Introduce => Ok(serde_json::to_value(self.introduction())?),
             Request::Info => Ok(serde_json::to_value(Info::of(&self.fs, &self.place())?)?),
+            Request::SetLabel { label } => self.set_label(&label).map(|()| Value::Null),
             Request::Stats => Ok(serde_json::to_value(self.stats())?),
             Request::Zones => Ok(serde_json::to_value(zones::all(&self.fs)?)?),
             Request::Monitor => Ok(serde_json::to_value(self.sample()?)?),
@@ -288,6 +289,15 @@ impl Service for Served {
 impl Served {
     fn fs_id(&self) -> FsId {
         self.fs.volume_info().fs_id
+    }
+
+    fn set_label(&self, label: &str) -> Result<()> {
+        if let Some(why) = refused_label(label) {
+            bail!(why);
+        }
+        self.fs.set_label(label)?;
+        tracing::info!(volume = %self.fs_id(), label, "the label was changed");
+        Ok(())
     }
 
     /// Ends a mount that no thread serves yet.

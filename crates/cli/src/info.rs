@@ -183,7 +183,7 @@ impl Info {
         let host = fs.store().device().host_space();
         Ok(Info {
             id: volume.fs_id.to_string(),
-            label: volume.label.clone(),
+            label: volume.label.text(),
             path: AnyPath(place.path.clone()),
             mounted_on: place.mounted_on.clone().map(AnyPath),
             pid: Some(std::process::id()),

@@ -8,11 +8,12 @@ use anyhow::Result;
 use fs::{Attributes, Kind};
 
 use crate::name::in_line;
-use crate::output;
 use crate::unmounted::{UnmountedVolume, last_name};
+use crate::{bytes, output};
 
 /// List a directory of a volume that is not mounted.
 #[derive(clap::Args)]
+#[command(disable_help_flag = true)]
 pub(crate) struct Arguments {
     /// The volume's file or block device.
     volume: PathBuf,
@@ -22,6 +23,12 @@ pub(crate) struct Arguments {
     /// Print for each entry: permissions, links, owner, group, size, modification time, name.
     #[arg(short)]
     long: bool,
+    /// With -l, print sizes like 1.5 GiB.
+    #[arg(short)]
+    human_readable: bool,
+    /// Print help.
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
@@ -48,6 +55,10 @@ impl Arguments {
         output: &mut Vec<u8>,
     ) -> Result<()> {
         if self.long {
+            let size = match self.human_readable {
+                true => bytes::show(found.size),
+                false => found.size.to_string(),
+            };
             write!(
                 output,
                 "{} {:>3} {:>5} {:>5} {:>12} {:>19} ",
@@ -55,7 +66,7 @@ impl Arguments {
                 found.links,
                 found.uid,
                 found.gid,
-                found.size,
+                size,
                 format!("{}.{:09}", found.modified.0.div_euclid(SECOND), found.modified.0.rem_euclid(SECOND)),
             )?;
         }

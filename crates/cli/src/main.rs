@@ -29,6 +29,7 @@ mod info;
 mod inherited;
 mod install;
 mod interrupt;
+mod label;
 mod list;
 mod logged_kinds;
 mod logging;
@@ -92,6 +93,7 @@ enum Command {
     Umount(umount::Arguments),
     Sync(sync::Arguments),
     List(list::Arguments),
+    Label(label::Arguments),
     Info(info::Arguments),
     Stats(stats::Arguments),
     Top(top::Arguments),
@@ -148,6 +150,7 @@ fn run(command: Command) -> ExitCode {
         Command::Umount(arguments) => umount::run(&arguments),
         Command::Sync(arguments) => sync::run(&arguments),
         Command::List(arguments) => list::run(&arguments),
+        Command::Label(arguments) => label::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),
         Command::Stats(arguments) => stats::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),

@@ -240,7 +240,8 @@ fn describe_zoned(geometry: &Geometry, unused_zones: UnusedZones) -> Vec<String>
     lines
 }
 
-fn label(text: &str) -> Result<String, String> {
+/// Parses a label.
+pub(crate) fn label(text: &str) -> Result<String, String> {
     refused_label(text).map_or_else(|| Ok(text.to_owned()), Err)
 }
 

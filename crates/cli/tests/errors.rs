@@ -109,12 +109,13 @@ struct Called {
     failed: i32,
 }
 
-const ALL_COMMANDS: [Called; 25] = [
+const ALL_COMMANDS: [Called; 26] = [
     Called { command: "mkfs", words: &[PATH], failed: 1 },
     Called { command: "mount", words: &[PATH, FOLDER], failed: 1 },
     Called { command: "umount", words: &[PATH], failed: 1 },
     Called { command: "sync", words: &[PATH], failed: 1 },
     Called { command: "list", words: &[], failed: 1 },
+    Called { command: "label", words: &[PATH, "name"], failed: 1 },
     Called { command: "info", words: &[PATH], failed: 1 },
     Called { command: "stats", words: &[PATH], failed: 1 },
     Called { command: "top", words: &[PATH, "--once"], failed: 1 },

@@ -24,7 +24,7 @@ use crate::write_rate::WriteRate;
 
 const PAGE_SIZE: u32 = 16 << 10;
 const GROUPS: u16 = 8;
-const LABEL_MAX: usize = 64;
+const LABEL_MAX: usize = tree::Label::BYTES_MAX;
 /// Bytes of node cache for each inode record that is cached beside it. A record holds contents of up to 2 KiB, so
 /// `NODES_MAX` records take at most 40 MiB. A volume may need 64 MiB beside its cache, whatever the size of the
 /// cache.
@@ -220,11 +220,21 @@ impl Fs {
         })
     }
 
+    /// Changes the label of the volume, durably.
+    pub fn set_label(&self, label: &str) -> Result<()> {
+        if label.len() > LABEL_MAX {
+            return Err(FsError::Invalid);
+        }
+        let _change = self.background_changes.read();
+        self.begin()?;
+        Ok(self.store.set_label(label)?)
+    }
+
     /// The properties that were chosen when the volume was formatted.
     pub fn volume_info(&self) -> VolumeInfo {
         let info = self.store.info();
         VolumeInfo {
-            label: info.label.clone(),
+            label: info.label.text(),
             fs_id: info.fs_id,
             created: Timestamp(info.created_ns),
             block_size: self.extents.block_size(),

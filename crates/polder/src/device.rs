@@ -27,7 +27,7 @@ pub const COMMIT_INTERVAL_NS: u64 = 5_000_000_000;
 pub const CACHE_BYTES_MIN: u64 = 4 << 20;
 
 /// The most bytes of a label.
-pub const LABEL_BYTES_MAX: usize = 64;
+pub const LABEL_BYTES_MAX: usize = tree::Label::BYTES_MAX;
 
 /// Number of writes to the device for which memory is allocated in advance.
 const PREPARED_WRITES: usize = 8;

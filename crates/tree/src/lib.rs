@@ -72,7 +72,8 @@ pub use scrub::{NodeScrub, Scrubbed};
 pub use store::{Store, StoreStats};
 pub use trees::Growth;
 pub use types::{
-    Bytes, Draw, Entry, Group, Key, Op, PREPAID, Reserve, Result, Step, StoreError, Table, Tx, VolumeInfo,
+    Bytes, Draw, Entry, Group, Key, Label, Op, PREPAID, Reserve, Result, Step, StoreError, Table, Tx,
+    VolumeInfo,
 };
 pub use zones::ZoneRef;
 

@@ -29,7 +29,7 @@ use crate::limits::Limits;
 use crate::log::Start;
 use crate::page::Page;
 use crate::scan::{LogZone, read_header};
-use crate::types::{Bytes, Epoch, Group, Reserve, Result, StoreError, VolumeInfo};
+use crate::types::{Bytes, Epoch, Group, Label, Reserve, Result, StoreError, VolumeInfo};
 
 /// Memory for pages while a volume is made.
 pub(crate) const CACHE_BYTES: u64 = 64 << 20;
@@ -80,7 +80,7 @@ pub(crate) fn check_options(geometry: &Geometry, options: &FormatOptions) -> Res
     if options.groups == 0 || options.groups > 4096 {
         return Err(unusable(format!("{} groups are not possible: choose 1 to 4096", options.groups)));
     }
-    if options.label.len() > 64 {
+    if options.label.len() > Label::BYTES_MAX {
         return Err(unusable("the label is longer than 64 bytes: choose a shorter one"));
     }
     if geometry.max_open.min(geometry.max_active) < 6 {
@@ -137,7 +137,7 @@ pub(crate) fn format(device: &Arc<dyn Device>, options: &FormatOptions) -> Resul
     let report = device.report()?;
     let info = VolumeInfo {
         fs_id: options.fs_id,
-        label: options.label.clone(),
+        label: Label::new(options.label.clone()),
         groups: options.groups,
         page_size: options.page_size,
         created_ns: options.created_ns,

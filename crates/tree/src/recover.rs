@@ -31,7 +31,7 @@ use crate::log::{OldZone, Start};
 use crate::mat::ChunkPlace;
 use crate::record;
 use crate::scan::{Found, LogZone, Seals, next_life, read_header};
-use crate::types::{Epoch, Op, Reserve, Result, StoreError, VolumeInfo};
+use crate::types::{Epoch, Label, Op, Reserve, Result, StoreError, VolumeInfo};
 use ends::ZoneEnd;
 use headers::{LogHeader, log_zones, no_volume};
 use missing::{Unread, Why};
@@ -333,7 +333,7 @@ fn load(
     let text = header.label.split(|&byte| byte == 0).next().unwrap_or_default();
     let info = VolumeInfo {
         fs_id: contents.zones[0].0.fs_id,
-        label: String::from_utf8_lossy(text).into_owned(),
+        label: Label::new(String::from_utf8_lossy(text).into_owned()),
         groups: header.groups.get() as u16,
         page_size: header.page_size.get(),
         created_ns: header.created_ns.get(),

@@ -14,7 +14,7 @@ use crate::headroom::Need;
 use crate::mkfs::FormatOptions;
 use crate::recover::{Config, Recovery, Replay};
 use crate::trees::Growth;
-use crate::types::{Bytes, Entry, Group, Key, Result, Step, Table, Tx, VolumeInfo};
+use crate::types::{Bytes, Entry, Group, Key, Label, Result, Step, Table, Tx, VolumeInfo};
 use crate::zones::ZoneRef;
 
 /// Idle steps before a long epoch is ended: these take some seconds.
@@ -228,6 +228,13 @@ impl Store {
     /// Takes a checkpoint.
     pub fn checkpoint(&self) -> Result<()> {
         self.core.checkpoints.checkpoint()
+    }
+
+    /// Changes the label of the volume, and takes a checkpoint, which makes that durable.
+    pub fn set_label(&self, text: &str) -> Result<()> {
+        assert!(text.len() <= Label::BYTES_MAX, "the caller has checked the length");
+        self.info().label.change(text);
+        self.checkpoint()
     }
 
     /// Whether [`Store::step`] should be called soon. Otherwise committing threads will have to do its work.

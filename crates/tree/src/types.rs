@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use pool::{Change, Reserved};
+use rt::sync::Mutex;
 use smallvec::SmallVec;
 use zone::{DeviceError, FsId, Life, Role, ZoneId};
 
@@ -51,13 +52,37 @@ impl std::fmt::Display for Reserve {
     }
 }
 
-/// Properties that `mkfs` decided and that never change.
-#[derive(Clone, Debug)]
+/// The label of a volume. Every checkpoint has it.
+#[derive(Debug)]
+pub struct Label(Mutex<String>);
+
+impl Label {
+    /// The largest number of bytes.
+    pub const BYTES_MAX: usize = 64;
+
+    /// A label with this text.
+    pub fn new(text: String) -> Label {
+        Label(Mutex::new(text))
+    }
+
+    /// The text.
+    pub fn text(&self) -> String {
+        self.0.lock().clone()
+    }
+
+    /// Changes the text. The next checkpoint makes that durable.
+    pub(crate) fn change(&self, text: &str) {
+        text.clone_into(&mut self.0.lock());
+    }
+}
+
+/// Properties that `mkfs` decided. Only the label can be changed.
+#[derive(Debug)]
 pub struct VolumeInfo {
     /// The volume's identity.
     pub fs_id: FsId,
     /// Its label.
-    pub label: String,
+    pub label: Label,
     /// Shards of the key space.
     pub groups: u16,
     /// Bytes of a node.

@@ -97,6 +97,9 @@ fn a_copy_out_of_a_volume_equals_the_mounted_files() {
         long.lines().any(|line| line.starts_with("-rwsr-x--x   1 ") && line.ends_with(" small")),
         "{long}"
     );
+    let human = bench.succeed(&["ls", "-lh", volume, "deep"]);
+    assert!(human.contains(" B ") || human.contains("iB "), "{human}");
+    assert!(bench.succeed(&["ls", "--help"]).contains("-h"));
     assert!(bench.succeed(&["ls", "-l", volume]).contains("broken -> /nowhere"));
     assert!(bench.fail(1, &["cat", volume, "deep"]).contains("is not a regular file"));
     assert!(bench.fail(1, &["cat", volume, "short-cut/none"]).contains("no such file"));

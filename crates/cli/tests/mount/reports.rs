@@ -136,3 +136,34 @@ fn a_new_volume_belongs_to_its_owner_alone_and_its_space_is_reported() {
         assert_eq!(fs::metadata(&volume).unwrap().mode() & 0o7777, 0o644, "the file is another user's");
     }
 }
+
+#[test]
+fn a_label_is_changed_while_mounted_and_unmounted_and_survives_a_kill() {
+    let bench = bench_or_skip!();
+    let volume = bench.volume();
+    let volume = volume.to_str().unwrap();
+    let label = || bench.succeed(&["label", volume]);
+    assert_eq!(label(), "bench\n");
+    bench.succeed(&["label", volume, "Archive 2026"]);
+    assert_eq!(label(), "Archive 2026\n");
+    assert_eq!(report(&bench, "info")["label"], "Archive 2026");
+    let properties = bench.succeed(&["probe", volume]);
+    assert!(properties.contains("ID_FS_LABEL_ENC=Archive\\x202026"), "{properties}");
+
+    let mounted = bench.mount(&[]);
+    bench.succeed(&["label", mounted.root().to_str().unwrap(), "other"]);
+    assert_eq!(label(), "other\n");
+    mounted.daemon().kill();
+    bench.succeed(&["umount", mounted.root().to_str().unwrap()]);
+    assert_eq!(label(), "other\n");
+    bench.succeed(&["label", volume, ""]);
+    assert_eq!(label(), "\n");
+
+    let said = bench.fail(2, &["label", volume, &"x".repeat(65)]);
+    assert!(said.contains("at most 64"), "{said}");
+    let mounted = bench.mount(&["-o", "ro"]);
+    let said = bench.fail(1, &["label", mounted.root().to_str().unwrap(), "new"]);
+    assert!(said.contains("read-only") || said.contains("Read-only"), "{said}");
+    mounted.umount();
+    assert_eq!(label(), "\n");
+}

@@ -44,8 +44,9 @@ impl Checkpoints {
         let geometry = self.volume.device.geometry();
         let count = |count: usize| U32::new(u32::try_from(count).expect("parts of a checkpoint are small"));
         let mut label = [0; 64];
-        let length = self.volume.info.label.len().min(64);
-        label[..length].copy_from_slice(&self.volume.info.label.as_bytes()[..length]);
+        let text = self.volume.info.label.text();
+        let length = text.len().min(label.len());
+        label[..length].copy_from_slice(&text.as_bytes()[..length]);
         CheckpointHeader {
             header_bytes: count(size_of::<CheckpointHeader>()),
             version: U32::new(zone::format::FORMAT_VERSION),
