@@ -15,7 +15,7 @@
 //! instructions, because counting costs time. The library runs in the process that measures it (`library.rs`).
 //!
 //! All figures are kept one by one (`figures.rs`). The tables (`page.rs`), the CSV file and the comparison with an
-//! earlier run (`baseline.rs`) are made from these alone. `--page` writes the tables into `docs/performance.md`, and
+//! earlier run (`baseline.rs`) are made from these alone. `--page` writes the tables into `docs/results/performance.md`, and
 //! fails if an operation is below half of a peer and the page gives no reason. This depends only on the page, so it
 //! is a test as well.
 //!

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use support::workspace;
 
 /// The page of figures.
-pub(crate) const PERFORMANCE: &str = "docs/performance.md";
+pub(crate) const PERFORMANCE: &str = "docs/results/performance.md";
 
 const BEGIN: &str = "<!-- written by `cargo system ";
 const END: &str = "<!-- the rest is written by hand -->";

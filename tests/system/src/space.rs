@@ -3,8 +3,8 @@
 //! Every cell is a run of `polder-space` in memory, in the device time of a stated model, with an ideal GC for
 //! comparison. Nothing depends on the machine. Further runs measure how much of a device files can use, the effect of
 //! GC on a fragmented file, and the latencies of other clients beside a writer. The full form rewrites
-//! `docs/space.md` and its plots. The quick form writes the same for fewer cells into the build's folder (with
-//! `--docs` into `docs`). Each run is recorded in the build's folder as it ends, so that `--resume` continues an
+//! `docs/results/space.md` and its plots. The quick form writes the same for fewer cells into the build's folder (with
+//! `--docs` into `docs/results`). Each run is recorded in the build's folder as it ends, so that `--resume` continues an
 //! interrupted run.
 //!
 //! The command fails if a bound does not hold, after everything has been written. It fails before that if no reason
@@ -34,6 +34,8 @@ use runs::Case;
 
 /// The seed of the recorded cells.
 const SEED: u64 = 20_270_101;
+/// The folder of the page and its plots in the sources.
+const RESULTS: &str = "docs/results";
 /// The seed of the runs that fill devices, and of the fragmented file. It only determines what is overwritten, and
 /// has little effect.
 const SEED_OF_DEVICES: u64 = 20_261_218;
@@ -65,7 +67,7 @@ pub(crate) struct Args {
     /// The seed of everything random in cells, and in the runs beside a writer.
     #[arg(long, default_value_t = SEED)]
     seed: u64,
-    /// Write the page and its plots into `docs`, also from the quick form.
+    /// Write the page and its plots into `docs/results`, also from the quick form.
     #[arg(long, conflicts_with = "only")]
     docs: bool,
     /// Only cells of this workload, or only `usable`, `pieces` or `beside`. The documents are not changed.
@@ -93,7 +95,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     println!("seed: {}", args.seed);
     let seen = chosen.run(args, &folder)?;
     let recorded = (!args.quick || args.docs) && args.only.is_none();
-    let documents = if recorded { workspace::root().join("docs") } else { folder };
+    let documents = if recorded { workspace::root().join(RESULTS) } else { folder };
     let (page, verdicts) = write(&seen, args, &documents)?;
     println!("{page}\nwritten to {}", documents.join("space.md").display());
     let failed = verdicts.iter().filter(|bound| !bound.holds()).count();

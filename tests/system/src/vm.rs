@@ -4,7 +4,7 @@
 //! and no disks except the test devices. It reports on its console; the last line is the verdict. A message that the
 //! kernel logs as an error is a failure too.
 //!
-//! The suites test behaviour, never time. Suites with figures write a table of `docs/performance.md`.
+//! The suites test behaviour, never time. Suites with figures write a table of `docs/results/performance.md`.
 
 mod counts;
 mod emulator;

@@ -4,7 +4,7 @@
 //! system first loads a database that takes most of it. Then every workload runs on one file system after the other,
 //! before the next workload begins. Rounds after the first find used file systems. Rates and times become ratios
 //! within the same round. Bytes are counted: those that RocksDB wrote to its files, and those that reached the
-//! device. The long form writes `docs/performance.md`.
+//! device. The long form writes `docs/results/performance.md`.
 //!
 //! The driver is a program of its own, `ycsb/`, because only it needs the headers and the library of RocksDB.
 

@@ -1,4 +1,4 @@
-//! `docs/performance.md`: the command writes its tables, everything else is written manually.
+//! `docs/results/performance.md`: the command writes its tables, everything else is written manually.
 //!
 //! Absolute rates and times say more about a machine than about a file system, so the tables have ratios. Exceptions
 //! are counts, which are the same on every machine, and processor time, which can be compared with later runs.

@@ -19,7 +19,7 @@ use super::{Suite, line};
 /// Time limit for a suite. A longer one hangs.
 const SECONDS_MAX: u64 = 6 * 3600;
 /// Pages that suites write into the checkout.
-const PAGES: [&str; 3] = ["docs/performance.md", "docs/space.md", "docs/space"];
+const PAGES: [&str; 3] = ["docs/results/performance.md", "docs/results/space.md", "docs/results/space"];
 /// Prefixes of the lines with which a suite reports that a part was left out.
 const LEFT_OUT: [&str; 2] = ["left out: ", "Skipped: "];
 /// Lines of a failure's output that are printed.

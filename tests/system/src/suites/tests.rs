@@ -171,8 +171,8 @@ fn every_command_can_be_parsed() {
 /// A checkout of one commit with the pages that suites write.
 fn checkout(folder: &Path) -> Checkout {
     let checkout = Checkout(folder.to_owned());
-    fs::create_dir_all(folder.join("docs/space")).unwrap();
-    for page in ["docs/performance.md", "docs/space.md", "docs/space/plot.svg"] {
+    fs::create_dir_all(folder.join("docs/results/space")).unwrap();
+    for page in ["docs/results/performance.md", "docs/results/space.md", "docs/results/space/plot.svg"] {
         fs::write(folder.join(page), "of the commit").unwrap();
     }
     for words in ["init --quiet", "add --all", "-c user.name=a -c user.email=b commit --quiet --message c"] {
@@ -188,7 +188,7 @@ fn a_checkout_with_changes_is_refused_and_its_results_are_no_change() {
     let commit = checkout.commit().unwrap();
     results(&[row("soak", Verdict::Passed)]).write(&folder.path().join(results::FILE)).unwrap();
     assert_eq!(checkout.commit().unwrap(), commit);
-    for (file, text) in [("docs/space.md", "another"), ("new.rs", "")] {
+    for (file, text) in [("docs/results/space.md", "another"), ("new.rs", "")] {
         fs::write(folder.path().join(file), text).unwrap();
         let error = checkout.commit().expect_err("this differs from the commit");
         assert!(error.to_string().contains(file), "{error}");
@@ -204,13 +204,13 @@ fn pages_that_a_suite_writes_are_kept_and_the_commit_has_its_own_again() {
     let checkout = checkout(&here);
     checkout.move_pages(&kept).unwrap();
     assert!(!kept.exists(), "no page was written");
-    fs::write(here.join("docs/space.md"), "of the suite").unwrap();
-    fs::write(here.join("docs/space/new.svg"), "of the suite").unwrap();
+    fs::write(here.join("docs/results/space.md"), "of the suite").unwrap();
+    fs::write(here.join("docs/results/space/new.svg"), "of the suite").unwrap();
     checkout.move_pages(&kept).unwrap();
     checkout.commit().expect("nothing has changed");
-    assert_eq!(fs::read_to_string(here.join("docs/space.md")).unwrap(), "of the commit");
-    assert_eq!(fs::read_to_string(kept.join("docs/space.md")).unwrap(), "of the suite");
-    assert_eq!(fs::read_to_string(kept.join("docs/space/new.svg")).unwrap(), "of the suite");
+    assert_eq!(fs::read_to_string(here.join("docs/results/space.md")).unwrap(), "of the commit");
+    assert_eq!(fs::read_to_string(kept.join("docs/results/space.md")).unwrap(), "of the suite");
+    assert_eq!(fs::read_to_string(kept.join("docs/results/space/new.svg")).unwrap(), "of the suite");
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn pages_that_reasons_name_are_there() {
     let mut links = 0;
     for reason in &REASONS {
         for link in reason.text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            assert!(workspace::root().join("docs").join(link).is_file(), "{}: {link}", reason.title);
+            assert!(workspace::root().join("docs/results").join(link).is_file(), "{}: {link}", reason.title);
             links += 1;
         }
     }
