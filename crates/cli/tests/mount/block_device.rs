@@ -7,12 +7,12 @@ use std::process::Command;
 use crate::bench_or_skip;
 
 /// A loop device over a file. It is detached when dropped.
-struct Loop {
-    device: PathBuf,
+pub(crate) struct Loop {
+    pub(crate) device: PathBuf,
 }
 
 impl Loop {
-    fn new(file: &std::path::Path, more: &[&str]) -> Result<Loop, String> {
+    pub(crate) fn new(file: &std::path::Path, more: &[&str]) -> Result<Loop, String> {
         let run = Command::new("losetup").args(["--find", "--show"]).args(more).arg(file).output();
         let output = run.map_err(|error| format!("losetup: {error}"))?;
         if !output.status.success() {

@@ -8,6 +8,7 @@
 mod access_lists;
 mod bench;
 mod block_device;
+mod book;
 mod caches;
 mod cp_check_dump;
 mod daemon;
