@@ -169,6 +169,8 @@ fn steps() -> Vec<Step> {
             Line::new("cargo doc --workspace --no-deps --locked").env("RUSTDOCFLAGS", "-D warnings"),
         ),
         step("deny", "cargo deny --offline check licenses bans sources"),
+        // Whether its links lead somewhere is a rule of `tidy`.
+        step("book", "mdbook build"),
     ]
 }
 

@@ -7,6 +7,7 @@
 //!
 //! It does not judge style that `rustfmt` and `clippy` judge, and it compiles nothing.
 
+mod book;
 mod commands;
 mod decoders;
 mod features;
@@ -32,7 +33,7 @@ use support::workspace;
 /// A rule: adds its findings, says what it looked at.
 type Rule = fn(&Repository, &mut Vec<Finding>) -> Looked;
 
-const RULES: [(&str, Rule); 12] = [
+const RULES: [(&str, Rule); 13] = [
     ("words", words::check),
     ("unsafe", unsafety::check),
     ("modules", modules::check),
@@ -45,6 +46,7 @@ const RULES: [(&str, Rule); 12] = [
     ("commands", commands::check),
     ("links", links::check),
     ("manual", manual::check),
+    ("book", book::check),
 ];
 
 /// How much a rule looked at.

@@ -104,7 +104,8 @@ impl Machine {
 
     fn version(&self, command: &str, wanted: &str, is_right: impl Fn(&[u64; 3]) -> bool) -> Shown {
         let said = self.said(command)?;
-        let found = said.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
+        let mut words = said.split_whitespace().map(|word| word.strip_prefix('v').unwrap_or(word));
+        let found = words.find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
         match found {
             Some(found) if is_right(&numbers(found)) => Ok(()),
             Some(found) => {

@@ -20,6 +20,7 @@ const CARGO_DENY: &str = "0.20.2";
 const CARGO_MUTANTS: &str = "27.1.0";
 const CARGO_LLVM_COV: &str = "0.9.1";
 const CARGO_NEXTEST: &str = "0.9.151";
+const MDBOOK: &str = "0.5.4";
 
 /// The oldest compiler that the workspace takes.
 const RUST: &str = env!("CARGO_PKG_RUST_VERSION");
@@ -190,7 +191,7 @@ pub const COVERAGE: [Need; 1] = [tool(
 )];
 
 /// The needs of the gate, beside those of mounts and of [`PROGRAMS`].
-pub const GATE: [Need; 15] = [
+pub const GATE: [Need; 18] = [
     component("rustfmt", |machine| machine.runs("cargo-fmt --version"), "the step fmt"),
     component("clippy", |machine| machine.runs("cargo-clippy --version"), "the step clippy"),
     package(
@@ -220,6 +221,8 @@ pub const GATE: [Need; 15] = [
         "tests in C, which find the library by it",
     ),
     COMPILER_OF_CPP,
+    CURL,
+    IPROUTE2,
     EXT4,
     XFS,
     package("libacl1-dev", |_| has_file("/usr/include/sys/acl.h"), "building pjdfstest"),
@@ -231,7 +234,25 @@ pub const GATE: [Need; 15] = [
         |machine| machine.compatible("cargo-deny --version", CARGO_DENY),
         "the step deny",
     ),
+    BOOK,
 ];
+
+/// What a chapter of the book asks the status page with.
+const CURL: Need = package(
+    "curl",
+    |machine| machine.says("curl --version", &["http"]),
+    "commands of the book, in the tests",
+);
+
+/// What gives a chapter a network of its own.
+const IPROUTE2: Need = package(
+    "iproute2",
+    |machine| machine.runs("ip -Version"),
+    "the network of a chapter of the book, in the tests",
+);
+
+const BOOK: Need =
+    tool("mdbook", MDBOOK, |machine| machine.compatible("mdbook --version", MDBOOK), "the step book");
 
 const fn package(name: &'static str, check: fn(&Machine) -> Shown, why: &'static str) -> Need {
     Need { name, how: How::Package, check, why }

@@ -493,7 +493,80 @@ mod links_rule {
     #[test]
     fn files_folders_parts_and_other_sites_are_fine() {
         let text = "[a](docs/b.md#part) [b](docs) [c](#part) [d](https://example.invalid/x)";
-        assert_clean(links::check, &[("README.md", text), ("docs/b.md", "[up](../README.md)")]);
+        let files = [("README.md", text), ("docs/b.md", "## Part\n[up](../README.md)")];
+        assert_finds(links::check, &files, "README.md has no heading with the anchor `part`");
+        let text = format!("{text}\n# Part");
+        assert_clean(links::check, &[("README.md", &text), ("docs/b.md", "## Part\n[up](../README.md)")]);
+    }
+
+    #[test]
+    fn a_heading_that_is_not_there_is_found() {
+        let headings = "# It's `polder mkfs PATH`: a\u{2026} [link](x.rs)\n```sh\n# no heading\n```\n";
+        let with = |anchor: &str| format!("[a](b.md#{anchor})");
+        let found = |anchor: &str| {
+            let mut findings = Vec::new();
+            let text = with(anchor);
+            links::check(&repository(&[("docs/a.md", &text), ("docs/b.md", headings)]), &mut findings);
+            findings.iter().filter(|finding| finding.path == "docs/a.md").count()
+        };
+        assert_eq!(found("its-polder-mkfs-path-a-link"), 0);
+        assert_eq!(found("no-heading"), 1);
+        assert_eq!(found("polder-mkfs"), 1);
+    }
+}
+
+mod book_rule {
+    use super::*;
+
+    const SUMMARY: (&str, &str) = (
+        "docs/SUMMARY.md",
+        "# Summary\n- [One](one.md)\n  - [Two](more/two.md)\n<!-- [Three](three.md) -->\n",
+    );
+    const ONE: (&str, &str) = ("docs/one.md", "[two](more/two.md), [here](#x), [a picture](a.svg)");
+    const TWO: (&str, &str) = ("docs/more/two.md", "[one](../one.md)");
+
+    #[test]
+    fn a_document_that_the_book_lacks_is_found() {
+        assert_clean(book::check, &[SUMMARY, ONE, TWO, ("README.md", "")]);
+        let three = ("docs/three.md", "");
+        assert_finds(
+            book::check,
+            &[SUMMARY, ONE, TWO, three],
+            "docs/three.md: is in no line of docs/SUMMARY.md",
+        );
+        let twice = ("docs/SUMMARY.md", "[One](one.md)\n[Two](more/two.md)\n[One](one.md)\n");
+        assert_finds(
+            book::check,
+            &[twice, ONE, TWO],
+            "docs/SUMMARY.md:3: docs/one.md is in the book already",
+        );
+    }
+
+    #[test]
+    fn a_chapter_from_elsewhere_has_no_links() {
+        let two = ("docs/more/two.md", "{{#include ../../CHANGES.md}}");
+        assert_clean(book::check, &[SUMMARY, ONE, two, ("CHANGES.md", "[here](#x) and [there](https://x)")]);
+        assert_finds(
+            book::check,
+            &[SUMMARY, ONE, two],
+            "docs/more/two.md:1: includes CHANGES.md, which is not there",
+        );
+        let changes = ("CHANGES.md", "\n[one](docs/one.md)");
+        assert_finds(
+            book::check,
+            &[SUMMARY, ONE, two, changes],
+            "CHANGES.md:2: `docs/one.md`: docs/more/two.md",
+        );
+    }
+
+    #[test]
+    fn a_link_out_of_the_book_is_found() {
+        let two = ("docs/more/two.md", "[one](../one.md)\n[out](../../README.md)");
+        assert_finds(
+            book::check,
+            &[SUMMARY, ONE, two],
+            "docs/more/two.md:2: `../../README.md` is not in the book",
+        );
     }
 }
 

@@ -85,6 +85,24 @@ fn a_tool_of_another_version_is_missing() {
     compatible(&fake.machine()).unwrap();
 }
 
+/// The program of the book puts a letter before its version, and older releases of it know less.
+#[test]
+fn a_maker_of_books_of_another_version_is_missing() {
+    let fake = Fake::of(&[("mdbook", "echo mdbook v0.4.52")]);
+    fake.refuses(BOOK.check, &format!("says 0.4.52, {MDBOOK} is needed"));
+    fake.put("mdbook", &format!("echo mdbook v{MDBOOK}"));
+    (BOOK.check)(&fake.machine()).unwrap();
+}
+
+#[test]
+fn a_client_without_the_protocol_is_missing() {
+    let fake = Fake::of(&[("curl", "echo 'Protocols: file'"), ("ip", "exit 1")]);
+    fake.refuses(CURL.check, "does not know `http`");
+    fake.refuses(IPROUTE2.check, "fails with");
+    fake.put("curl", "echo 'Protocols: file http'");
+    (CURL.check)(&fake.machine()).unwrap();
+}
+
 #[test]
 fn a_compiler_that_is_too_old_is_missing() {
     let fake = Fake::of(&[("rustc", "echo 'rustc 1.94.1-nightly (0123456789 2026-01-01)'")]);
@@ -213,11 +231,11 @@ fn an_ordinary_user_is_given_one_command() {
     assert!(command.starts_with("sudo apt-get update && sudo DEBIAN_FRONTEND=noninteractive apt-get"));
     assert!(
         command.contains(
-            "acl attr clang e2fsprogs fuse3 g++ git libacl1-dev pkg-config python3 valgrind xfsprogs && rustup component add clippy rustfmt && "
+            "acl attr clang curl e2fsprogs fuse3 g++ git iproute2 libacl1-dev pkg-config python3 valgrind xfsprogs && rustup component add clippy rustfmt && "
         ),
         "{command}"
     );
-    assert!(command.ends_with(&format!("cargo-deny --version {CARGO_DENY}")), "{command}");
+    assert!(command.ends_with(&format!("mdbook --version {MDBOOK}")), "{command}");
 }
 
 #[test]
