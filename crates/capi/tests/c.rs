@@ -104,6 +104,28 @@ fn bad_handles_and_pointers() {
     test("bad.c");
 }
 
+/// The program of the book's page for beginners, as it stands there.
+#[test]
+fn the_program_of_the_book() {
+    let page = fs::read_to_string(support::workspace::root().join("docs/start/program.md")).unwrap();
+    let (_, rest) = page.split_once("```c\n").unwrap();
+    let (shown, _) = rest.split_once("```").unwrap();
+    let (include, body) = shown.split_once("\n\n").unwrap();
+    let place = TempDir::new().unwrap();
+    let (source, program) = (place.path().join("program.c"), place.path().join("program"));
+    let text =
+        format!("#include <stdio.h>\n{include}\nint main(void) {{\n{body}    return result < 0;\n}}\n");
+    fs::write(&source, text).unwrap();
+    compile(&source, &program, &[]);
+    let done = Command::new(&program)
+        .current_dir(place.path())
+        .env("LD_LIBRARY_PATH", prefix().join("lib"))
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert!(place.path().join("data.polder").is_file());
+}
+
 #[test]
 fn threads_that_share_handles() {
     test("threads.c");

@@ -84,6 +84,7 @@ pub(crate) fn in_line(name: &[u8]) -> String {
 mod tests {
     use super::*;
 
+    /// File names could imitate lines of the output, and control characters reached terminals.
     #[test]
     fn a_name_cannot_be_mistaken_for_a_line() {
         assert_eq!(in_line("a b\u{fc}/c".as_bytes()), "a b\u{fc}/c");

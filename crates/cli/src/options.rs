@@ -264,6 +264,7 @@ mod tests {
         Words::parse(&[list.to_owned()])
     }
 
+    /// A volume that `user` in fstab permits users to mount was refused because of an unknown option.
     #[test]
     fn every_word_is_understood() {
         let list = "ro,nosuid,nodev,noexec,strictatime,noxattr,nolearn,allow_other,cache=128M,commit=30,status=127.0.0.1:9180,status_remote";

@@ -367,6 +367,8 @@ fn invalid_arguments_are_refused() {
     assert!(polder(&["--version"]).status.success());
 }
 
+/// `mkfs` accepted zones with space for three nodes, on which not all available space could be written, and devices
+/// without space for files. They are refused.
 #[test]
 fn impossible_geometries_create_no_file() {
     let place = Place::new();
@@ -628,6 +630,7 @@ fn a_later_format_is_refused_with_the_release_that_reads_it() {
     refused_by_all(&place, &volume, "format version 1, features 0x20: ", needs);
 }
 
+/// A header that permits fewer open zones than a volume needs was mounted, and the first write failed.
 #[test]
 fn impossible_geometry_in_a_header_is_refused() {
     let place = Place::new();
@@ -718,6 +721,7 @@ fn a_new_volume_does_not_get_the_id_of_the_old_one() {
     assert!(make(OTHER));
 }
 
+/// A pipe that was named as a volume was opened, and the command waited for its other end for ever.
 #[test]
 fn pipes_directories_and_character_devices_are_refused() {
     let place = Place::new();

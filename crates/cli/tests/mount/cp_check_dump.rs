@@ -170,6 +170,8 @@ fn a_copy_with_another_owner_has_no_set_id_bits() {
     assert_eq!(["roots", "own", "shared"].map(mode), [0o755, 0o6755, 0o755]);
 }
 
+/// `polder cp -r`, which is recommended for damaged volumes, ended at the first lost block and did not copy the files
+/// after it.
 #[test]
 fn a_mounted_volume_is_verified_as_far_as_possible() {
     let bench = bench_or_skip!();

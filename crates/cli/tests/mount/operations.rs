@@ -461,6 +461,8 @@ fn statfs_reports_the_size_of_the_volume() {
     bench.check();
 }
 
+/// A program that wrote until the volume was full wrote for ever, because errors of writeback reach only fsync and
+/// close. The kernel is made to ask.
 #[test]
 fn a_full_volume_refuses_writes_and_recovers() {
     let bench = bench_or_skip!();

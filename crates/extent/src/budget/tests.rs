@@ -17,6 +17,7 @@ fn return_blocks(reserved: &AtomicI64, one: Option<(i64, Reservation)>) {
     drop(reservation);
 }
 
+/// A count of space that was stored late overwrote blocks that other writers had taken: blocks were promised twice.
 #[test]
 fn concurrent_reservations_never_exceed_the_available_space() {
     let extents = extents();
@@ -227,6 +228,8 @@ fn seen_while(seed: u64, extents: &Extents, work: impl Fn() + Sync) -> Vec<i64> 
     schedule::run(seed, bodies).returned.swap_remove(1)
 }
 
+/// Space was counted at several moments: writers were refused available space, or were promised more than existed. It
+/// is counted at one moment.
 #[test]
 fn a_reservation_is_spent_at_the_moment_at_which_its_blocks_become_live() {
     const BLOCKS: u64 = 40;
@@ -257,6 +260,8 @@ fn a_reservation_is_spent_at_the_moment_at_which_its_blocks_become_live() {
     }
 }
 
+/// Space was counted at several moments: writers were refused available space, or were promised more than existed. It
+/// is counted at one moment.
 #[test]
 fn a_moved_block_counts_once() {
     let mut moved = 0;

@@ -43,6 +43,8 @@ fn names(runs: &VecDeque<Run<'_>>) -> Vec<(Object, u64)> {
     runs.iter().map(|run| (run.object, run.start)).collect()
 }
 
+/// Blocks that could not be appended returned to the queue in the wrong order. The next search missed some, and a panic
+/// followed while the lock of garbage collection was held.
 #[test]
 fn blocks_that_could_not_be_appended_stay_in_order() {
     let device = Arc::new(Emulated::new(Spec::power_of_two()));

@@ -2,6 +2,7 @@ use super::*;
 
 const BLOCK: u32 = 4096;
 
+/// The counts of inline blocks grew without a limit, and each insert scanned them under a lock. They are bounded.
 #[test]
 fn the_object_with_most_inline_blocks_is_chosen_if_it_has_many() {
     let counts = InlineCounts::default();
@@ -28,6 +29,7 @@ fn objects_with_few_are_chosen_if_all_together_have_too_many() {
     assert_eq!(counts.next(BLOCK), None);
 }
 
+/// The counts of inline blocks grew without a limit, and each insert scanned them under a lock. They are bounded.
 #[test]
 fn single_inline_blocks_are_not_moved_and_their_counts_are_bounded() {
     let counts = InlineCounts::default();

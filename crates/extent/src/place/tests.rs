@@ -25,6 +25,7 @@ pub(crate) fn request() -> PlaceRequest {
     PlaceRequest { lifetime: Lifetime::Unknown, blocks: 1 }
 }
 
+/// A writer with a zone of an earlier life removed the zone's later life from the placement.
 #[test]
 fn retiring_an_earlier_life_does_not_retire_the_later_one() {
     let extents = extents();

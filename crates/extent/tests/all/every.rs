@@ -154,6 +154,8 @@ fn failed_finishes_cause_no_error() {
     }
 }
 
+/// One transient read error during a mount lost acknowledged transactions: records that could not be read were
+/// discarded for good. Such reads are repeated.
 #[test]
 fn reads_that_fail_once_lose_no_more_than_they_report() {
     let (failed, errors) = every(CommandKind::Read, Effect::Error);

@@ -36,6 +36,7 @@ fn a_failed_append_causes_no_error() {
     }
 }
 
+/// The append that found the host full left its failed zone open.
 #[test]
 fn a_zone_is_closed_when_its_host_is_full() {
     let volume = Volume::new(Spec::power_of_two());
@@ -366,6 +367,7 @@ fn while_zones_are_plentiful_gc_reclaims_only_the_zone_without_footer() {
     volume.check();
 }
 
+/// A zone whose garbage collection failed was selected again at once, and for ever. It is left alone.
 #[test]
 fn a_victim_whose_moves_fail_is_postponed() {
     use polder_extent::format::{EXTENT, Extent, key};
@@ -423,6 +425,7 @@ fn planted_damage_is_found() {
     assert_eq!(plant(EXTENT, 30, far, 0), [Place]);
 }
 
+/// An extent in a zone that does not exist passed the decoder, and caused an index out of bounds later. It is damage.
 #[test]
 fn an_extent_outside_of_all_zones_is_damage() {
     use polder_extent::format::{EXTENT, Extent, key};

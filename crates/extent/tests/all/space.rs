@@ -19,6 +19,8 @@ fn fill(volume: &Volume, object: u64, (from, bytes): (u64, u64), piece: u64) -> 
     Ok(at)
 }
 
+/// The growth of metadata by new extents was available to files: reported space could not be written. It is subtracted,
+/// and metadata is collected before a refusal.
 #[test]
 fn the_available_space_can_be_written() {
     for (name, spec) in shapes() {

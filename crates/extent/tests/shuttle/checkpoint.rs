@@ -102,6 +102,8 @@ fn work_when_quiet(device: &Arc<Emulated>) -> Account {
     account
 }
 
+/// A mark of the durable LSN was written in a later epoch than the transaction that it covered. Recovery assigned that
+/// transaction to an older life, and an acknowledged change was lost.
 #[test]
 fn durable_marks_hide_no_transaction() {
     let (sender, befores) = mpsc::channel();

@@ -118,12 +118,16 @@ fn cut_everywhere(mode: FallocateMode, range: (u64, u64), seed: u64) -> u32 {
     amid
 }
 
+/// A crash while a range was collapsed or inserted kept only the first of many transactions: half of the file was
+/// moved. The first transaction is an intent for the whole operation now.
 #[test]
 fn a_crash_leaves_a_file_before_or_after_a_collapse() {
     let amid: u32 = (0..4).map(|seed| cut_everywhere(FallocateMode::CollapseRange, (1, 7), seed)).sum();
     assert!(amid > 10, "{amid} cuts fell in the middle");
 }
 
+/// A crash while a range was collapsed or inserted kept only the first of many transactions: half of the file was
+/// moved. The first transaction is an intent for the whole operation now.
 #[test]
 fn a_crash_leaves_a_file_before_or_after_an_insertion() {
     let amid: u32 = (0..4).map(|seed| cut_everywhere(FallocateMode::InsertRange, (2, 3), seed)).sum();
@@ -220,6 +224,7 @@ fn take_away_amid(mode: FallocateMode, range: (u64, u64), seed: u64) -> u32 {
     amid
 }
 
+/// A file in the middle of such an operation could not be truncated or punched on a full volume.
 #[test]
 fn a_file_in_the_middle_of_a_move_can_be_cut_and_punched() {
     for (mode, range) in [

@@ -185,6 +185,7 @@ fn a_file_that_grows_into_preallocated_space_can_free_the_rest() {
     volume.settle_and_check();
 }
 
+/// A file that grew into its preallocated blocks could not free the rest.
 #[test]
 fn preallocated_space_beyond_the_end_can_be_punched() {
     let volume = Volume::new();

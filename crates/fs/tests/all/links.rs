@@ -174,6 +174,7 @@ fn a_file_that_is_being_deleted_cannot_be_opened() {
     assert_eq!(volume.fs.space().live, 0);
 }
 
+/// A file that was being deleted in steps could be opened or linked: its beginning read as zeros. It is ESTALE.
 #[test]
 fn a_file_that_is_being_deleted_gets_no_name() {
     let volume = Volume::new();

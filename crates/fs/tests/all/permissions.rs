@@ -175,6 +175,7 @@ fn programs_lose_the_right_to_run_as_another_when_they_change() {
     );
 }
 
+/// Pipes, sockets and devices kept set-ID bits when their owner changed.
 #[test]
 fn a_change_of_owner_drops_set_id_bits() {
     let (volume, home, _) = volume_with_home();

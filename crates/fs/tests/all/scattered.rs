@@ -104,6 +104,8 @@ fn a_mebibyte_is_appended_in_commands_of_a_block() {
     file.end_sound();
 }
 
+/// A write or range operation over up to 2,048 extents on small zones made a transaction too long: the daemon ended,
+/// and after a range operation the next daemon too.
 #[test]
 fn ranges_are_inserted_and_collapsed_among_many_extents() {
     each(|file, block| {

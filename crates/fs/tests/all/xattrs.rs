@@ -161,6 +161,7 @@ fn attributes_are_deleted_with_the_inode() {
     volume.settle_and_check();
 }
 
+/// Names of trusted attributes were shown to every user.
 #[test]
 fn each_namespace_has_its_rules() {
     let volume = Volume::new();
@@ -223,6 +224,7 @@ fn access_lists_are_verified_and_set_the_permission_bits() {
     assert_eq!(set(&volume, ROOT, "system.posix_acl_default", &list), Ok(()));
 }
 
+/// On kernels before 6.2, every user that could reach a file could change its access control list.
 #[test]
 fn only_its_owner_and_root_change_an_access_list() {
     let volume = Volume::new();

@@ -56,6 +56,7 @@ fn kinds_of_modes() {
     assert_eq!(kind_of_mode(0o120_777), None);
 }
 
+/// A file that is not executable kept the set-group-ID bit of a group to which its writer does not belong.
 #[test]
 fn set_id_bits_go_and_the_groups_own_keep_that_of_a_file_that_does_not_run() {
     for is_in_group in [false, true] {

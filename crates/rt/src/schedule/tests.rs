@@ -236,6 +236,8 @@ fn in_time_an_endless_wait_is_a_deadlock_when_no_thread_sleeps() {
     assert!(panicked.is_err() && clock.monotonic_ns() == 100);
 }
 
+/// A writer on a nearly full volume that had fallen behind waited until a whole zone was reclaimed (27 to 34 times a
+/// write on an empty volume), because the background took the GC lock again as soon as it had released it.
 #[test]
 fn a_lock_that_is_released_fairly_goes_to_the_waiting_thread() {
     for seed in 0..20 {

@@ -166,6 +166,8 @@ fn damaged_delta_records_are_refused_or_make_a_valid_page() {
     }
 }
 
+/// Delta records counted as half of their size: a full zone looked half dead and was moved again and again, with the
+/// checkpoint lock held.
 #[test]
 fn no_delta_records_take_more_pages_than_gc_counts() {
     for page_size in [4096, 16384, 65536] {

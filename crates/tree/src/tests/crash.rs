@@ -249,6 +249,8 @@ fn a_second_cut_without_a_checkpoint_leaves_a_prefix() {
     println!("{cuts} second cuts");
 }
 
+/// Crashes in a row that left every active zone full used up the three log zones: the volume could only be read. A zone
+/// without information that is needed is released.
 #[test]
 fn crashes_that_fill_every_zone_never_leave_the_log_without_one() {
     let history = History::of(Spec::tiny(), 11, 160);
@@ -280,6 +282,8 @@ fn crashes_that_fill_every_zone_never_leave_the_log_without_one() {
     }
 }
 
+/// The replay ended at the first record that referred to a data zone that had gone offline with the power. All
+/// acknowledged records after it, also of other files, were lost. Such a record counts now.
 #[test]
 fn a_data_zone_that_goes_offline_takes_no_record_with_it() {
     let device = formatted(Spec::tiny(), &options());
@@ -300,6 +304,7 @@ fn a_data_zone_that_goes_offline_takes_no_record_with_it() {
     assert!(recovery.last >= acknowledged, "{acknowledged:?} was acknowledged, {recovery:?}");
 }
 
+/// Recovery released a read-only log zone before a zone that can take the seal.
 #[test]
 fn a_log_zone_that_can_only_be_read_is_not_given_up() {
     for read_only in [&[1][..], &[1, 3]] {
@@ -367,6 +372,8 @@ fn lsns_of_transactions_that_do_not_count_are_not_used_again() {
     assert_eq!(contents(&store).len(), 3);
 }
 
+/// If a mount did not reach a checkpoint, the next one began the same life of a log zone again. After six crashes in a
+/// row old records were taken for new ones, and acknowledged records were lost. Lives are taken from the headers.
 #[test]
 fn chains_of_crashes_leave_a_prefix() {
     let mut cuts = 0;

@@ -157,6 +157,8 @@ fn failed_finishes_are_not_reported() {
     }
 }
 
+/// One failed read of a metadata page, or one wrong bit in it, shut the volume down until the next mount. Such reads
+/// are repeated.
 #[test]
 fn reads_that_fail_once_are_asked_again() {
     let (failed, seen) = every(CommandKind::Read, Effect::Error);

@@ -59,6 +59,8 @@ fn collect_one(store: &Store) -> bool {
     was_collected
 }
 
+/// One unreadable block of metadata, even a dead one, shut the volume down when its zone was collected, and again after
+/// each mount. Garbage collection skips it.
 #[test]
 fn unreadable_dead_pages_do_not_keep_a_zone_from_gc() {
     let (device, store, model) = with_dead_nodes();
@@ -75,6 +77,8 @@ fn unreadable_dead_pages_do_not_keep_a_zone_from_gc() {
     assert_eq!(contents(&store), model);
 }
 
+/// One unreadable block of metadata, even a dead one, shut the volume down when its zone was collected, and again after
+/// each mount. Garbage collection skips it.
 #[test]
 fn a_live_page_that_cannot_be_read_pins_its_zone_and_nothing_else() {
     let (device, store, mut model) = with_dead_nodes();
@@ -156,6 +160,7 @@ fn gc_on_a_full_host_ends_and_goes_on_later() {
     assert_eq!(contents(&store), model);
 }
 
+/// A log zone that could not be finished made the switch to the standby fail: one read-only zone shut the volume down.
 #[test]
 fn the_log_leaves_a_zone_that_cannot_be_finished() {
     for effect in [Effect::Error, Effect::TurnReadOnly(0), Effect::TurnOffline] {
@@ -184,6 +189,8 @@ fn the_log_leaves_a_zone_that_cannot_be_finished() {
     }
 }
 
+/// A mount that needed an active zone tried to finish the same zone again and again, and failed. It tries the next
+/// zone.
 #[test]
 fn a_mount_that_needs_a_slot_tries_more_than_one_zone() {
     for effect in [Effect::Error, Effect::TurnReadOnly(0)] {
@@ -220,6 +227,7 @@ fn plant(store: &Store, zone: ZoneId, change: impl Fn(&mut ZoneEntry)) {
     store.core.volume.pool.patch(zone, entry);
 }
 
+/// A wrong live count with a valid checksum caused a failed assertion in a merge or a mount.
 #[test]
 fn a_wrong_count_of_live_nodes_shuts_down_without_a_panic() {
     for live in [0, Address::BLOCKS_MAX] {
@@ -241,6 +249,7 @@ fn a_wrong_count_of_live_nodes_shuts_down_without_a_panic() {
     }
 }
 
+/// A wrong live count with a valid checksum caused a failed assertion in a merge or a mount.
 #[test]
 fn a_zit_that_cannot_be_right_is_refused_at_the_mount() {
     type Change = fn(&mut ZoneEntry);

@@ -90,6 +90,8 @@ fn nodes_are_reserved_when_a_transaction_takes_effect() {
     assert!(splits > 2, "leaves were split");
 }
 
+/// The space for the growth of trees is not assigned to a transaction. The second of two transactions that requested it
+/// got ENOSPC on a nearly empty volume. The request is repeated until it is refused.
 #[test]
 fn no_more_nodes_are_reserved_at_once_than_there_is_space_for() {
     let (store, _space) = with_space(5);

@@ -114,6 +114,7 @@ fn fill_and_empty(disk: &Loop) -> Counted {
     Counted { written: after.written - before.written, discarded: after.discarded - before.discarded }
 }
 
+/// A reset on a disk punched a hole: a disk without a fast way to write zeros wrote the whole zone. It is discarded.
 #[test]
 fn a_reset_zone_is_discarded_after_the_reset_is_durable() {
     let disk = match Loop::new() {
@@ -129,6 +130,7 @@ fn a_reset_zone_is_discarded_after_the_reset_is_durable() {
     assert!(asked.written * SECTOR < ZONE_BYTES / 8, "nothing but states is written: {asked:?}");
 }
 
+/// A reset on a disk punched a hole: a disk without a fast way to write zeros wrote the whole zone. It is discarded.
 #[test]
 fn a_device_that_cannot_discard_is_not_filled_with_zeros() {
     let disk = match Loop::new() {

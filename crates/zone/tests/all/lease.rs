@@ -131,6 +131,8 @@ fn a_header_that_cannot_be_written_leaves_no_lease_behind() {
     leases.begin(ZoneId(2), Life(1), Role::Data).unwrap();
 }
 
+/// A device may report an error for the header of a zone and have written it: the zone stayed active without a lease,
+/// and one active zone was lost for ever.
 #[test]
 fn a_header_that_failed_after_it_was_written_occupies_no_open_slot() {
     let (device, leases) = leases();

@@ -63,6 +63,8 @@ fn writable_conventional_zones_have_no_state() {
     }
 }
 
+/// A zoned device that reported an empty zone with its write pointer not at the start was trusted. It is refused. Zone
+/// positions that fit as sectors and not as bytes caused an overflow. Such a device is refused.
 #[test]
 fn inconsistent_reports_are_refused() {
     for (zone, complaint) in [
