@@ -237,14 +237,14 @@ pub const GATE: [Need; 18] = [
     BOOK,
 ];
 
-/// What a chapter of the book asks the status page with.
+/// Chapters of the book query the status page with it.
 const CURL: Need = package(
     "curl",
     |machine| machine.says("curl --version", &["http"]),
     "commands of the book, in the tests",
 );
 
-/// What gives a chapter a network of its own.
+/// It gives a chapter of the book a network of its own.
 const IPROUTE2: Need = package(
     "iproute2",
     |machine| machine.runs("ip -Version"),

@@ -1,4 +1,4 @@
-//! Every document below `docs` is a chapter of the book (`book.toml`), is in it once, and links only to what is in it.
+//! Every document below `docs` is a chapter of the book (`book.toml`), is in it once, and links only to its files.
 //!
 //! mdBook leaves out documents that the summary does not name, and everything that is not below `docs`.
 

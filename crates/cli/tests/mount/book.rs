@@ -6,7 +6,7 @@
 //! The rules for chapters:
 //!
 //! * In a block of `console`, a line that begins with `$ ` or `# ` is a command, and `> ` continues it. The other lines
-//!   are what the command prints, errors included.
+//!   are the expected output, errors included.
 //! * `…` stands for any characters in a line. A line that consists of it stands for any lines. A UUID stands for any
 //!   UUID. Spaces at the end of a line do not count.
 //! * A command must succeed, unless it prints an error (`program: …`), or the next command is `echo $?`.
@@ -109,7 +109,7 @@ impl Chapter {
         steps
     }
 
-    /// What is wrong with the blocks, and the number of those that are not run.
+    /// The mistakes in the blocks, and the number of blocks that are not run.
     fn blocks(&self) -> (Vec<String>, usize) {
         let (mut wrong, mut not_run, mut is_inside) = (Vec::new(), 0, false);
         let lines: Vec<&str> = self.text.lines().collect();
@@ -134,7 +134,7 @@ impl Chapter {
         (wrong, not_run)
     }
 
-    /// Runs all commands. The second result is what the chapter leaves mounted.
+    /// Runs all commands. The second result lists the directories that the chapter leaves mounted.
     fn run(&self, steps: &[Step]) -> (Vec<Outcome>, String) {
         let place = tempfile::tempdir().unwrap();
         let backing = place.path().join("disk");
@@ -155,7 +155,7 @@ impl Chapter {
             .unwrap_or_else(|| panic!("{}: the shell ended early ({}):\n{printed}", self.path, done.status))
     }
 
-    /// Divides what the script has printed.
+    /// Divides the output of the script.
     fn outcomes(&self, printed: &str, steps: &[Step]) -> Option<(Vec<Outcome>, String)> {
         let mut parts = printed.split(MARK);
         let before = parts.next()?;
@@ -232,7 +232,7 @@ fn without_ids(line: &str) -> String {
     text
 }
 
-/// What is wrong with the result of a command.
+/// The difference between the result of a command and the chapter.
 fn difference(step: &Step, next: Option<&Step>, outcome: &Outcome) -> Option<String> {
     let expected = lines(&step.expected.join("\n"));
     let is_error = |line: &String| {

@@ -10,7 +10,7 @@ mkdir "$1/home" "$1/system"
 mount -t tmpfs tmpfs "$1/system"
 mkdir "$1/system/dev" "$1/system/upper" "$1/system/work"
 
-# What a package or `polder install` puts there, and what a chapter installs and removes.
+# The programs of a package. Chapters install and remove others in the same place.
 mount -t overlay overlay -o "lowerdir=/usr/sbin,upperdir=$1/system/upper,workdir=$1/system/work" /usr/sbin
 ln -s "$2" /usr/sbin/polder
 for name in mkfs.polder fsck.polder mount.polder umount.polder mount.fuse.polder umount.fuse.polder; do
