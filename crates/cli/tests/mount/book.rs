@@ -352,6 +352,31 @@ fn every_message_of_the_troubleshooting_chapter_is_in_the_sources() {
     assert!(unknown.is_empty(), "no source has these messages: {unknown:#?}");
 }
 
+/// The description for file(1) names the places in which a volume has its identity and geometry.
+#[test]
+fn the_description_for_file_fits_a_volume() {
+    let place = tempfile::tempdir().unwrap();
+    let volume = place.path().join("volume");
+    let run = |arguments: &[&str]| {
+        let done = Command::new(env!("CARGO_BIN_EXE_polder")).args(arguments).arg(&volume).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        done.stdout
+    };
+    run(&["mkfs", "--size", "64M"]);
+    let info: serde_json::Value = serde_json::from_slice(&run(&["info", "--json"])).unwrap();
+    let header = fs::read(&volume).unwrap();
+    let described = fs::read_to_string(root().join("contrib/magic/polder")).unwrap();
+    let number = |text: &str| {
+        let line = described.lines().find(|line| line.starts_with('>') && line.ends_with(text)).unwrap();
+        let offset: usize = line[1..].split_whitespace().next().unwrap().parse().unwrap();
+        u64::from(u32::from_le_bytes(header[offset..offset + 4].try_into().unwrap()))
+    };
+    assert!(described.contains(&format!("0\tstring\t\t{}\t", String::from_utf8_lossy(&header[..8]))));
+    assert_eq!(number("version %u"), info["format_version"].as_u64().unwrap());
+    assert_eq!(number("%u zones"), info["zones"].as_u64().unwrap());
+    assert_eq!(number("blocks of %u bytes"), info["block_size"].as_u64().unwrap());
+}
+
 /// Outputs that must not pass.
 #[test]
 fn a_difference_is_noticed() {

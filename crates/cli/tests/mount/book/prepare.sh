@@ -8,7 +8,7 @@ for mount in $(sed -n "s/^[^ ]* [^ ]* [^ ]* [^ ]* \([^ ]*\) .* - fuse.polder.*/\
 done
 mkdir "$1/home" "$1/system"
 mount -t tmpfs tmpfs "$1/system"
-mkdir "$1/system/dev" "$1/system/upper" "$1/system/work"
+mkdir "$1/system/dev" "$1/system/upper" "$1/system/work" "$1/system/settings" "$1/system/work-of-settings"
 
 # The programs of a package. Chapters install and remove others in the same place.
 mount -t overlay overlay -o "lowerdir=/usr/sbin,upperdir=$1/system/upper,workdir=$1/system/work" /usr/sbin
@@ -29,8 +29,8 @@ mkdir "$1/system/dev/shm"
 cp --archive "$3" "$1/system/dev/sdb"
 mount --rbind "$1/system/dev" /dev
 
-touch "$1/system/fstab"
-mount --bind "$1/system/fstab" /etc/fstab
+mount -t overlay overlay -o "lowerdir=/etc,upperdir=$1/system/settings,workdir=$1/system/work-of-settings" /etc
+: > /etc/fstab
 for directory in /run /srv /mnt; do
     mount -t tmpfs -o mode=755 tmpfs "$directory"
 done
