@@ -1,0 +1,154 @@
+//! Background work: the table, and the deletion of objects that are not needed any more.
+
+use std::collections::VecDeque;
+
+use zone::{Life, Result, ZoneId};
+
+use crate::device::ObjectDevice;
+use crate::format::{Shape, decode_bundle};
+use crate::store::StoreError;
+use crate::table::Table;
+
+/// What is to be deleted, in the order in which it became unnecessary.
+pub(crate) struct Garbage {
+    /// With the time from which it may be deleted.
+    queue: VecDeque<(u64, Unneeded)>,
+    /// How long it is kept for processes that read.
+    grace_ns: u64,
+}
+
+/// What is not needed any more.
+enum Unneeded {
+    /// This bundle, unless it is an owner bundle.
+    Bundle(u64),
+    /// The parts of this zone that are of lives before this one.
+    Zone(ZoneId, Life),
+    /// Chunks of the table that a table bundle does not name any more.
+    Chunks,
+}
+
+impl Garbage {
+    /// What the table says that an earlier process left. It may be deleted at once.
+    pub(crate) fn of_opened(table: &Table, shape: &Shape, grace_ns: u64) -> Garbage {
+        let zones = (0..shape.geometry.zones).map(ZoneId).filter(|&zone| table.has_garbage(zone));
+        let unneeded = zones.map(|zone| (0, Unneeded::Zone(zone, table.life(zone))));
+        Garbage { queue: unneeded.collect(), grace_ns }
+    }
+
+    fn add(&mut self, now_ns: u64, unneeded: Unneeded) {
+        self.queue.push_back((now_ns + self.grace_ns, unneeded));
+    }
+
+    /// A bundle that the last table bundle does not need.
+    pub(crate) fn add_bundle(&mut self, now_ns: u64, sequence: u64) {
+        let is_queued =
+            |unneeded: &Unneeded| matches!(unneeded, Unneeded::Bundle(queued) if *queued == sequence);
+        if !self.queue.iter().any(|(_, unneeded)| is_queued(unneeded)) {
+            self.add(now_ns, Unneeded::Bundle(sequence));
+        }
+    }
+
+    /// The parts of a zone that are of lives before `life`, which a bundle has.
+    pub(crate) fn add_zone(&mut self, now_ns: u64, zone: ZoneId, life: Life) {
+        self.add(now_ns, Unneeded::Zone(zone, life));
+    }
+
+    /// The chunks that the last table bundle does not name.
+    pub(crate) fn search_chunks(&mut self, now_ns: u64) {
+        if !self.queue.iter().any(|(_, unneeded)| matches!(unneeded, Unneeded::Chunks)) {
+            self.add(now_ns, Unneeded::Chunks);
+        }
+    }
+
+    /// The next one that may be deleted now.
+    fn next(&mut self, now_ns: u64) -> Option<Unneeded> {
+        let is_due = self.queue.front().is_some_and(|(from_ns, _)| *from_ns <= now_ns);
+        if is_due { self.queue.pop_front().map(|(_, unneeded)| unneeded) } else { None }
+    }
+}
+
+impl ObjectDevice {
+    /// Does one piece of background work. Returns whether there was any.
+    pub(crate) fn do_background_work(&self) -> bool {
+        match self.background_step() {
+            Ok(was_any) => was_any,
+            Err(error) => {
+                tracing::warn!("{}: {error}", self.store.describe());
+                false
+            }
+        }
+    }
+
+    fn background_step(&self) -> Result<bool> {
+        if self.write_chunk()? {
+            return Ok(true);
+        }
+        let now = self.clock.monotonic_ns();
+        let Some(unneeded) = self.garbage.lock().next(now) else { return Ok(false) };
+        if let Err(error) = self.delete(&unneeded) {
+            self.garbage.lock().add(now, unneeded);
+            return Err(self.not_deleted(&error));
+        }
+        Ok(true)
+    }
+
+    fn not_deleted(&self, error: &StoreError) -> zone::DeviceError {
+        zone::DeviceError::Unusable(format!("objects that are not needed could not be deleted: {error}"))
+    }
+
+    /// Deletes what a bundle of the chain has made unnecessary. That stays so, so a request that is executed late does
+    /// no harm, even if another process owns the volume by then.
+    fn delete(&self, unneeded: &Unneeded) -> crate::StoreResult<()> {
+        match unneeded {
+            Unneeded::Bundle(sequence) => self.delete_bundle(*sequence),
+            Unneeded::Zone(zone, life) => self.delete_parts(*zone, *life),
+            Unneeded::Chunks => self.delete_chunks(),
+        }
+    }
+
+    fn delete_chunks(&self) -> crate::StoreResult<()> {
+        let named = self.chain.lock().named_chunks.clone();
+        for name in self.store.list(&self.names.chunks(), "")? {
+            let newest = |chunk: u32| named.get(chunk as usize).copied().unwrap_or(0);
+            if self.names.chunk_of(&name).is_some_and(|(chunk, number)| number < newest(chunk)) {
+                self.store.delete(&name)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn delete_bundle(&self, sequence: u64) -> crate::StoreResult<()> {
+        let name = self.names.bundle(sequence);
+        let is_owner = match self.store.read(&name, None) {
+            Ok(object) => match decode_bundle(&self.shape, sequence, &object) {
+                Ok(bundle) => bundle.is_owner,
+                // What cannot be read may be an owner bundle.
+                Err(_) => true,
+            },
+            Err(StoreError::NotFound(_)) => false,
+            Err(error) => return Err(error),
+        };
+        if !is_owner || rt::is_planted("object-keep-owners") {
+            self.store.delete(&name)?;
+        }
+        self.chain.lock().bundles.remove(&sequence);
+        Ok(())
+    }
+
+    fn delete_parts(&self, zone: ZoneId, life: Life) -> crate::StoreResult<()> {
+        let is_before = |of: Life| of.0.wrapping_sub(life.0).cast_signed() < 0;
+        for name in self.store.list(&self.names.parts_of_zone(zone), "")? {
+            if self.names.life(zone, &name).is_some_and(is_before) {
+                self.store.delete(&name)?;
+            }
+        }
+        let mut state = self.state.lock();
+        let is_in_flight = state.in_flight.keys().any(|part| part.zone == zone && is_before(part.life));
+        if state.table.life(zone) == life && !is_in_flight {
+            state.table.set_clean(zone);
+            state.noted.insert(zone);
+            state.differing.insert(zone);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,34 @@
+//! A device whose zones are objects of an object store.
+//!
+//! `docs/internals/objects.md` has the design: which objects there are, in which order they are written, and why two
+//! processes never both own a volume. [`Store`] is what the device needs of a store, [`ObjectDevice`] the device.
+#![forbid(unsafe_code)]
+
+mod chain;
+mod device;
+mod error;
+mod format;
+mod garbage;
+mod holder;
+mod names;
+mod reading;
+mod store;
+mod table;
+mod tails;
+mod writing;
+
+pub use device::{Limits, Mode, ObjectDevice, OpenOptions, VolumeShape};
+pub use error::ObjectError;
+pub use holder::Holder;
+pub use store::{Created, Creation, Result as StoreResult, Store, StoreError};
+
+/// How many bytes a store delivers in the time of one request.
+const SEEK_BYTES: u32 = 1 << 20;
+/// The usual size of a part.
+const PART_BYTES: u64 = 4 << 20;
+/// The largest size of a part that a volume may have.
+const PART_BYTES_MAX: u64 = 1 << 30;
+/// How many zones may be active: each has an unfinished part in memory.
+const ZONES_ACTIVE: u32 = 8;
+/// The usual number of zones of a chunk of the table.
+const CHUNK_ZONES: u32 = 1 << 18;
