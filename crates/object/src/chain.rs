@@ -254,7 +254,7 @@ impl ObjectDevice {
         let mut state = self.state.lock();
         let mut changed = std::mem::take(&mut state.changed);
         changed.append(&mut state.noted);
-        if last_table.is_some() {
+        if last_table.is_some() && !rt::is_planted("object-changes-of-table") {
             changed.extend(&state.differing);
             changed.extend(&state.in_new_chunk);
         }
@@ -302,7 +302,11 @@ impl ObjectDevice {
         if is_table {
             (chain.table, chain.bytes_since_table) = (bundle.sequence, 0);
             chain.named_chunks.clone_from(&chain.chunks);
-            let needed: BTreeSet<u64> = bundle.references.iter().map(|piece| piece.bundle).collect();
+            let references = match rt::is_planted("object-tails-of-table") {
+                true => &[],
+                false => &bundle.references[..],
+            };
+            let needed: BTreeSet<u64> = references.iter().map(|piece| piece.bundle).collect();
             let unneeded = chain.bundles.range(..bundle.sequence).filter(|bundle| !needed.contains(bundle));
             unneeded.for_each(|&bundle| garbage.add_bundle(now, bundle));
             garbage.search_chunks(now);

@@ -10,8 +10,10 @@ mod error;
 mod format;
 mod garbage;
 mod holder;
+pub mod hostile;
 mod names;
 mod reading;
+mod remote;
 mod store;
 mod table;
 mod tails;
@@ -20,6 +22,7 @@ mod writing;
 pub use device::{Limits, Mode, ObjectDevice, OpenOptions, VolumeShape};
 pub use error::ObjectError;
 pub use holder::Holder;
+pub use remote::Remote;
 pub use store::{Created, Creation, Result as StoreResult, Store, StoreError};
 
 /// How many bytes a store delivers in the time of one request.

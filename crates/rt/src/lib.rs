@@ -25,6 +25,6 @@ pub mod waits;
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
 pub use planted::is_planted;
 #[cfg(feature = "planted")]
-pub use planted::plant;
+pub use planted::{plant, trial};
 #[cfg(feature = "shuttle")]
 pub use shuttled::sync;

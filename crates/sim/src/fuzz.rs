@@ -42,6 +42,7 @@ pub struct Target {
 pub fn all() -> Vec<Target> {
     let decoders = [
         &zone::hostile::DECODERS[..],
+        &object::hostile::DECODERS[..],
         &tree::hostile::DECODERS[..],
         &extent::hostile::DECODERS[..],
         &fs::hostile::DECODERS[..],

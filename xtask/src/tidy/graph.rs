@@ -28,7 +28,7 @@ struct Beside {
     why: &'static str,
 }
 
-const BESIDE: [Beside; 4] = [
+const BESIDE: [Beside; 5] = [
     Beside {
         name: "polder-attach",
         last: "polder-rt",
@@ -42,6 +42,13 @@ const BESIDE: [Beside; 4] = [
         users: &["polder-sim", "polder-space"],
         is_for_tests: true,
         why: "a device that is only for tests is in no release",
+    },
+    Beside {
+        name: "polder-object",
+        last: "polder-zone",
+        users: &["polder", "polder-sim"],
+        is_for_tests: false,
+        why: "the library decides which device a volume has",
     },
     Beside {
         name: "polder-po2",
@@ -75,7 +82,7 @@ const PROGRAMS: [&str; 6] =
     ["polder-cli", "polder-sim", "polder-space", "polder-support", "polder-system-tests", "xtask"];
 
 /// Dependencies that only some may have.
-const FENCES: [(&str, &[&str], &str); 6] = [
+const FENCES: [(&str, &[&str], &str); 8] = [
     ("anyhow", &PROGRAMS, "below the command errors are typed"),
     ("clap", &PROGRAMS, "the command line is defined once"),
     (
@@ -85,6 +92,8 @@ const FENCES: [(&str, &[&str], &str); 6] = [
     ),
     // The kernel hands requests for a ublk device over by io_uring and by nothing else.
     ("io-uring", &["polder-zone", "polder-po2"], "nothing above zone does device I/O (I-ZONE-1)"),
+    ("object_store", &["polder-object"], "nothing above the device knows object stores"),
+    ("tokio", &["polder-object"], "the core has no async runtime"),
     ("parking_lot", &["polder-rt"], "locks come from rt"),
     ("shuttle", &["polder-rt"], "locks come from rt"),
 ];

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use fastrand::Rng;
 use rt::{ManualClock, Timestamp};
 
-use crate::model::{Contents, Owner, make};
+use zone::{Device, ZoneId};
+
+use crate::model::{Contents, GRACE_NS, Owner, make};
 use crate::simulated::{At, Plan, World};
 
 fn clock() -> Arc<ManualClock> {
@@ -91,6 +93,23 @@ fn a_process_may_end_at_any_request() {
     }
     println!("{cuts} ends, {both} of them during a flush");
     assert!(cuts > 1000 && both > 100);
+}
+
+/// Parts of one life are deleted, while the reset that ends the next life is not durable yet.
+#[test]
+fn parts_are_deleted_up_to_the_life_that_is_durable() {
+    let world = World::default();
+    make(&world);
+    let mut owner = Owner::open(&world.process(Plan::default()), &clock(), 1, 1).unwrap();
+    let fill = |owner: &mut Owner| (0..4).all(|_| owner.append(ZoneId(2)));
+    assert!(fill(&mut owner) && owner.flush() && owner.reset(ZoneId(2)) && owner.flush());
+    assert!(fill(&mut owner) && owner.flush());
+    let durable = owner.contents.clone();
+    assert!(owner.reset(ZoneId(2)));
+    owner.clock.advance(2 * GRACE_NS);
+    while owner.device.discard_one_zone() {}
+    owner.kill();
+    must_have(&world, &durable, None, 2, 1);
 }
 
 #[test]

@@ -32,7 +32,7 @@ impl Contents {
 }
 
 /// The bytes of a block with this number.
-fn block(number: u64) -> [u8; BLOCK] {
+pub(crate) fn block(number: u64) -> [u8; BLOCK] {
     let mut bytes = [0; BLOCK];
     let mut rng = Rng::with_seed(number);
     bytes[..8].copy_from_slice(&number.to_le_bytes());
@@ -42,6 +42,8 @@ fn block(number: u64) -> [u8; BLOCK] {
 
 /// Creates a volume. Few zones, short parts and small limits, so that short programs reach everything.
 pub(crate) fn make(world: &World) {
+    #[cfg(feature = "planted")]
+    crate::planted::plant();
     ObjectDevice::create(&world.process(Plan::default()), &shape(7), false).unwrap();
 }
 

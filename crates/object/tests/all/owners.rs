@@ -1,7 +1,8 @@
 //! Two processes want to own the volume.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use rt::sync::Mutex;
 use rt::{ManualClock, Timestamp};
 use zone::{Device, ZoneId};
 
@@ -21,22 +22,85 @@ struct Other {
     owner: Option<Owner>,
 }
 
-/// Another process takes over, works for `flushes` flushes, and stays the owner, or ends.
+/// Another process takes over, and works for `flushes` flushes. If these are many, a third one takes over from it, and
+/// does the same. The last one stays the owner, or closes the volume.
 fn take_over(world: &World, seed: u64, flushes: u64, stays: bool) -> Other {
     let clock = clock();
     let process = world.process(Plan { seed, ..Plan::default() });
     let mut owner = Owner::open(&process, &clock, 50, seed).expect("it takes over");
     let found = Some(owner.contents.clone());
+    // The second one deletes what the first one has left, if that had no time to do so.
+    assert!(work(&mut owner, seed, if seed.is_multiple_of(3) { flushes.min(1) } else { flushes }));
+    if flushes >= MANY {
+        owner.process.end();
+        owner = Owner::open(&world.process(Plan { seed, ..Plan::default() }), &clock, 51, seed)
+            .expect("so does this");
+        assert!(work(&mut owner, seed, flushes));
+    }
+    let left = Some(owner.contents.clone());
+    Other { found, left, owner: stays.then_some(owner) }
+}
+
+/// Enough flushes that bundles are deleted, and their names are free again.
+const MANY: u64 = 20;
+
+/// Writes, and deletes what is not needed any more. Returns whether that succeeded.
+fn work(owner: &mut Owner, seed: u64, flushes: u64) -> bool {
     for round in 0..flushes {
         let zone = ZoneId((seed + round) as u32 % 12);
-        assert!(owner.reset(zone) && owner.append(zone) && owner.flush());
+        if !(owner.reset(zone) && owner.append(zone) && owner.flush()) {
+            return false;
+        }
         owner.clock.advance(2 * GRACE_NS);
         while owner.device.discard_one_zone() {}
     }
     owner.verify();
-    let left = Some(owner.contents.clone());
-    let owner = stays.then_some(owner).or_else(|| None);
-    Other { found, left, owner }
+    true
+}
+
+/// A process wants to own the volume, and stands still at each of its requests, while the owner works on. It must not
+/// take a name for free that was deleted.
+#[test]
+fn a_process_that_opens_slowly_has_what_the_owner_wrote_meanwhile() {
+    let (mut situations, mut opened) = (0, 0);
+    for seed in 0..rounds(4) {
+        for request in 1.. {
+            let world = World::default();
+            make(&world);
+            let process = world.process(Plan { seed, ..Plan::default() });
+            let mut owner = Owner::open(&process, &clock(), 1, seed).unwrap();
+            assert!(work(&mut owner, seed, 3));
+            let owner = Arc::new(Mutex::new(owner));
+            let meanwhile = {
+                let owner = Arc::clone(&owner);
+                Box::new(move || {
+                    work(&mut owner.lock(), seed, MANY);
+                })
+            };
+            let at = if request % 2 == 0 { At::Before } else { At::After };
+            let plan = Plan { seed, meanwhile: Some((request / 2, at, meanwhile)), ..Plan::default() };
+            let candidate = world.process(plan);
+            let result = Owner::open(&candidate, &clock(), 2, seed);
+            let mut owner = owner.lock();
+            if let Ok(candidate) = result {
+                opened += 1;
+                assert_eq!(candidate.contents, owner.durable);
+                let is_changed = (0..12).all(|zone| owner.reset(ZoneId(zone))) && owner.append(ZoneId(0));
+                assert!(!is_changed || !owner.flush(), "there are two owners");
+                let (durable, _) = candidate.kill();
+                owner.process.end();
+                must_have(&world, &durable, None, 60, seed);
+            } else {
+                owner.process.end();
+            }
+            situations += 1;
+            if candidate.requests() < request / 2 {
+                break;
+            }
+        }
+    }
+    println!("{situations} situations, {opened} openings");
+    assert!(situations > 50 && opened > 20);
 }
 
 /// At each request of the first process, another one takes over; then the first one continues.
@@ -59,14 +123,13 @@ fn a_process_that_continues_after_another_has_taken_over_acknowledges_nothing() 
         };
         for request in 1..=requests {
             for at in [At::Before, At::After] {
-                // Enough flushes that bundles are deleted, and their names are free again.
-                for flushes in [0, 1, 20] {
+                for flushes in [0, 1, MANY] {
                     let world = before.copied();
                     let other = Arc::new(Mutex::new(Other::default()));
                     let meanwhile = {
                         let (world, other) = (world.clone(), Arc::clone(&other));
                         Box::new(move || {
-                            *other.lock().unwrap() = take_over(&world, request, flushes, request % 2 == 0);
+                            *other.lock() = take_over(&world, request, flushes, request % 2 == 0);
                         })
                     };
                     let plan = Plan { seed, meanwhile: Some((request, at, meanwhile)), ..Plan::default() };
@@ -76,7 +139,7 @@ fn a_process_that_continues_after_another_has_taken_over_acknowledges_nothing() 
                         Ok(owner) => refused += u64::from(continue_first(owner, &other, &initial)),
                         Err(_) => lost_opening += 1,
                     }
-                    let other = std::mem::take(&mut *other.lock().unwrap());
+                    let other = std::mem::take(&mut *other.lock());
                     finish_other(&world, other, &initial, request);
                 }
             }
@@ -88,25 +151,25 @@ fn a_process_that_continues_after_another_has_taken_over_acknowledges_nothing() 
 
 /// The first process works on. Returns whether a flush was refused.
 fn continue_first(mut owner: Owner, other: &Mutex<Other>, initial: &Contents) -> bool {
-    let at_open = owner.contents.clone();
     for _ in 0..30 {
-        let was_taken = other.lock().unwrap().found.is_some();
-        let before = owner.durable.clone();
-        if !owner.step() {
-            let other = other.lock().unwrap();
-            let found = other.found.as_ref().expect("only another owner makes it fail");
-            let is_known = *found == owner.durable || Some(found) == owner.maybe.as_ref();
+        let was_taken = other.lock().found.is_some();
+        let succeeded = owner.step();
+        let found = other.lock().found.clone();
+        if !succeeded {
+            let found = found.expect("only another owner makes it fail");
+            let is_known = found == owner.durable || Some(&found) == owner.maybe.as_ref();
             assert!(is_known, "the other one found {found:?}\nnot {:?}\nor {:?}", owner.durable, owner.maybe);
-            drop(other);
             assert!(!owner.flush() || owner.contents == owner.durable);
             owner.process.end();
             return true;
         }
-        let other = other.lock().unwrap();
-        if let (false, Some(found)) = (was_taken, &other.found) {
-            // It was replaced in this step, and the step succeeded. What it acknowledged is what the other one found.
-            let is_late_owner = other.left.as_ref() == Some(&at_open);
-            assert!(is_late_owner || *found == owner.durable || *found == before, "{found:?} of {initial:?}");
+        if let (false, Some(found)) = (was_taken, found) {
+            // It was replaced in this step, which succeeded. The other one knows what this one has acknowledged.
+            assert_eq!(found, owner.durable, "it began with {initial:?}");
+            let is_changed = (0..12).all(|zone| owner.reset(ZoneId(zone))) && owner.append(ZoneId(0));
+            assert!(!is_changed || !owner.flush(), "it has acknowledged what the other one does not know");
+            owner.process.end();
+            return true;
         }
     }
     // It has become the owner after the other one, or had nothing to flush.

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use fastrand::Rng;
 use polder_object::{Created, Creation, Store, StoreError, StoreResult};
+use rt::sync::Mutex;
 
 /// The objects, which all processes share.
 #[derive(Clone, Default)]
@@ -82,7 +83,7 @@ impl World {
 
     /// A copy that changes no more with this one.
     pub(crate) fn copied(&self) -> World {
-        let objects = self.0.lock().unwrap();
+        let objects = self.0.lock();
         World(Arc::new(Mutex::new(Objects {
             objects: objects.objects.clone(),
             late: objects.late.clone(),
@@ -91,19 +92,19 @@ impl World {
     }
 
     pub(crate) fn ignore_conditions(&self) {
-        self.0.lock().unwrap().ignores_conditions = true;
+        self.0.lock().ignores_conditions = true;
     }
 
     pub(crate) fn names(&self) -> Vec<String> {
-        self.0.lock().unwrap().objects.keys().cloned().collect()
+        self.0.lock().objects.keys().cloned().collect()
     }
 
     pub(crate) fn bytes_of(&self, name: &str) -> Option<Bytes> {
-        self.0.lock().unwrap().objects.get(name).cloned()
+        self.0.lock().objects.get(name).cloned()
     }
 
     pub(crate) fn replace(&self, name: &str, bytes: Option<Bytes>) {
-        let mut world = self.0.lock().unwrap();
+        let mut world = self.0.lock();
         match bytes {
             Some(bytes) => world.objects.insert(name.to_owned(), bytes),
             None => world.objects.remove(name),
@@ -112,7 +113,7 @@ impl World {
 
     /// Executes some of the requests that are late.
     pub(crate) fn execute_late(&self, rng: &mut Rng) {
-        let mut world = self.0.lock().unwrap();
+        let mut world = self.0.lock();
         for request in std::mem::take(&mut world.late) {
             match rng.u8(0..4) {
                 0 => world.late.push(request),
@@ -141,16 +142,16 @@ impl Objects {
 
 impl Process {
     pub(crate) fn requests(&self) -> u64 {
-        self.0.lock().unwrap().requests
+        self.0.lock().requests
     }
 
     /// The process ends: no request of it is executed from now on.
     pub(crate) fn end(&self) {
-        self.0.lock().unwrap().is_ended = true;
+        self.0.lock().is_ended = true;
     }
 
     pub(crate) fn is_ended(&self) -> bool {
-        self.0.lock().unwrap().is_ended
+        self.0.lock().is_ended
     }
 
     /// Executes a request that changes something. Returns whether there was an object with this name.
@@ -169,7 +170,7 @@ impl Process {
 
     /// Counts a request. Returns what another process is to do at it.
     fn count(&self) -> StoreResult<Option<(At, Meanwhile)>> {
-        let mut inner = self.0.lock().unwrap();
+        let mut inner = self.0.lock();
         inner.requests += 1;
         if inner.is_ended {
             return Err(StoreError::Failed("the process has ended".to_owned()));
@@ -181,7 +182,7 @@ impl Process {
     }
 
     fn fate(&self) -> Fate {
-        let mut inner = self.0.lock().unwrap();
+        let mut inner = self.0.lock();
         if inner.plan.end.is_some_and(|(at, _)| at == inner.requests) {
             inner.is_ended = true;
             return Fate::Fails(inner.plan.end.expect("it ends here").1);
@@ -196,8 +197,8 @@ impl Process {
 
     fn change_now(&self, request: &Request) -> StoreResult<Created> {
         let fate = self.fate();
-        let world = self.0.lock().unwrap().world.clone();
-        let mut world = world.0.lock().unwrap();
+        let world = self.0.lock().world.clone();
+        let mut world = world.0.lock();
         let name = match request {
             Request::Create(name, _) | Request::Delete(name) => name,
         };
@@ -242,7 +243,7 @@ impl Process {
             work();
             at
         });
-        let mut inner = self.0.lock().unwrap();
+        let mut inner = self.0.lock();
         if inner.plan.end.is_some_and(|(end, _)| end == inner.requests) && at.is_none() {
             inner.is_ended = true;
             return Err(StoreError::Failed("the process has ended".to_owned()));
@@ -270,14 +271,14 @@ impl Creation for Begun {
 impl Store for Process {
     fn create(&self, name: &str, bytes: Bytes) -> Box<dyn Creation> {
         let request = Request::Create(name.to_owned(), bytes);
-        let is_at_once = self.0.lock().unwrap().rng.bool();
+        let is_at_once = self.0.lock().rng.bool();
         let result = is_at_once.then(|| self.change(&request));
         Box::new(Begun { process: self.clone(), request, result })
     }
 
     fn read(&self, name: &str, range: Option<Range<u64>>) -> StoreResult<Bytes> {
         let world = self.look()?;
-        let world = world.0.lock().unwrap();
+        let world = world.0.lock();
         let object = world.objects.get(name).ok_or_else(|| StoreError::NotFound(name.to_owned()))?;
         Ok(match range {
             Some(range) => {
@@ -290,7 +291,7 @@ impl Store for Process {
 
     fn list(&self, prefix: &str, after: &str) -> StoreResult<Vec<String>> {
         let world = self.look()?;
-        let world = world.0.lock().unwrap();
+        let world = world.0.lock();
         let names = world.objects.keys().filter(|name| name.starts_with(prefix) && name.as_str() > after);
         Ok(names.cloned().collect())
     }

@@ -40,7 +40,7 @@ fn all() -> BTreeMap<&'static str, Vec<Vec<u8>>> {
         }
     };
     let made =
-        [zone::hostile::seeds(), tree::hostile::seeds(), extent::hostile::seeds(), fs::hostile::seeds()];
+        [zone::hostile::seeds(), object::hostile::seeds(), tree::hostile::seeds(), extent::hostile::seeds(), fs::hostile::seeds()];
     made.into_iter().flatten().for_each(|(name, input)| add(name, input));
     of_blocks(&mut add);
     of_rows(&mut add);
