@@ -56,7 +56,11 @@ fn chunk(bytes: &[u8]) {
     let shape = shape();
     let Ok(found) = format::decode_chunk(&shape, 1, 3, &complete(bytes)) else { return };
     let mut table = Table::new(&shape);
-    apply(&shape, &mut table, found.into_iter().zip(5..).map(|(entry, zone)| (ZoneId(zone), entry)).collect());
+    apply(
+        &shape,
+        &mut table,
+        found.into_iter().zip(5..).map(|(entry, zone)| (ZoneId(zone), entry)).collect(),
+    );
 }
 
 fn apply(shape: &Shape, table: &mut Table, zones: Vec<(ZoneId, ZoneEntry)>) {

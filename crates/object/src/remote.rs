@@ -1,14 +1,18 @@
-//! A store that the crate `object_store` reaches: a directory of this machine.
+//! A store that the crate `object_store` reaches: a bucket, or a directory of this machine.
+//!
+//! Credentials and the address of a server come from the environment (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`,
+//! `AWS_ENDPOINT_URL` and so on), never from a URL.
 //!
 //! The requests run in a runtime of its own, with two threads for all stores of the process. The crate repeats a
 //! request that failed, if that may help.
 
 use std::ops::Range;
-use std::path::{Path as FilePath, PathBuf};
+use std::path::Path as FilePath;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::TryStreamExt;
+use object_store::aws::AmazonS3Builder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
@@ -35,15 +39,49 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// The directory of a URL such as `file:///srv/volume`, if `text` is such a URL.
-    pub fn directory(text: &str) -> Option<std::result::Result<PathBuf, String>> {
-        let rest = text.strip_prefix("file://")?;
-        Some(match Url::parse(text).ok().and_then(|url| url.to_file_path().ok()) {
-            Some(directory) => Ok(directory),
-            None => Err(format!(
-                "file://{rest} does not name a directory; write file:///directory, with three slashes"
-            )),
+    /// Whether this is a URL, and no path.
+    pub fn is_url(text: &str) -> bool {
+        text.split_once("://").is_some_and(|(scheme, _)| {
+            !scheme.is_empty()
+                && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
         })
+    }
+
+    /// The store at a URL: `s3://bucket/place`, or `file:///directory`.
+    pub fn at_url(text: &str) -> Result<Remote> {
+        let refused = |why: &str| Err(StoreError::Refused(why.to_owned()));
+        let Ok(url) = Url::parse(text) else { return refused("it is no URL; write s3://bucket/place") };
+        if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
+            return refused(
+                "credentials and options do not belong into the URL; set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and \
+                 AWS_ENDPOINT_URL in the environment",
+            );
+        }
+        match url.scheme() {
+            "file" => match url.to_file_path() {
+                Ok(directory) => Remote::in_directory(&directory),
+                Err(()) => refused("it names no directory; write file:///directory, with three slashes"),
+            },
+            "s3" => Remote::in_bucket(url),
+            _ => refused("only s3://bucket/place and file:///directory are supported"),
+        }
+    }
+
+    /// A bucket of S3, or of another server with its protocol.
+    fn in_bucket(url: Url) -> Result<Remote> {
+        let Some(bucket) = url.host_str() else {
+            return Err(StoreError::Refused("it names no bucket; write s3://bucket/place".to_owned()));
+        };
+        let place = Path::from_url_path(url.path()).map_err(|error| {
+            StoreError::Refused(format!("the place in the bucket is not possible: {error}"))
+        })?;
+        // An error only says that there is a provider already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = AmazonS3Builder::from_env()
+            .with_bucket_name(bucket)
+            .build()
+            .map_err(|error| StoreError::Refused(error.to_string()))?;
+        Ok(Remote { runtime: runtime()?, client: Arc::new(client), place, url })
     }
 
     /// A directory that is used as a store.

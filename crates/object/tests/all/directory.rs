@@ -56,10 +56,21 @@ fn a_volume_in_a_directory_is_there_after_it_was_closed() {
 }
 
 #[test]
-fn urls_of_directories_are_understood_or_refused() {
-    assert!(Remote::directory("/srv/volume").is_none());
-    assert_eq!(Remote::directory("file:///srv/a%20b").unwrap().unwrap().to_str(), Some("/srv/a b"));
-    let refusal = Remote::directory("file://srv/volume").unwrap().unwrap_err();
-    assert!(refusal.contains("three slashes"), "{refusal}");
-    assert!(Remote::in_directory(std::path::Path::new("/no/such/directory")).is_err());
+fn urls_are_understood_or_refused() {
+    assert!(Remote::is_url("s3://bucket/place") && Remote::is_url("file:///srv"));
+    assert!(!Remote::is_url("/srv/volume") && !Remote::is_url("://x") && !Remote::is_url("a/b://c"));
+    let refusal = |text: &str| Remote::at_url(text).err().unwrap().to_string();
+    assert!(refusal("file://srv/volume").contains("three slashes"));
+    assert!(refusal("ftp://srv/volume").contains("s3://bucket/place"));
+    assert!(refusal("s3:///place").contains("bucket"));
+    for text in ["s3://key:secret@bucket/place", "s3://bucket/place?x=1"] {
+        let refusal = refusal(text);
+        assert!(refusal.contains("AWS_SECRET_ACCESS_KEY") && !refusal.contains("key:"), "{refusal}");
+    }
+    assert!(refusal("file:///no/such/directory").contains("/no/such/directory"));
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("file://{}", directory.path().display());
+    let store = Remote::at_url(&url).unwrap();
+    assert!(store.describe().starts_with(&url));
+    assert_eq!(store.list("a/", ""), Ok(Vec::new()));
 }

@@ -1,6 +1,7 @@
 //! The device against a store that does everything the contract of [`polder_object::Store`] allows.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod bucket;
 mod crashes;
 mod directory;
 mod model;
