@@ -22,7 +22,7 @@ mod writing;
 pub use device::{Limits, Mode, ObjectDevice, OpenOptions, VolumeShape};
 pub use error::ObjectError;
 pub use holder::Holder;
-pub use remote::Remote;
+pub use remote::{Credentials, Remote};
 pub use store::{Created, Creation, Result as StoreResult, Store, StoreError};
 
 /// How many bytes a store delivers in the time of one request.

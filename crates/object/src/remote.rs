@@ -29,6 +29,19 @@ const THREADS: usize = 2;
 /// The runtime of all stores of the process, while there is one.
 static RUNTIME: Mutex<std::sync::Weak<Runtime>> = Mutex::new(std::sync::Weak::new());
 
+/// What a server wants to know of its client.
+#[derive(Clone)]
+pub struct Credentials {
+    /// The address of the server; that of S3 if there is none.
+    pub endpoint: Option<String>,
+    /// The name of the key.
+    pub access_key: String,
+    /// The key.
+    pub secret_key: String,
+    /// The region.
+    pub region: String,
+}
+
 /// A store at a URL.
 pub struct Remote {
     runtime: Arc<Runtime>,
@@ -47,37 +60,45 @@ impl Remote {
         })
     }
 
-    /// The store at a URL: `s3://bucket/place`, or `file:///directory`.
+    /// The store at a URL: `s3://bucket/place`, or `file:///directory`. The credentials are those of the environment.
     pub fn at_url(text: &str) -> Result<Remote> {
-        let refused = |why: &str| Err(StoreError::Refused(why.to_owned()));
-        let Ok(url) = Url::parse(text) else { return refused("it is no URL; write s3://bucket/place") };
-        if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
-            return refused(
-                "credentials and options do not belong into the URL; set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and \
-                 AWS_ENDPOINT_URL in the environment",
-            );
-        }
+        let url = checked_url(text)?;
         match url.scheme() {
             "file" => match url.to_file_path() {
                 Ok(directory) => Remote::in_directory(&directory),
                 Err(()) => refused("it names no directory; write file:///directory, with three slashes"),
             },
-            "s3" => Remote::in_bucket(url),
+            "s3" => Remote::in_bucket(url, AmazonS3Builder::from_env()),
             _ => refused("only s3://bucket/place and file:///directory are supported"),
         }
     }
 
+    /// The bucket at a URL, with these credentials.
+    pub fn with_credentials(text: &str, credentials: &Credentials) -> Result<Remote> {
+        let builder = AmazonS3Builder::new()
+            .with_access_key_id(&credentials.access_key)
+            .with_secret_access_key(&credentials.secret_key)
+            .with_region(&credentials.region);
+        let builder = match &credentials.endpoint {
+            Some(endpoint) => {
+                builder.with_endpoint(endpoint).with_allow_http(endpoint.starts_with("http://"))
+            }
+            None => builder,
+        };
+        Remote::in_bucket(checked_url(text)?, builder)
+    }
+
     /// A bucket of S3, or of another server with its protocol.
-    fn in_bucket(url: Url) -> Result<Remote> {
+    fn in_bucket(url: Url, builder: AmazonS3Builder) -> Result<Remote> {
         let Some(bucket) = url.host_str() else {
-            return Err(StoreError::Refused("it names no bucket; write s3://bucket/place".to_owned()));
+            return refused("it names no bucket; write s3://bucket/place");
         };
         let place = Path::from_url_path(url.path()).map_err(|error| {
             StoreError::Refused(format!("the place in the bucket is not possible: {error}"))
         })?;
         // An error only says that there is a provider already.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = AmazonS3Builder::from_env()
+        let client = builder
             .with_bucket_name(bucket)
             .build()
             .map_err(|error| StoreError::Refused(error.to_string()))?;
@@ -121,6 +142,22 @@ impl Remote {
     fn wait<T>(&self, task: JoinHandle<Result<T>>) -> Result<T> {
         wait_in(&self.runtime, task)
     }
+}
+
+fn refused<T>(why: &str) -> Result<T> {
+    Err(StoreError::Refused(why.to_owned()))
+}
+
+/// A URL without credentials and options.
+fn checked_url(text: &str) -> Result<Url> {
+    let Ok(url) = Url::parse(text) else { return refused("it is no URL; write s3://bucket/place") };
+    if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
+        return refused(
+            "credentials and options do not belong into the URL; set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and \
+             AWS_ENDPOINT_URL in the environment",
+        );
+    }
+    Ok(url)
 }
 
 fn runtime() -> Result<Arc<Runtime>> {

@@ -101,7 +101,7 @@ pub(crate) struct EverythingArgs {
 
 /// Suites that are not in a list of their command, each with its long and its quick form. An empty text means no
 /// quick form.
-const FIXED: [(&str, &str, &str); 18] = [
+const FIXED: [(&str, &str, &str); 19] = [
     ("soak", "cargo system soak --minutes 45 --seed {seed}", ""),
     (SHUTTLE, "cargo system shuttle --times 20 --seed {seed}", "cargo system shuttle"),
     (FUZZ, "cargo system fuzz --seconds 60 --seed {seed}", "cargo system fuzz --quick"),
@@ -121,6 +121,7 @@ const FIXED: [(&str, &str, &str); 18] = [
     ),
     ("sim/shows", "cargo run --release --locked --package polder-sim -- shows --seeds 20 --seed {seed}", ""),
     ("sets", "cargo test --package polder-zone --features planted --test all --locked -- sets::", ""),
+    ("objects", "cargo test --package polder-object --features planted --test all --locked", ""),
     ("sanitizer/tree", "cargo system sanitizer --package polder-tree", ""),
     ("sanitizer/extent", "cargo system sanitizer --package polder-extent", ""),
     ("sanitizer/fs", "cargo system sanitizer --package polder-fs", ""),

@@ -8,5 +8,6 @@ mod model;
 mod owners;
 #[cfg(feature = "planted")]
 mod planted;
+mod server;
 mod simulated;
 mod usual;

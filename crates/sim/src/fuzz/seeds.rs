@@ -39,8 +39,13 @@ fn all() -> BTreeMap<&'static str, Vec<Vec<u8>>> {
             inputs.push(input);
         }
     };
-    let made =
-        [zone::hostile::seeds(), object::hostile::seeds(), tree::hostile::seeds(), extent::hostile::seeds(), fs::hostile::seeds()];
+    let made = [
+        zone::hostile::seeds(),
+        object::hostile::seeds(),
+        tree::hostile::seeds(),
+        extent::hostile::seeds(),
+        fs::hostile::seeds(),
+    ];
     made.into_iter().flatten().for_each(|(name, input)| add(name, input));
     of_blocks(&mut add);
     of_rows(&mut add);
