@@ -175,7 +175,8 @@ pub trait Device: Send + Sync {
     /// Makes the zone `Full`.
     fn finish(&self, zone: ZoneId) -> Result<()>;
 
-    /// Makes the zone `Empty`; durable only after [`Device::flush`].
+    /// Makes the zone `Empty`; durable only after [`Device::flush`]. If it fails, the contents may be lost, in whole or in
+    /// part: a device of several may have erased some of them. Then the zone may be `ReadOnly`.
     fn reset(&self, zone: ZoneId) -> Result<()>;
 
     /// Makes all commands durable that completed before this call, on every device below that was written.

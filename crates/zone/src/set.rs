@@ -12,17 +12,27 @@
 //!   and after a failed append (`agreement.rs`).
 //! * A superzone begins a new life only when its reset is durable on all members. So two lives never meet in one superzone
 //!   (`resets.rs`).
+//! * Zones that a member of a mirror lacks are copied when the set is opened. A copy counts when it is complete
+//!   (`repair.rs`).
 //! * Until [`Device::end_recovery`] a mirror reads all copies and returns zeros for blocks in which they differ. So what
 //!   recovery accepts is on every copy (`reading.rs`).
+//!
+//! Locks, in the order in which they are taken: the lock of a superzone, that of the label (`roster.rs`), that of the
+//! labels of a member (`member.rs`). The table of zones and the unflushed resets have locks that are never held while
+//! another one is taken, or while a command is sent.
 
 mod agreement;
 mod concatenation;
+mod copy;
 mod error;
 mod format;
 pub(crate) mod hostile;
 mod layout;
+mod lives;
 mod member;
+mod opening;
 mod reading;
+mod repair;
 mod resets;
 mod roster;
 
@@ -33,6 +43,7 @@ use rt::sync::{Mutex, MutexGuard};
 
 pub use concatenation::Concatenation;
 pub use error::SetError;
+pub use format::Part;
 pub use layout::{Layout, MEMBERS_MAX};
 pub use roster::MemberState;
 
@@ -58,20 +69,34 @@ pub struct Set {
     /// One for each superzone: held while it is changed.
     zone_locks: Vec<Mutex<()>>,
     resets: UnflushedResets,
+    /// The zones that a member lacks and that could not be copied when the set was opened.
+    not_copied: Vec<ZoneId>,
     /// Recovery has not ended: nothing that is read may be on one copy only.
     is_recovering: AtomicBool,
 }
 
 impl Set {
-    /// Makes a set of devices, in the order of their positions. `number` is its number in the volume. What is on the
-    /// devices is erased.
+    /// Makes a set of devices, in the order of their positions. `number` is its number in the volume, of which it is not
+    /// known how many sets it has. What is on the devices is erased.
     pub fn create(
         layout: Layout,
         devices: Vec<Arc<dyn Device>>,
         fs_id: FsId,
         number: u32,
     ) -> Result<Set, SetError> {
-        Set::new(Roster::create(layout, devices, fs_id, number)?)
+        let too_many = |_| SetError::Unsuitable(format!("a volume has no set {number}"));
+        let part = Part { number: u16::try_from(number).map_err(too_many)?, count: 0 };
+        Set::create_part(layout, devices, fs_id, part)
+    }
+
+    /// The same, where it is known how many sets the volume has.
+    pub fn create_part(
+        layout: Layout,
+        devices: Vec<Arc<dyn Device>>,
+        fs_id: FsId,
+        part: Part,
+    ) -> Result<Set, SetError> {
+        Set::new(Roster::create(layout, devices, fs_id, part)?)
     }
 
     /// Opens the set to which the devices belong, in any order, and makes its members agree about every superzone.
@@ -86,13 +111,20 @@ impl Set {
         let layout = roster.layout();
         let present: Vec<&Geometry> = roster.counting().map(Member::geometry).collect();
         let geometry = roster.used().geometry(layout, roster.width(), &present);
-        let zones = agreed_zones(&roster, layout, &geometry)?;
+        let (zones, not_copied) = opening::agreed_zones(&roster, &geometry)?;
         let zone_locks = zones.iter().map(|_| Mutex::new(())).collect();
         let machine = Mutex::new(Machine::new(geometry.clone(), zones));
-        // What was padded, copied and reset must not be undone once its pointers are reported.
-        roster.flush()?;
         let (resets, is_recovering) = (UnflushedResets::default(), AtomicBool::new(true));
-        Ok(Set { layout, roster, geometry, machine, zone_locks, resets, is_recovering })
+        Ok(Set { layout, roster, geometry, machine, zone_locks, resets, not_copied, is_recovering })
+    }
+
+    /// The device of a volume that consists of these sets, given in any order. Refuses sets of several volumes, and a
+    /// volume of which a set is missing.
+    pub fn concatenate(mut sets: Vec<Arc<Set>>) -> Result<Concatenation, SetError> {
+        sets.sort_by_key(|set| set.part().number);
+        let parts: Vec<(FsId, Part)> = sets.iter().map(|set| (set.fs_id(), set.part())).collect();
+        concatenation::check_parts(&parts)?;
+        Concatenation::new(sets.into_iter().map(|set| set as Arc<dyn Device>).collect())
     }
 
     /// The id of the volume.
@@ -100,7 +132,12 @@ impl Set {
         self.roster.fs_id()
     }
 
-    /// How often members were excluded, and labels written.
+    /// The place of the set in its volume.
+    pub fn part(&self) -> Part {
+        self.roster.part()
+    }
+
+    /// The number of the newest label: it grows when a member is excluded, and when a zone of a member is repaired.
     pub fn generation(&self) -> u64 {
         self.roster.generation()
     }
@@ -126,8 +163,9 @@ impl Set {
         &self,
         command: impl Fn(&Member) -> Result<(), DeviceError>,
     ) -> Result<Option<DeviceError>, DeviceError> {
-        let failed =
-            |member: &Member| command(member).err().map(|error| (member.position, member.judge(error)));
+        let failed = |member: &Member| {
+            command(member).err().map(|error| (member.position, self.roster.judge(member, error)))
+        };
         self.roster.settle(self.roster.counting().filter_map(failed).collect())
     }
 
@@ -143,7 +181,9 @@ impl Set {
                 continue;
             }
             let part = reading::gather(shape, member.position, start, from, block_size);
-            if let Err(error) = member.append_at(zone, first, &part).map_err(|error| member.judge(error)) {
+            if let Err(error) =
+                member.append_at(zone, first, &part).map_err(|error| self.roster.judge(member, error))
+            {
                 // After an error of the zone nothing more needs to be written to it.
                 let is_last = !is_of_member(&error);
                 failures.push((member.position, error));
@@ -155,18 +195,49 @@ impl Set {
         self.roster.settle(failures)?.map_or(Ok(()), Err)
     }
 
-    /// Finishes member zones of a superzone that takes no more writes, so that they take no slots.
-    fn finish_rest(&self, zone: ZoneId) {
+    /// Makes the members agree after an append that failed.
+    fn agree_after_append(
+        &self,
+        zone: ZoneId,
+        start: Blocks,
+        info: ZoneInfo,
+    ) -> Result<ZoneInfo, DeviceError> {
+        if start == 0 && !rt::is_planted("set-keep-header") {
+            // Nothing of this life was acknowledged. Members that have the header would fill the others.
+            self.resets.add(zone);
+            let failure = self.on_all(|member| member.reset(zone));
+            self.resets.add(zone);
+            if let Some(error) = failure? {
+                tracing::warn!(zone = zone.0, %error, "a zone that was not begun was not reset");
+            }
+        }
+        // A reset may have changed the capacity.
+        self.agree(zone, if start == 0 { Blocks::MAX } else { info.capacity })
+    }
+
+    /// Makes the members agree about a superzone that has this capacity, or a smaller one.
+    fn agree(&self, zone: ZoneId, capacity: Blocks) -> Result<ZoneInfo, DeviceError> {
+        let (roster, layout, means) = (&self.roster, self.layout, Means::KeepContents);
+        let member_blocks_max = self.shape(capacity).member_blocks();
+        Agreement { roster, layout, zone, means, member_blocks_max }.reach()
+    }
+
+    /// Finishes member zones of a superzone that takes no more writes, so that they take no slots. Returns whether they
+    /// take none.
+    fn finish_rest(&self, zone: ZoneId) -> bool {
+        let mut is_finished = true;
         for member in self.roster.counting() {
             let info = member.report_zone(zone);
             let finished = info.and_then(|info| match info.state.is_active() {
-                true => member.finish(zone),
+                true => member.finish(zone).or_else(|_| member.finish(zone)),
                 false => Ok(()),
             });
             if let Err(error) = finished {
                 tracing::warn!(zone = zone.0, member = member.position, %error, "a zone was not finished");
+                is_finished = false;
             }
         }
+        is_finished
     }
 
     /// The state of a superzone of which a member zone has changed its state on its own.
@@ -188,6 +259,7 @@ impl Set {
             compares: self.layout == Layout::Mirror
                 && self.is_recovering.load(Ordering::Acquire)
                 && !rt::is_planted("set-compare"),
+            not_copied: &self.not_copied,
         }
     }
 
@@ -217,41 +289,6 @@ impl Set {
         machine.check_read(zone, block, blocks)?;
         machine.zone(zone)
     }
-}
-
-/// Makes the members agree about every superzone.
-fn agreed_zones(roster: &Roster, layout: Layout, geometry: &Geometry) -> Result<Vec<ZoneInfo>, SetError> {
-    // A device that cannot report its zones is of no use, whatever the error is of.
-    let unusable = |error: DeviceError| DeviceError::Unusable(format!("no report of its zones: {error}"));
-    let reports = roster.ask(|member| member.report(geometry.zones).map_err(unusable))?;
-    let is_active = |zone: usize| reports.iter().any(|report| report[zone].state.is_active());
-    let active = (0..geometry.zones as usize).filter(|&zone| is_active(zone)).count();
-    let is_crowded = active > geometry.max_active as usize;
-    let agreed = |zone: u32| {
-        let agreement = Agreement { roster, layout, zone: ZoneId(zone), means: Means::Any, is_crowded };
-        let infos: Vec<ZoneInfo> = reports.iter().map(|report| report[zone as usize]).collect();
-        agreement.without_io(&infos).map_or_else(|| agreement.reach(), Ok)
-    };
-    let mut zones = (0..geometry.zones).map(agreed).collect::<Result<Vec<ZoneInfo>, _>>()?;
-    finish_excess(roster, geometry, &mut zones)?;
-    Ok(zones)
-}
-
-/// Finishes superzones until the limits are kept. The members may have more active zones together than each of them.
-fn finish_excess(roster: &Roster, geometry: &Geometry, zones: &mut [ZoneInfo]) -> Result<(), DeviceError> {
-    let count = |is: fn(ZoneState) -> bool| zones.iter().filter(|info| is(info.state)).count() as u32;
-    let over_open = count(|state| state == ZoneState::Open).saturating_sub(geometry.max_open);
-    let over_active = count(ZoneState::is_active).saturating_sub(geometry.max_active);
-    for zone in member::most_written(zones, 0, over_open, over_active) {
-        let finished = roster.ask(|member| member.finish(zone));
-        roster.check()?;
-        if let Err(error) = &finished {
-            tracing::warn!(zone = zone.0, %error, "a zone beyond the limits was not finished");
-        }
-        let state = if finished.is_ok() { ZoneState::Full } else { ZoneState::ReadOnly };
-        zones[zone.0 as usize].state = state;
-    }
-    Ok(())
 }
 
 impl Device for Set {
@@ -307,22 +344,24 @@ impl Device for Set {
             let mut machine = self.machine.lock();
             let blocks = machine.blocks(zone, from.len())?;
             machine.check_append(zone, blocks)?;
-            (machine.advance(zone, blocks, None)?, machine.zone(zone)?)
+            let start = machine.advance(zone, blocks, None)?;
+            // A full superzone keeps its slot until its member zones have none: a label may need one.
+            let info = ZoneInfo { state: ZoneState::Open, ..machine.zone(zone)? };
+            if !rt::is_planted("set-early-slot") {
+                machine.force(zone, info);
+            }
+            (start, info)
         };
         let is_ready = match start == 0 && self.resets.contains(zone) {
             true => self.flush(),
             false => Ok(()),
         };
         let sent = is_ready.and_then(|()| self.send(zone, &self.shape(info.capacity), start, from));
-        if sent.is_ok() && info.state == ZoneState::Full {
-            self.finish_rest(zone);
+        if sent.is_ok() && info.pointer == info.capacity && self.finish_rest(zone) {
+            self.force(zone, ZoneInfo { state: ZoneState::Full, ..info });
         }
         if sent.is_err() {
-            let means = if start == 0 { Means::Any } else { Means::KeepContents };
-            let (roster, layout) = (&self.roster, self.layout);
-            let agreed = || Agreement { roster, layout, zone, means, is_crowded: false }.reach();
-            let agreed = self.roster.check().and_then(|()| agreed());
-            self.resets.add(zone);
+            let agreed = self.roster.check().and_then(|()| self.agree_after_append(zone, start, info));
             let broken = ZoneInfo { state: ZoneState::ReadOnly, ..info };
             self.force(zone, agreed.unwrap_or(broken));
         }
@@ -370,14 +409,13 @@ impl Device for Set {
         self.resets.add(zone);
         let failure = failure?;
         if let Some(error) = failure {
-            // Some members are empty. What the others have can be read, and a later reset may succeed.
+            // Some members are empty. When the set is opened again, the others say what the zone has.
             self.finish_rest(zone);
-            self.force(zone, ZoneInfo { state: ZoneState::Full, ..known });
+            self.force(zone, ZoneInfo { state: ZoneState::ReadOnly, ..known });
             return Err(error);
         }
         // Capacities may have changed.
-        let (roster, layout, means) = (&self.roster, self.layout, Means::KeepContents);
-        let info = Agreement { roster, layout, zone, means, is_crowded: false }.reach()?;
+        let info = self.agree(zone, Blocks::MAX)?;
         self.force(zone, info);
         Ok(())
     }

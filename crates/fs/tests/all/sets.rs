@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use emulated::{CrashPlan, Emulated, Spec, Supply};
-use fs::{FormatOptions, Fs, InodeNo};
+use fs::{FormatOptions, Fs, InodeNo, MountOptions};
 use rt::random::Rng;
 use rt::{ManualClock, Timestamp};
 use zone::set::{Concatenation, Layout, Set};
@@ -14,6 +14,9 @@ use crate::crash::{picture, scenario};
 use crate::support::{Volume, mount_any, pattern};
 
 const ROOT: InodeNo = InodeNo::ROOT;
+
+/// The first zones of a member, which hold its label.
+const LABEL_ZONES: u32 = 3;
 
 /// A volume on a set, before and after its power is lost.
 struct Case {
@@ -140,6 +143,45 @@ fn damage(member: &Emulated) {
         if member.is_written(zone, block) {
             member.corrupt(zone, block, 99, 1);
         }
+    }
+}
+
+/// The headers of the log are damaged on one member. Nothing acknowledged may be missing from a volume that is mounted.
+#[test]
+fn a_mirror_with_damaged_headers_of_the_log_loses_nothing() {
+    for (member, is_unmounted) in [(0, false), (1, false), (0, true), (1, true)] {
+        let case = Case { lost: Some((0, 0)), ..Case::new(Layout::Mirror, 2) };
+        let (volume, _, members) = case.volume();
+        for number in 0..40 {
+            let file = volume.file(ROOT, &format!("{number}"));
+            volume.write(&file, 0, &pattern(number as u8, 5000));
+        }
+        volume.fs.sync().unwrap();
+        let expected = picture(&volume.fs, ROOT);
+        if is_unmounted {
+            volume.fs.unmount().unwrap();
+        }
+        drop(volume);
+        for zone in
+            (LABEL_ZONES..LABEL_ZONES + 4).map(ZoneId).filter(|&zone| members[member].is_written(zone, 0))
+        {
+            members[member].corrupt(zone, 0, 40, 1);
+        }
+        let sets =
+            |members: &[Arc<Emulated>]| case.sets(members, |devices, _| Set::open(devices, true).unwrap());
+        let options = MountOptions {
+            cache_bytes: 4 << 20,
+            read_only: false,
+            commit_interval_ns: 5_000_000_000,
+            clock: Arc::new(ManualClock::at(Timestamp(0))),
+        };
+        let refused = Fs::mount(sets(&members), options).err();
+        let why = refused.expect("no log is found").to_string();
+        assert!(why.contains("damaged"), "{why}");
+        // Without this member, the other one has everything.
+        let volume = case.mount(&members[1 - member..=1 - member]);
+        assert!(picture(&volume.fs, ROOT) == expected, "{member}, {is_unmounted}");
+        volume.settle_and_check();
     }
 }
 

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::{Blocks, Command, Device, DeviceError, Geometry, MetadataCopy, Output, Role, ZoneId, ZoneInfo};
+use crate::{
+    Blocks, Command, Device, DeviceError, FsId, Geometry, MetadataCopy, Output, Role, ZoneId, ZoneInfo,
+};
 
 use super::error::SetError;
+use super::format::Part;
 use super::member::of_superzone;
 
 /// A device with the zones of several devices, in their order.
@@ -49,6 +52,33 @@ impl Concatenation {
         let (device, there) = self.find(zone)?;
         command(device, there).map_err(|error| of_superzone(zone, error))
     }
+}
+
+/// Checks that these are all sets of one volume, each once. They are in the order of their numbers.
+pub(super) fn check_parts(parts: &[(FsId, Part)]) -> Result<(), SetError> {
+    let refuse = |why: String| Err(SetError::NotOneVolume(why));
+    let Some(&(volume, Part { count, .. })) = parts.first() else {
+        return refuse("no set is given".to_owned());
+    };
+    for (number, (other, part)) in (0..).zip(parts) {
+        if *other != volume {
+            return refuse(format!("one is of volume {volume}, and one of {other}"));
+        }
+        if part.count != count {
+            return refuse(format!("one says that there are {count} sets, and one {}", part.count));
+        }
+        if part.number < number {
+            return refuse(format!("set {} is given twice", part.number));
+        }
+        if part.number > number {
+            return refuse(format!("set {number} is missing: give its devices as well"));
+        }
+    }
+    if parts.len() < usize::from(count) {
+        let given = parts.len();
+        return refuse(format!("{given} of {count} sets are given: give the devices of the others as well"));
+    }
+    Ok(())
 }
 
 fn geometry_of(devices: &[&Geometry]) -> Result<Geometry, SetError> {

@@ -38,6 +38,9 @@ pub enum SetError {
         /// Whether the layout tolerates that.
         tolerated: bool,
     },
+    /// The sets are not those of one volume, each once.
+    #[error("the sets do not make a volume: {0}")]
+    NotOneVolume(String),
     /// A member failed.
     #[error(transparent)]
     Device(#[from] DeviceError),

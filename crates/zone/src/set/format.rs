@@ -1,12 +1,12 @@
-//! The label of a member: the first block of one of its first two zones.
+//! The label of a member: the first block of one of its first three zones.
 //!
 //! Magic, checksum, version, features and reader stand for the same things as in other headers.
 
-use zerocopy::little_endian::{U32, U64};
+use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::FsId;
 use crate::format::{FORMAT_VERSION, HeaderError, READER, Reader, checksum};
+use crate::{FsId, ZoneId};
 
 use super::layout::{Layout, MEMBERS_MAX, Used};
 
@@ -38,7 +38,9 @@ pub(crate) struct StoredLabel {
     /// The oldest release that reads this version.
     reader: Reader,
     /// The number of the set in its volume.
-    set: U32,
+    set: U16,
+    /// How many sets the volume has; 0 if that is not known.
+    sets: U16,
     /// The blocks of a chunk of a stripe; 0 for a mirror.
     chunk: U32,
     /// 1 stripe, 2 mirror.
@@ -47,8 +49,10 @@ pub(crate) struct StoredLabel {
     width: u8,
     /// Which of them this is.
     position: u8,
-    /// Zero.
-    reserved: [u8; 5],
+    /// The member that lacks contents of a zone: its position and 1 more, or 0 if there is none.
+    repaired_member: u8,
+    /// The zone of the set that it lacks.
+    repaired_zone: U32,
     /// The state of each member: 0 there is none, 1 it counts, 2 it has failed.
     states: [u8; MEMBERS_MAX],
     /// The id of each member.
@@ -82,19 +86,49 @@ pub(crate) struct Standing {
     pub(crate) counts: bool,
 }
 
+/// The place of a set in its volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Its number, from 0: the order of the zones of the volume.
+    pub number: u16,
+    /// How many sets the volume has; 0 if that is not known.
+    pub count: u16,
+}
+
+impl Part {
+    /// The only set of a volume.
+    pub const WHOLE: Part = Part { number: 0, count: 1 };
+
+    /// Whether a volume can have such a set.
+    pub(super) fn is_possible(self) -> bool {
+        self.count == 0 || self.number < self.count
+    }
+}
+
+/// A zone of one member that is being copied from other members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Repair {
+    /// The position of the member.
+    pub(crate) member: usize,
+    /// The zone of the set.
+    pub(crate) zone: ZoneId,
+}
+
 /// What a label says about the set. It is the same on all members but for the position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Label {
     /// The volume.
     pub(crate) fs_id: FsId,
-    /// The number of the set in its volume.
-    pub(crate) set: u32,
+    /// The place of the set in its volume.
+    pub(crate) part: Part,
     /// How blocks are distributed.
     pub(crate) layout: Layout,
     /// Counts the labels of the set.
     pub(crate) generation: u64,
     /// What the set uses of each member.
     pub(crate) used: Used,
+    /// The contents of this zone of this member do not count.
+    pub(crate) repair: Option<Repair>,
     /// All members.
     pub(crate) members: Vec<Standing>,
 }
@@ -127,12 +161,14 @@ pub(crate) fn encode_label(label: &Label, position: usize) -> [u8; LABEL_BYTES] 
         generation: U64::new(label.generation),
         features_incompatible: U64::ZERO,
         reader: READER,
-        set: U32::new(label.set),
+        set: U16::new(label.part.number),
+        sets: U16::new(label.part.count),
         chunk: U32::new(chunk),
         layout,
         width: label.members.len() as u8,
         position: position as u8,
-        reserved: [0; 5],
+        repaired_member: label.repair.map_or(0, |repair| repair.member as u8 + 1),
+        repaired_zone: U32::new(label.repair.map_or(0, |repair| repair.zone.0)),
         states,
         ids,
         block_size: U32::new(label.used.block_size),
@@ -179,10 +215,19 @@ fn contents(stored: &StoredLabel) -> Option<(Label, usize)> {
         max_active: stored.max_active.get(),
         max_append: stored.max_append.get(),
     };
-    let (generation, set) = (stored.generation.get(), stored.set.get());
+    let generation = stored.generation.get();
+    let part = Part { number: stored.set.get(), count: stored.sets.get() };
+    let zone = ZoneId(stored.repaired_zone.get());
+    let repair = usize::from(stored.repaired_member).checked_sub(1).map(|member| Repair { member, zone });
+    let is_repair_possible = match repair {
+        Some(repair) => layout == Layout::Mirror && repair.member < width && zone.0 < used.zones,
+        None => zone.0 == 0,
+    };
     let is_possible = position < width
         && width <= MEMBERS_MAX
         && generation < GENERATIONS_MAX
+        && part.is_possible()
+        && is_repair_possible
         && used.is_possible(layout, width);
     if !is_possible {
         return None;
@@ -192,7 +237,7 @@ fn contents(stored: &StoredLabel) -> Option<(Label, usize)> {
         _ => None,
     };
     let members = (0..width).map(standing).collect::<Option<Vec<Standing>>>()?;
-    Some((Label { fs_id: FsId(stored.fs_id), set, layout, generation, used, members }, position))
+    Some((Label { fs_id: FsId(stored.fs_id), part, layout, generation, used, repair, members }, position))
 }
 
 #[cfg(test)]

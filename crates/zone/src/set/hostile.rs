@@ -1,9 +1,9 @@
 //! Passes arbitrary bytes to the decoder of labels, for fuzzing.
 
-use crate::FsId;
 use crate::format::checksum;
+use crate::{FsId, ZoneId};
 
-use super::format::{LABEL_BYTES, Label, MemberId, Standing, decode_label, encode_label};
+use super::format::{LABEL_BYTES, Label, MemberId, Part, Repair, Standing, decode_label, encode_label};
 use super::layout::{Layout, Used};
 
 /// A label. Asserts that an accepted one is possible, and is encoded to what was decoded.
@@ -24,6 +24,14 @@ pub(crate) fn seed() -> Vec<u8> {
     let members = (1..=3).map(standing).collect();
     let used =
         Used { block_size: 512, zones: 5, member_blocks: 12, max_open: 7, max_active: 8, max_append: 8 };
-    let label = Label { fs_id: FsId([7; 16]), set: 1, layout: Layout::Mirror, generation: 5, used, members };
+    let label = Label {
+        fs_id: FsId([7; 16]),
+        part: Part { number: 1, count: 3 },
+        layout: Layout::Mirror,
+        generation: 5,
+        used,
+        repair: Some(Repair { member: 2, zone: ZoneId(4) }),
+        members,
+    };
     encode_label(&label, 1).to_vec()
 }

@@ -18,7 +18,7 @@ use super::error::SetError;
 pub const MEMBERS_MAX: usize = 24;
 
 /// The first zones of a member, which hold its label.
-pub(super) const LABEL_ZONES: u32 = 2;
+pub(super) const LABEL_ZONES: u32 = 3;
 
 /// The fewest zones of a set that can be open at once.
 const OPEN_MIN: u32 = 6;

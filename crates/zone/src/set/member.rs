@@ -10,6 +10,9 @@ use crate::{Blocks, Command, Device, DeviceError, Geometry, Output, Result, Zone
 use super::format::{Label, MemberId, NoLabel, decode_label, encode_label};
 use super::layout::LABEL_ZONES;
 
+/// In how many label zones a label is written. The third one has an older label, or is a spare.
+const LABEL_COPIES: usize = 2;
+
 /// One member of a set.
 pub(super) struct Member {
     /// Its position in the set.
@@ -55,25 +58,20 @@ enum Slot {
 impl FoundLabel {
     /// The newest label on the device.
     ///
-    /// A label is complete when it is in both label zones. So if only one can be read, the other one is equal, or
-    /// belongs to a change that was not completed. This is not so if one of the zones takes no more writes: then the
-    /// newest label was in the other one only.
+    /// A label is complete when it is in two label zones. So a complete one is found if one of them can be read. This is
+    /// not certain if only one label can be read, and its zone takes no more writes: newer ones were in the other two.
     pub(super) fn read(device: &dyn Device) -> std::result::Result<FoundLabel, Unlabelled> {
         let (mut newest, mut failure) = (None::<FoundLabel>, None);
-        let (mut generations, mut is_writable, mut is_missing) = ([None; 2], true, false);
+        let (mut generations, mut found, mut is_writable) = (Generations::default(), 0, false);
         for zone in (0..LABEL_ZONES).map(ZoneId) {
             let (state, slot) = read_slot(device, zone)?;
-            is_writable &= !matches!(state, Some(ZoneState::ReadOnly | ZoneState::Offline));
             match slot {
-                Slot::Empty => is_missing = true,
-                Slot::Damaged(error) => {
-                    is_missing |= !matches!(state, Some(ZoneState::ReadOnly | ZoneState::Offline));
-                    failure = failure.or(error);
-                }
+                Slot::Empty => {}
+                Slot::Damaged(error) => failure = failure.or(error),
                 Slot::Label(label, position) => {
-                    // One that was not finished takes a slot: it is written again.
-                    let is_complete = !state.is_some_and(ZoneState::is_active);
-                    generations[zone.0 as usize] = is_complete.then_some(label.generation);
+                    found += 1;
+                    is_writable |= state != Some(ZoneState::ReadOnly);
+                    generations[zone.0 as usize] = Some(label.generation);
                     if newest.as_ref().is_none_or(|newest| newest.label.generation < label.generation) {
                         newest = Some(FoundLabel { label: *label, position, generations });
                     }
@@ -81,7 +79,7 @@ impl FoundLabel {
             }
         }
         match (newest, failure) {
-            (Some(_), _) if !is_writable && is_missing => Err(Unlabelled::Lost),
+            (Some(_), _) if found == 1 && !is_writable => Err(Unlabelled::Lost),
             (Some(newest), _) => Ok(FoundLabel { generations, ..newest }),
             (None, Some(error)) => Err(Unlabelled::Failed(error)),
             (None, None) => Err(Unlabelled::Absent),
@@ -123,7 +121,7 @@ fn read_slot(
 impl Member {
     /// A member without a label.
     pub(super) fn new(position: usize, device: Arc<dyn Device>) -> Self {
-        Member { position, device, counts: AtomicBool::new(true), labels: Mutex::new([None; 2]) }
+        Member { position, device, counts: AtomicBool::new(true), labels: Mutex::default() }
     }
 
     /// A member with a label.
@@ -153,20 +151,19 @@ impl Member {
         self.device.geometry()
     }
 
-    /// Stores a label durably in both label zones, one after the other, so one label is whole at any time.
+    /// Stores a label durably in two label zones, one after the other. The zones with the oldest labels are used. So there
+    /// is always a whole label that was durable before, also if one label zone has failed.
     ///
-    /// A label zone that fails is left out. If the other one then has the only label, that is replaced in place.
+    /// A label zone that fails is left out. If only one can be written, the label is there once.
     pub(super) fn write_label(&self, label: &Label) -> Result<()> {
         let mut labels = self.labels.lock();
-        let mut zones = [0, 1];
-        zones.sort_by_key(|&zone| labels[zone]);
-        let mut failure = None;
-        for zone in
-            zones.into_iter().filter(|&zone| labels[zone] != Some(label.generation)).collect::<Vec<_>>()
-        {
-            labels[zone] = None;
-            match self.write_label_to(ZoneId(zone as u32), label) {
-                Ok(()) => labels[zone] = Some(label.generation),
+        let (mut copies, mut failure) = (copies(&labels, label.generation), None);
+        for zone in oldest_first(&labels) {
+            if copies >= LABEL_COPIES || labels[zone] == Some(label.generation) {
+                continue;
+            }
+            match self.replace_label(&mut labels, zone, label) {
+                Ok(()) => copies += 1,
                 Err(error) if error.is_of_whole_device() => return Err(error),
                 Err(error) => {
                     tracing::warn!(member = self.position, zone, %error, "a label was not written");
@@ -174,10 +171,37 @@ impl Member {
                 }
             }
         }
-        match failure {
-            Some(error) if !labels.contains(&Some(label.generation)) => Err(error),
+        match (copies, failure) {
+            (0, Some(error)) => Err(error),
             _ => Ok(()),
         }
+    }
+
+    /// Whether the member still takes writes: the label that it has is written once more.
+    fn rewrite_label(&self, label: &Label) -> Result<()> {
+        let mut labels = self.labels.lock();
+        let mut failure = None;
+        for zone in oldest_first(&labels) {
+            match self.replace_label(&mut labels, zone, label) {
+                // A host without space says nothing about the disk.
+                Ok(()) | Err(DeviceError::HostFull { .. }) => return Ok(()),
+                Err(error) => failure = Some(error),
+            }
+        }
+        Err(failure.expect("a member has label zones"))
+    }
+
+    /// Writes a label to one label zone. The only label of the member is not replaced: a loss of power would leave none.
+    fn replace_label(&self, labels: &mut Generations, zone: usize, label: &Label) -> Result<()> {
+        let others = labels.iter().enumerate().filter(|(other, found)| *other != zone && found.is_some());
+        if labels[zone].is_some() && others.count() == 0 && !rt::is_planted("set-label-in-place") {
+            let why = "only one of its label zones can be used".to_owned();
+            return Err(DeviceError::Io { zone: ZoneId(zone as u32), operation: "label", reason: why });
+        }
+        labels[zone] = None;
+        self.write_label_to(ZoneId(zone as u32), label)?;
+        labels[zone] = Some(label.generation);
+        Ok(())
     }
 
     fn write_label_to(&self, zone: ZoneId, label: &Label) -> Result<()> {
@@ -194,6 +218,24 @@ impl Member {
         self.device.flush()
     }
 
+    /// Finishes the label zones that a crash has left unfinished: they would take slots.
+    pub(super) fn finish_labels(&self) -> Result<()> {
+        let mut labels = self.labels.lock();
+        for zone in (0..LABEL_ZONES).map(ZoneId) {
+            let finished = self.device.report_zone(zone).and_then(|info| match info.state.is_active() {
+                true => self.device.finish(zone),
+                false => Ok(()),
+            });
+            match finished {
+                Err(error) if error.is_of_whole_device() => return Err(error),
+                // It is written again before others.
+                Err(_) if copies(&labels, None) < labels.len() - 1 => labels[zone.0 as usize] = None,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Finishes zones until there is a slot for the label. After a crash, a member may have more active zones than the
     /// set had: those whose finish or reset was undone. An active zone may come back full, so this is one more state
     /// that members may disagree about. Called before they agree.
@@ -207,42 +249,40 @@ impl Member {
         excess.into_iter().try_for_each(|zone| self.device.finish(zone))
     }
 
-    /// Whether both label zones have the label of this generation.
+    /// Whether the label of this generation is in as many label zones as it must be.
     pub(super) fn has_label(&self, generation: u64) -> bool {
-        self.labels.lock().iter().all(|label| *label == Some(generation))
+        copies(&self.labels.lock(), generation) >= LABEL_COPIES
     }
 
-    /// Empties the device, durably: so no label of an earlier set is left, and no zone of an earlier volume.
+    /// Empties the device, durably: so no label of an earlier set is left, and no zone of an earlier volume. The oldest
+    /// label is the first that is removed: it never comes back as the only one.
     pub(super) fn erase(&self) -> Result<()> {
-        for (zone, info) in (0..self.geometry().sequential()).map(ZoneId).zip(self.device.report()?) {
-            match info.state {
-                ZoneState::Empty => {}
-                ZoneState::ReadOnly | ZoneState::Offline if zone.0 >= LABEL_ZONES => {}
-                _ => self.device.reset(zone)?,
+        let generations = FoundLabel::read(&*self.device)
+            .map_or_else(|_| Generations::default(), |found| found.generations);
+        for zone in oldest_first(&generations).map(|zone| ZoneId(zone as u32)) {
+            if self.device.report_zone(zone)?.state != ZoneState::Empty {
+                self.device.reset(zone)?;
+                self.device.flush()?;
+            }
+        }
+        let zones = (0..self.geometry().sequential()).map(ZoneId).zip(self.device.report()?);
+        for (zone, info) in zones.skip(LABEL_ZONES as usize) {
+            if !matches!(info.state, ZoneState::Empty | ZoneState::ReadOnly | ZoneState::Offline) {
+                self.device.reset(zone)?;
             }
         }
         self.device.flush()
     }
 
-    /// The error of a command. A disk that has died answers with errors of zones. So after an I/O error the member is
-    /// asked something else, and if it does not answer either, the error is one of the whole member.
-    pub(super) fn judge(&self, error: DeviceError) -> DeviceError {
-        if !matches!(error, DeviceError::Io { .. }) {
-            return error;
-        }
-        match self.probe() {
-            Ok(()) => error,
-            Err(cause) => DeviceError::Unusable(format!("a member of the set does not answer: {cause}")),
-        }
-    }
-
-    fn probe(&self) -> Result<()> {
+    /// Whether the member still works, after an I/O error of a zone. Its label is written once more, because a disk may
+    /// answer reads, reports and flushes, and refuse every write.
+    pub(super) fn probe(&self, label: &Label) -> Result<()> {
         self.device.flush()?;
         self.device.report()?;
-        match FoundLabel::read(&*self.device) {
-            Err(Unlabelled::Failed(error)) => Err(error),
-            _ => Ok(()),
+        if rt::is_planted("set-probe") {
+            return Ok(());
         }
+        self.rewrite_label(label)
     }
 
     /// The zone of the device that belongs to a superzone.
@@ -303,6 +343,19 @@ impl Member {
     pub(super) fn reset(&self, zone: ZoneId) -> Result<()> {
         self.device.reset(self.zone(zone)).map_err(|error| of_superzone(zone, error))
     }
+}
+
+/// How many label zones have this generation.
+fn copies(labels: &Generations, generation: impl Into<Option<u64>>) -> usize {
+    let generation = generation.into();
+    labels.iter().filter(|label| **label == generation).count()
+}
+
+/// The label zones in the order in which they are written.
+fn oldest_first(labels: &Generations) -> [usize; LABEL_ZONES as usize] {
+    let mut zones = [0, 1, 2];
+    zones.sort_by_key(|&zone| labels[zone]);
+    zones
 }
 
 /// Zones to finish, so that `open` fewer are open and `active` fewer are active: those with the least space left. The

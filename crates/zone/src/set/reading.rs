@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use crate::format::ZONE_MAGIC;
 use crate::{Blocks, Command, DeviceError, Output, Result, ZoneId, ZoneInfo};
 
 use super::layout::{Layout, Piece, Shape};
-use super::member::{Member, of_superzone};
+use super::member::{Member, is_of_member, of_superzone};
 use super::roster::Roster;
 
 /// Consecutive blocks that are read from one member of a mirror, before the next blocks are read from another one.
@@ -19,6 +20,8 @@ pub(super) struct Reading<'s> {
     pub(super) block_size: usize,
     /// Whether blocks of a mirror count only if they are equal on all members.
     pub(super) compares: bool,
+    /// The zones that a member lacks and that could not be copied when the set was opened.
+    pub(super) not_copied: &'s [ZoneId],
 }
 
 /// One read of a batch.
@@ -179,39 +182,60 @@ impl Reading<'_> {
         Err(failure.expect("a set has a member that counts"))
     }
 
-    /// Reads from all members: blocks that are not equal on all of them become zeros. Members that cannot be read do
-    /// not count.
+    /// Reads from all members: blocks that are not equal on all of them become zeros, and block 0 a damaged header.
+    ///
+    /// A member that cannot read the blocks may lack them, so the read fails, as on one device. But a member that has
+    /// failed as a whole is excluded first, and one whose zone is offline never has them again. Where one member is empty,
+    /// the superzone was begun after opening, and the others have blocks of an append that failed.
     fn read_equal(&self, zone: ZoneId, at: Blocks, into: &mut [u8]) -> Result<()> {
         let (mut other, mut is_read, mut failure) = (vec![0; into.len()], false, None);
+        let mut is_unwritten = false;
         for member in self.roster.counting() {
             let read = match is_read {
                 false => member.read(zone, at, into),
                 true => member.read(zone, at, &mut other),
             };
-            match read {
+            match read.map_err(|error| self.roster.judge(member, error)) {
                 Ok(()) if !is_read => is_read = true,
-                Ok(()) => self.clear_unequal(into, &other),
-                Err(DeviceError::Unwritten { .. }) => return self.read_equal_singly(zone, at, into),
-                Err(error) => failure = Some(error),
+                Ok(()) => self.clear_unequal(at, into, &other),
+                Err(error) if is_of_member(&error) => {
+                    self.roster.exclude(&[member.position], &error)?;
+                    failure = Some(error);
+                }
+                Err(error @ DeviceError::Offline(_)) => failure = failure.or(Some(error)),
+                Err(error @ DeviceError::Unwritten { .. }) => (is_unwritten, failure) = (true, Some(error)),
+                Err(error) if rt::is_planted("set-one-copy") => failure = Some(error),
+                Err(error) => {
+                    tracing::error!(
+                        zone = zone.0,
+                        member = member.position,
+                        %error,
+                        "recovery needs every copy: if this member has failed, open the set without it"
+                    );
+                    return Err(error);
+                }
             }
+        }
+        if is_unwritten && is_read && !self.not_copied.contains(&zone) {
+            into.fill(0);
+            return Ok(());
+        }
+        if is_unwritten && is_read {
+            let reason = "a member of the set lacks this zone".to_owned();
+            return Err(DeviceError::Io { zone, operation: "read", reason });
         }
         if is_read { Ok(()) } else { Err(failure.expect("a set has a member that counts")) }
     }
 
-    /// The same, where a member lacks some of the blocks.
-    fn read_equal_singly(&self, zone: ZoneId, at: Blocks, into: &mut [u8]) -> Result<()> {
-        if into.len() == self.block_size {
+    fn clear_unequal(&self, at: Blocks, into: &mut [u8], other: &[u8]) {
+        let blocks = into.chunks_mut(self.block_size).zip(other.chunks(self.block_size));
+        for (block, (into, other)) in (at..).zip(blocks) {
+            if into == other {
+                continue;
+            }
             into.fill(0);
-            return Ok(());
-        }
-        let mut blocks = (at..).zip(into.chunks_mut(self.block_size));
-        blocks.try_for_each(|(block, into)| self.read_equal(zone, block, into))
-    }
-
-    fn clear_unequal(&self, into: &mut [u8], other: &[u8]) {
-        for (into, other) in into.chunks_mut(self.block_size).zip(other.chunks(self.block_size)) {
-            if into != other {
-                into.fill(0);
+            if block == 0 && !rt::is_planted("set-lost-header") {
+                into[..ZONE_MAGIC.len()].copy_from_slice(&ZONE_MAGIC);
             }
         }
     }

@@ -15,7 +15,7 @@ use rt::sync::atomic::{AtomicBool, Ordering};
 use crate::{Device, DeviceError, FsId, Geometry};
 
 use super::error::SetError;
-use super::format::{GENERATIONS_MAX, Label, MemberId, Standing};
+use super::format::{GENERATIONS_MAX, Label, MemberId, Part, Repair, Standing};
 use super::layout::{Layout, MEMBERS_MAX, Used};
 use super::member::{FoundLabel, Member, Unlabelled, is_of_member};
 
@@ -26,9 +26,26 @@ const GENERATIONS_LEFT: u64 = 1 << 20;
 pub(super) struct Roster {
     /// Those that were there when the set was opened and counted then, in the order of their positions.
     members: Vec<Member>,
-    /// The label as it is on all members that count.
+    constants: Constants,
+    /// The label as it is on all members that count. The lock is held while labels are written. So commands that need
+    /// only the constants do not wait for the flushes of a label.
     label: Mutex<Label>,
     is_broken: AtomicBool,
+}
+
+/// The part of the label that does not change while the set is open.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Constants {
+    /// The volume.
+    pub(super) fs_id: FsId,
+    /// The place of the set in its volume.
+    pub(super) part: Part,
+    /// How blocks are distributed.
+    pub(super) layout: Layout,
+    /// How many members the set has, failed and missing ones included.
+    pub(super) width: usize,
+    /// What the set uses of each member.
+    pub(super) used: Used,
 }
 
 /// Whether a member of a set is used.
@@ -47,18 +64,28 @@ impl Roster {
         layout: Layout,
         devices: Vec<Arc<dyn Device>>,
         fs_id: FsId,
-        set: u32,
+        part: Part,
     ) -> Result<Roster, SetError> {
+        if !part.is_possible() {
+            let why = format!("set {} of {} is not possible", part.number, part.count);
+            return Err(SetError::Unsuitable(why));
+        }
         let geometries: Vec<&Geometry> = devices.iter().map(|device| device.geometry()).collect();
         let used = layout.used(&geometries)?;
         let standing = |_| Standing { id: MemberId(rt::random::secret()), counts: true };
         let standings = devices.iter().map(standing).collect();
-        let label = Label { fs_id, set, layout, generation: 1, used, members: standings };
+        let label = Label { fs_id, part, layout, generation: 1, used, repair: None, members: standings };
         let members: Vec<Member> =
             devices.into_iter().enumerate().map(|(position, device)| Member::new(position, device)).collect();
         members.iter().try_for_each(Member::erase)?;
         members.iter().try_for_each(|member| member.write_label(&label))?;
-        Ok(Roster { members, label: Mutex::new(label), is_broken: AtomicBool::new(false) })
+        Ok(Roster::new(members, label))
+    }
+
+    fn new(members: Vec<Member>, label: Label) -> Roster {
+        let Label { fs_id, part, layout, used, .. } = label;
+        let constants = Constants { fs_id, part, layout, width: label.members.len(), used };
+        Roster { members, constants, label: Mutex::new(label), is_broken: AtomicBool::new(false) }
     }
 
     /// Finds the members among devices, in any order. Stale members are left out. If members are missing, the caller
@@ -96,12 +123,12 @@ impl Roster {
         let mut gone: Vec<usize> =
             (0..width).filter(|&at| newest.members[at].counts && !is_present(at)).collect();
         for member in &members {
-            if let Err(error) = member.free_slot() {
+            if let Err(error) = member.finish_labels().and_then(|()| member.free_slot()) {
                 tracing::error!(member = member.position, %error, "a member of the set cannot be used");
                 gone.push(member.position);
             }
         }
-        let roster = Roster { members, label: Mutex::new(newest), is_broken: AtomicBool::new(false) };
+        let roster = Roster::new(members, newest);
         if !gone.is_empty() {
             roster.exclude(&gone, &DeviceError::Unusable("members of the set are missing".to_owned()))?;
         }
@@ -109,7 +136,7 @@ impl Roster {
         Ok(roster)
     }
 
-    /// Writes the newest label to each label zone that lacks it: a crash may have stopped its writer. Else a member
+    /// Writes the newest label until each member has it in two zones: a crash may have stopped its writer. Else a member
     /// that this label excludes counts again when the only copy is lost.
     fn complete_labels(&self) -> Result<(), DeviceError> {
         let label = self.label.lock().clone();
@@ -126,22 +153,27 @@ impl Roster {
 
     /// What the set uses of each member.
     pub(super) fn used(&self) -> Used {
-        self.label.lock().used
+        self.constants.used
     }
 
     /// How blocks are distributed.
     pub(super) fn layout(&self) -> Layout {
-        self.label.lock().layout
+        self.constants.layout
     }
 
     /// The volume.
     pub(super) fn fs_id(&self) -> FsId {
-        self.label.lock().fs_id
+        self.constants.fs_id
+    }
+
+    /// The place of the set in its volume.
+    pub(super) fn part(&self) -> Part {
+        self.constants.part
     }
 
     /// How many members the set has, failed and missing ones included.
     pub(super) fn width(&self) -> usize {
-        self.label.lock().members.len()
+        self.constants.width
     }
 
     /// The generation of the labels.
@@ -181,13 +213,44 @@ impl Roster {
     pub(super) fn exclude(&self, failed: &[usize], error: &DeviceError) -> Result<(), DeviceError> {
         let mut label = self.label.lock();
         self.check()?;
-        let mut next = label.clone();
-        let mut lost: Vec<usize> = failed.iter().copied().filter(|&at| label.members[at].counts).collect();
+        let lost: Vec<usize> = failed.iter().copied().filter(|&at| label.members[at].counts).collect();
         if lost.is_empty() {
             return Ok(()); // Another thread has done it.
         }
-        while !lost.is_empty() {
-            lost.drain(..).for_each(|at| next.members[at].counts = false);
+        let next = label.clone();
+        self.replace_label(&mut label, next, lost, error)
+    }
+
+    /// The zone of a member that must be copied from others: its contents do not count.
+    pub(super) fn repair(&self) -> Option<Repair> {
+        self.label.lock().repair
+    }
+
+    /// Records durably on all members which zone of which member does not count.
+    pub(super) fn set_repair(&self, repair: Option<Repair>) -> Result<(), DeviceError> {
+        let mut label = self.label.lock();
+        self.check()?;
+        if label.repair == repair || rt::is_planted("set-repair") {
+            return Ok(());
+        }
+        let next = Label { repair, ..label.clone() };
+        let error = DeviceError::Unusable("no member of the set takes its label".to_owned());
+        self.replace_label(&mut label, next, Vec::new(), &error)
+    }
+
+    /// Writes the next label to all members that count. Members that fail, now or before, do not count from then on.
+    fn replace_label(
+        &self,
+        label: &mut Label,
+        mut next: Label,
+        mut lost: Vec<usize>,
+        error: &DeviceError,
+    ) -> Result<(), DeviceError> {
+        loop {
+            for at in lost.drain(..) {
+                next.members[at].counts = false;
+                next.repair = next.repair.filter(|repair| repair.member != at);
+            }
             next.generation += 1;
             let failed = next.members.iter().filter(|member| !member.counts).count();
             if failed > next.layout.tolerated(next.members.len()) || next.generation >= GENERATIONS_MAX {
@@ -204,6 +267,9 @@ impl Roster {
                     lost.push(member.position);
                 }
             }
+            if lost.is_empty() {
+                break;
+            }
         }
         for member in self.counting().filter(|member| !next.members[member.position].counts) {
             tracing::error!(member = member.position, %error, "the set continues without a failed member");
@@ -211,6 +277,22 @@ impl Roster {
         }
         *label = next;
         Ok(())
+    }
+
+    /// The error of a command. A disk that has died answers with errors of zones. So after an I/O error the member is
+    /// probed. If the probe fails, the error is one of the whole member.
+    pub(super) fn judge(&self, member: &Member, error: DeviceError) -> DeviceError {
+        if !matches!(error, DeviceError::Io { .. }) {
+            return error;
+        }
+        let label = self.label.lock();
+        if !member.counts() || self.check().is_err() {
+            return DeviceError::Unusable(format!("a member of the set has failed: {error}"));
+        }
+        match member.probe(&label) {
+            Ok(()) => error,
+            Err(cause) => DeviceError::Unusable(format!("a member of the set does not work: {cause}")),
+        }
     }
 
     /// Flushes all members. One whose flush fails has failed: it may have lost what it had acknowledged, whatever it says
@@ -233,7 +315,7 @@ impl Roster {
         for member in self.counting() {
             match question(member) {
                 Ok(answer) => answers.push(answer),
-                Err(error) => failures.push((member.position, member.judge(error))),
+                Err(error) => failures.push((member.position, self.judge(member, error))),
             }
         }
         self.settle(failures)?.map_or(Ok(answers), Err)
@@ -256,14 +338,12 @@ impl Roster {
 
 /// Reads the labels of devices, and leaves out devices that fail.
 ///
-/// They are flushed first. Suppose the newest label were one that a killed process has not flushed: the next label
-/// would replace the only durable one.
+/// They are flushed first, so that no label of a killed process is believed that is not durable.
 #[allow(clippy::type_complexity, reason = "two vectors of the same length")]
 fn read_labels(devices: Vec<Arc<dyn Device>>) -> Result<(Vec<Arc<dyn Device>>, Vec<FoundLabel>), SetError> {
     let (mut kept, mut labels, mut failure) = (Vec::new(), Vec::new(), None);
     for (index, device) in devices.into_iter().enumerate() {
-        let flushed = if rt::is_planted("set-flush-first") { Ok(()) } else { device.flush() };
-        match flushed.map_err(Unlabelled::Failed).and_then(|()| FoundLabel::read(&*device)) {
+        match device.flush().map_err(Unlabelled::Failed).and_then(|()| FoundLabel::read(&*device)) {
             Ok(found) => {
                 labels.push(found);
                 kept.push(device);
@@ -289,8 +369,8 @@ fn check_together(newest: &Label, found: &[FoundLabel]) -> Result<(), SetError> 
     assert!(newest.members.len() <= MEMBERS_MAX, "labels are decoded within their limits");
     for (index, one) in found.iter().enumerate() {
         let label = &one.label;
-        let is_same = (label.fs_id, label.set, label.layout, label.members.len())
-            == (newest.fs_id, newest.set, newest.layout, newest.members.len());
+        let is_same = (label.fs_id, label.part, label.layout, label.members.len())
+            == (newest.fs_id, newest.part, newest.layout, newest.members.len());
         if !is_same {
             return Err(SetError::Foreign(index));
         }

@@ -7,15 +7,26 @@ mod members;
 mod model;
 #[cfg(feature = "planted")]
 mod planted;
+mod repairs;
+mod slots;
+mod wrapped;
 
 use std::sync::Arc;
 
 use crate::conformance::conforms;
 use crate::zone::set::{Concatenation, Layout, Set};
-use crate::zone::{Device, FsId};
+use crate::zone::{Device, FsId, ZoneId};
 use emulated::{Emulated, Spec};
 
 const VOLUME: FsId = FsId([7; 16]);
+
+/// The first zones of a member, which hold its label.
+const LABEL_ZONES: u32 = 3;
+
+/// The zone of a member that belongs to a zone of the set.
+fn member_zone(zone: u32) -> ZoneId {
+    ZoneId(zone + LABEL_ZONES)
+}
 
 /// The layouts and numbers of members that tests try.
 const LAYOUTS: [(Layout, usize); 6] = [

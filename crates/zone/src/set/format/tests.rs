@@ -13,10 +13,11 @@ fn a_label_is_decoded_as_it_was_encoded() {
         let members = (1..=width).map(standing).collect();
         let label = Label {
             fs_id: FsId([7; 16]),
-            set: 3,
+            part: Part { number: 3, count: 4 },
             layout,
             generation: GENERATIONS_MAX - 1,
             used: USED,
+            repair: (layout == Layout::Mirror).then_some(Repair { member: 1, zone: ZoneId(8) }),
             members,
         };
         let mut block = encode_label(&label, usize::from(width) - 1).to_vec();
@@ -51,6 +52,10 @@ fn a_label_that_is_not_understood_is_not_taken_for_none() {
         (offset_of!(StoredLabel, states), 3, "not possible"),
         (offset_of!(StoredLabel, max_open), 5, "not possible"),
         (offset_of!(StoredLabel, zones), 0, "not possible"),
+        (offset_of!(StoredLabel, set), 3, "not possible"),
+        (offset_of!(StoredLabel, repaired_member), 4, "not possible"),
+        (offset_of!(StoredLabel, repaired_member), 0, "not possible"),
+        (offset_of!(StoredLabel, repaired_zone), 5, "not possible"),
     ] {
         let mut label = hostile::seed();
         label[at] = value;
@@ -85,9 +90,12 @@ fn the_table_agrees_with_the_struct() {
         (offset_of!(StoredLabel, features_incompatible), "features"),
         (offset_of!(StoredLabel, reader), "oldest release"),
         (offset_of!(StoredLabel, set), "the number of the set"),
+        (offset_of!(StoredLabel, sets), "sets of the volume"),
         (offset_of!(StoredLabel, chunk), "chunk"),
         (offset_of!(StoredLabel, layout), "layout"),
         (offset_of!(StoredLabel, position), "position"),
+        (offset_of!(StoredLabel, repaired_member), "member that lacks"),
+        (offset_of!(StoredLabel, repaired_zone), "zone of the set that it lacks"),
         (offset_of!(StoredLabel, states), "state of each member"),
         (offset_of!(StoredLabel, ids), "id of each member"),
         (offset_of!(StoredLabel, block_size), "bytes of a block"),

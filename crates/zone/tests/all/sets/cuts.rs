@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::model::{Counts, Done, Model, Op, crowded_workload, execute, workload};
-use super::{VOLUME, devices};
+use super::{VOLUME, devices, member_zone};
 use crate::zone::set::{Layout, Set};
 use crate::zone::{Device, ZoneId, ZoneInfo, ZoneState};
 use emulated::{CrashPlan, Emulated, Spec, Supply};
@@ -20,12 +20,12 @@ pub(super) struct Case {
 }
 
 pub(super) fn small() -> Spec {
-    Spec::new(512, 7, 12).limits(8, 8).max_append(8)
+    Spec::new(512, 8, 12).limits(8, 8).max_append(8)
 }
 
 fn cases() -> Vec<Case> {
     let case = |layout, specs: Vec<Spec>| Case { layout, specs, seed: 0 };
-    let longer = Spec::new(512, 8, 14).limits(7, 9).max_append(9);
+    let longer = Spec::new(512, 9, 14).limits(7, 9).max_append(9);
     vec![
         case(Layout::Mirror, vec![small(), small()]),
         case(Layout::Mirror, vec![small(), longer.clone(), small()]),
@@ -38,7 +38,7 @@ fn cases() -> Vec<Case> {
 /// Cases with more zones than slots.
 fn crowded() -> Vec<Case> {
     let case = |layout, specs: Vec<Spec>| Case { layout, specs, seed: 0 };
-    let spec = |open| Spec::new(512, 15, 6).limits(open, open).max_append(4);
+    let spec = |open| Spec::new(512, 16, 6).limits(open, open).max_append(4);
     vec![
         case(Layout::Mirror, vec![spec(7), spec(7)]),
         case(Layout::Mirror, vec![spec(8), spec(8), spec(8)]),
@@ -298,7 +298,7 @@ fn a_zone_is_not_lost_with_its_header_on_one_member() {
             for op in [Op::Append(1, 1), Op::Append(1, 5), Op::Flush] {
                 model.execute(&set, op).unwrap();
             }
-            members[position].corrupt(ZoneId(3), 0, 40, 1);
+            members[position].corrupt(member_zone(1), 0, 40, 1);
             let set = Set::open(devices(&members), false).unwrap();
             set.end_recovery();
             let info = set.report_zone(ZoneId(1)).unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::cuts::{Case, random_loss, small};
-use super::{VOLUME, create, devices, emulated};
+use super::{LABEL_ZONES, VOLUME, create, devices, emulated, member_zone};
 use crate::zone::set::{Layout, MemberState, Set, SetError};
 use crate::zone::{Device, DeviceError, FsId, ZoneId, ZoneState};
 use emulated::{CommandKind, CrashPlan, Effect, Emulated, Fault, Spec};
@@ -80,11 +80,15 @@ fn devices_of_another_set_become_empty_members_of_a_new_one() {
     for count in [2, 1] {
         use_it(&Set::open(devices(&members[..count]), true).unwrap(), 2);
     }
-    members[1].append(ZoneId(6), &[1; 512]).unwrap();
+    members[1].append(ZoneId(7), &[1; 512]).unwrap();
     let set = Set::create(Layout::STRIPE, devices(&members), FsId([9; 16]), 0).unwrap();
     assert!(set.report().unwrap().iter().all(|info| info.state == ZoneState::Empty));
     for member in &members {
-        assert!(member.report().unwrap()[2..].iter().all(|info| info.state == ZoneState::Empty));
+        assert!(
+            member.report().unwrap()[LABEL_ZONES as usize..]
+                .iter()
+                .all(|info| info.state == ZoneState::Empty)
+        );
     }
     for zone in [0, 1] {
         // Nor is the old one found when a label is damaged.
@@ -159,7 +163,8 @@ fn a_generation_near_its_maximum_is_refused() {
 
 #[test]
 fn a_stale_member_does_not_count_again_when_a_label_is_damaged() {
-    for zone in [0, 1] {
+    // The second label is in zones 2 and 0, and zone 1 has the first one.
+    for (zone, other) in [(0, 2), (2, 0)] {
         let members = emulated(&small(), 2);
         use_it(&create(Layout::Mirror, &members), 1);
         use_it(&Set::open(devices(&members[..1]), true).unwrap(), 2);
@@ -168,7 +173,7 @@ fn a_stale_member_does_not_count_again_when_a_label_is_damaged() {
         assert_eq!((set.generation(), set.members()[1]), (2, MemberState::Failed), "zone {zone}");
         assert_eq!(crate::tags(&set, 1, 0, 2), [1, 2]);
         // The damaged one was written again.
-        members[0].corrupt(ZoneId(1 - zone), 0, 100, 1);
+        members[0].corrupt(ZoneId(other), 0, 100, 1);
         assert_eq!(Set::open(devices(&members), true).unwrap().members()[1], MemberState::Failed);
     }
 }
@@ -190,7 +195,10 @@ fn a_label_that_was_not_completely_written_is_completed_at_the_next_opening() {
             continue;
         }
         excluded += 1;
-        for (member, zone) in [(0, 0), (0, 1), (2, 0), (2, 1)] {
+        for (member, zone) in [0, 2].into_iter().flat_map(|member| [0, 1, 2].map(|zone| (member, zone))) {
+            if !images[member].is_written(ZoneId(zone), 0) {
+                continue;
+            }
             images[member].corrupt(ZoneId(zone), 0, 100, 1);
             // The other one of the two that count is missing.
             let found = refused(devices(&[Arc::clone(&images[1]), Arc::clone(&images[member])]), false);
@@ -210,7 +218,7 @@ fn a_label_zone_that_fails_does_not_make_its_member_fail() {
         |member, zone| member.inject(Fault::nth(CommandKind::Reset, 1, Effect::Error).on(zone).forever()),
         |member, zone| member.inject(Fault::nth(CommandKind::Finish, 1, Effect::Error).on(zone).forever()),
     ];
-    for (index, zone) in (0..broken.len()).flat_map(|index| [(index, ZoneId(0)), (index, ZoneId(1))]) {
+    for (index, zone) in (0..broken.len()).flat_map(|index| [0, 1, 2].map(|zone| (index, ZoneId(zone)))) {
         let members = emulated(&small(), 2);
         let set = create(Layout::Mirror, &members);
         use_it(&set, 1);
@@ -226,7 +234,7 @@ fn a_label_zone_that_fails_does_not_make_its_member_fail() {
     }
 }
 
-/// One label zone is read-only and has an old label. The newest one was in the other zone, which is damaged.
+/// One label zone is read-only and has an old label. The newest one was in the other zones, which are damaged.
 #[test]
 fn an_old_label_in_a_read_only_zone_is_not_used() {
     for zone in [0, 1] {
@@ -236,9 +244,15 @@ fn an_old_label_in_a_read_only_zone_is_not_used() {
         members[1].lose_power_after(0);
         use_it(&set, 1);
         members[1].clear_faults();
-        members[0].corrupt(ZoneId(1 - zone), 0, 100, 1);
+        let others = [1 - zone, 2].map(ZoneId);
+        // One damaged block is not enough.
+        members[0].corrupt(others[0], 0, 100, 1);
+        let set = Set::open(devices(&members), true).unwrap();
+        assert_eq!(set.members()[1], MemberState::Failed);
+        drop(set);
+        others.iter().for_each(|&other| members[0].corrupt(other, 0, 100, 1));
         assert!(matches!(refused(devices(&members), true), SetError::LabelLost(0)));
-        members[0].reset(ZoneId(1 - zone)).unwrap();
+        others.iter().for_each(|&other| members[0].reset(other).unwrap());
         assert!(matches!(refused(devices(&members), true), SetError::LabelLost(0)));
         let set = Set::open(devices(&members[1..]), true).unwrap();
         assert_eq!(set.members(), [MemberState::Failed, MemberState::Failed, MemberState::Counts]);
@@ -306,11 +320,11 @@ fn a_label_is_there_after_a_kill_and_a_loss_of_power() {
 /// The finish of a zone was undone, so the member has no slot for the label that excludes the missing one.
 #[test]
 fn a_member_without_a_slot_frees_one_for_its_label() {
-    let members = emulated(&Spec::new(512, 15, 6).limits(7, 7), 2);
+    let members = emulated(&Spec::new(512, 16, 6).limits(7, 7), 2);
     let set = create(Layout::Mirror, &members);
     (0..6).for_each(|zone| assert_eq!(set.append(ZoneId(zone), &crate::pattern(&set, 1, 1)).unwrap(), 0));
     set.flush().unwrap();
-    members[0].append(ZoneId(9), &[1; 512]).unwrap();
+    members[0].append(member_zone(7), &[1; 512]).unwrap();
     let set = Set::open(devices(&members[..1]), true).unwrap();
     assert_eq!(set.members(), [MemberState::Counts, MemberState::Failed]);
     let active = set.report().unwrap().iter().filter(|info| info.state.is_active()).count();

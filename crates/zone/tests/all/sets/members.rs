@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::cuts::{Case, random_loss, small};
 use super::model::{Counts, Model, Op, execute};
-use super::{create, devices, emulated};
+use super::{create, devices, emulated, member_zone};
 use crate::zone::set::{Layout, MemberState, Set, SetError};
 use crate::zone::{Command, Device, DeviceError, Geometry, ZoneId, ZoneState};
 use emulated::{CommandKind, CrashPlan, Effect, Emulated, Fault, Spec};
@@ -180,20 +180,22 @@ fn a_read_takes_another_copy_if_one_fails() {
     let set = create(Layout::Mirror, &members);
     (0..4).for_each(|tag| assert_eq!(append(&set, 1, tag).unwrap(), u32::from(tag)));
     set.flush().unwrap();
-    members[0].make_unreadable(ZoneId(3), 1);
-    members[1].make_unreadable(ZoneId(3), 2);
-    members[1].corrupt(ZoneId(3), 3, 7, 0xff);
-    // Until recovery has ended, blocks that are not equal on all members are zeros.
-    let mut blocks = vec![1; 4 * 512];
-    for (block, into) in (0..).zip(blocks.chunks_mut(512)) {
-        set.read(ZoneId(1), block, into).unwrap();
+    members[0].make_unreadable(member_zone(1), 1);
+    members[1].make_unreadable(member_zone(1), 2);
+    members[1].corrupt(member_zone(1), 3, 7, 0xff);
+    // Until recovery has ended, blocks that are not equal on all members are zeros, and every copy must be readable.
+    let mut block = vec![1; 512];
+    for (number, tag) in [(0, Some(0)), (1, None), (2, None), (3, Some(0))] {
+        let read = set.read(ZoneId(1), number, &mut block).map(|()| block[0]);
+        assert_eq!(read.ok(), tag, "block {number}");
     }
-    assert_eq!(blocks.chunks(512).map(|block| block[0]).collect::<Vec<_>>(), [0, 1, 2, 0]);
+    assert_eq!(set.members(), [MemberState::Counts; 2]);
+    let mut blocks = vec![1; 4 * 512];
     set.end_recovery();
     for (block, into) in (0..3).zip(blocks.chunks_mut(512)) {
         set.read(ZoneId(1), block, into).unwrap();
     }
-    assert_eq!(blocks.chunks(512).map(|block| block[0]).collect::<Vec<_>>(), [0, 1, 2, 0]);
+    assert_eq!(blocks.chunks(512).map(|block| block[0]).collect::<Vec<_>>(), [0, 1, 2, 1]);
     // A batch takes another copy too, and what fails in it does not affect the rest.
     let mut blocks = vec![1; 4 * 512];
     let mut parts = blocks.chunks_mut(512);
@@ -224,7 +226,7 @@ fn a_zone_of_a_member_that_ends_makes_the_superzone_read_only() {
         let members = emulated(&small(), 2);
         let set = create(layout, &members);
         (0..4).for_each(|tag| assert_eq!(append(&set, 1, tag).unwrap(), u32::from(tag)));
-        members[1].set_zone_state(ZoneId(3), state);
+        members[1].set_zone_state(member_zone(1), state);
         assert_eq!(set.report_zone(ZoneId(1)).unwrap().state, ZoneState::ReadOnly);
         assert_eq!(set.report().unwrap()[1].state, ZoneState::ReadOnly);
         assert!(matches!(append(&set, 1, 9), Err(DeviceError::ReadOnly(ZoneId(1)))));
@@ -256,13 +258,17 @@ fn the_capacity_of_a_superzone_may_change_at_its_reset() {
         let members: Vec<Arc<Emulated>> = emulated(&small(), 2);
         let set = create(layout, &members);
         append(&set, 1, 1).unwrap();
-        members[1].change_capacity_at_reset(ZoneId(3), 5);
+        members[1].change_capacity_at_reset(member_zone(1), 5);
         set.reset(ZoneId(1)).unwrap();
         assert_eq!(set.report_zone(ZoneId(1)).unwrap().capacity, capacity);
         (0..capacity).for_each(|tag| assert_eq!(append(&set, 1, tag as u8).unwrap(), tag));
         assert_eq!(set.report_zone(ZoneId(1)).unwrap().state, ZoneState::Full);
         for member in &members {
-            assert_eq!(member.report_zone(ZoneId(3)).unwrap().state, ZoneState::Full, "it takes no slot");
+            assert_eq!(
+                member.report_zone(member_zone(1)).unwrap().state,
+                ZoneState::Full,
+                "it takes no slot"
+            );
         }
         let set = Set::open(devices(&members), false).unwrap();
         assert_eq!(set.report_zone(ZoneId(1)).unwrap().capacity, capacity);
@@ -280,12 +286,13 @@ fn a_mirror_repairs_a_zone_that_a_member_has_lost() {
     execute(&set, &model, &ops, || 0);
     ops.iter().for_each(|&op| model.note(op, &set));
     // Someone empties two zones of the first member.
-    members[0].reset(ZoneId(3)).unwrap();
-    members[0].reset(ZoneId(4)).unwrap();
+    members[0].reset(member_zone(1)).unwrap();
+    members[0].reset(member_zone(2)).unwrap();
     let set = Set::open(devices(&members), false).unwrap();
     model.check(&set).unwrap();
     assert!(model.check_copies(&set).unwrap() >= 2 * (7 + 4));
-    assert_eq!(set.report_zone(ZoneId(1)).unwrap().pointer, 7);
+    let states = [1, 2].map(|zone| set.report_zone(ZoneId(zone)).unwrap().state);
+    assert_eq!(states, [ZoneState::Full; 2], "it takes no more writes");
 }
 
 #[test]
@@ -367,13 +374,13 @@ fn a_member_that_has_less_than_the_label_says_is_refused() {
 fn a_pointer_beyond_the_used_blocks_makes_the_superzone_full() {
     for layout in [Layout::Mirror, Layout::Stripe { chunk: 2 }, Layout::Stripe { chunk: u32::MAX }] {
         for written in [0, 1, 3] {
-            let specs = [Spec::new(512, 7, 14), Spec::new(512, 7, 6), Spec::new(512, 7, 14)];
+            let specs = [Spec::new(512, 8, 14), Spec::new(512, 8, 6), Spec::new(512, 8, 14)];
             let members: Vec<Arc<Emulated>> = specs.map(|spec| Arc::new(Emulated::new(spec))).into();
             let set = create(layout, &members);
             (0..written).for_each(|tag| assert_eq!(append(&set, 1, tag).unwrap(), u32::from(tag)));
             drop(set);
-            while members[2].report_zone(ZoneId(3)).unwrap().pointer < 13 {
-                members[2].append(ZoneId(3), &[1; 512]).unwrap();
+            while members[2].report_zone(member_zone(1)).unwrap().pointer < 13 {
+                members[2].append(member_zone(1), &[1; 512]).unwrap();
             }
             let set = Set::open(devices(&members), false).unwrap();
             let info = set.report_zone(ZoneId(1)).unwrap();
@@ -387,7 +394,7 @@ fn a_pointer_beyond_the_used_blocks_makes_the_superzone_full() {
 #[test]
 fn a_stripe_whose_zones_have_one_block_has_headers_only() {
     for chunk in [1, u32::MAX] {
-        let members = emulated(&Spec::new(512, 7, 1), 3);
+        let members = emulated(&Spec::new(512, 8, 1), 3);
         let set = create(Layout::Stripe { chunk }, &members);
         append(&set, 1, 1).unwrap();
         assert!(matches!(append(&set, 1, 1), Err(DeviceError::ZoneFull { .. })));
