@@ -555,6 +555,10 @@ impl Device for Emulated {
         })
     }
 
+    fn takes_time(&self) -> bool {
+        false
+    }
+
     fn has_space_for(&self, _zones: u64) -> bool {
         !self.inner.lock().faults.host_is_full
     }

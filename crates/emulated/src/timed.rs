@@ -131,6 +131,11 @@ impl Device for Timed {
         self.below.flush()
     }
 
+    /// Its time is that of a clock, which threads outside of a schedule would move too far.
+    fn takes_time(&self) -> bool {
+        false
+    }
+
     fn set_placement(&self, zone: ZoneId, role: Role, class: u8) {
         self.below.set_placement(zone, role, class);
     }

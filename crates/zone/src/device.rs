@@ -182,6 +182,12 @@ pub trait Device: Send + Sync {
     /// Makes all commands durable that completed before this call, on every device below that was written.
     fn flush(&self) -> Result<()>;
 
+    /// Whether commands take so long that it is worth sending them to several devices at the same time. A device in memory
+    /// gains nothing, and its commands come in a known order if they are sent one after the other.
+    fn takes_time(&self) -> bool {
+        true
+    }
+
     /// How many copies of a block the device has, or tries to have.
     fn copies(&self, _zone: ZoneId, _block: Blocks) -> u32 {
         1

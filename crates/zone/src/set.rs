@@ -14,6 +14,7 @@
 //!   (`resets.rs`).
 //! * Zones that a member of a mirror lacks are copied when the set is opened. A copy counts when it is complete
 //!   (`repair.rs`).
+//! * Large commands and flushes are sent to several members at the same time (`workers.rs`).
 //! * Until [`Device::end_recovery`] a mirror reads all copies and returns zeros for blocks in which they differ. So what
 //!   recovery accepts is on every copy (`reading.rs`).
 //!
@@ -35,6 +36,7 @@ mod reading;
 mod repair;
 mod resets;
 mod roster;
+mod workers;
 
 use std::sync::Arc;
 
@@ -173,25 +175,36 @@ impl Set {
     fn send(&self, zone: ZoneId, shape: &Shape, start: Blocks, from: &[u8]) -> Result<(), DeviceError> {
         let block_size = self.geometry.block_size as usize;
         let end = start + (from.len() / block_size) as Blocks;
-        let mut failures = Vec::new();
-        for member in self.roster.counting() {
-            let first = shape.member_pointer(member.position, start);
-            let blocks = shape.member_pointer(member.position, end) - first;
-            if blocks == 0 {
-                continue;
-            }
+        let blocks_of = |member: &Member| {
+            let of = |pointer| shape.member_pointer(member.position, pointer);
+            of(start)..of(end)
+        };
+        let send_part = |member: &Member| {
             let part = reading::gather(shape, member.position, start, from, block_size);
-            if let Err(error) =
-                member.append_at(zone, first, &part).map_err(|error| self.roster.judge(member, error))
-            {
-                // After an error of the zone nothing more needs to be written to it.
-                let is_last = !is_of_member(&error);
-                failures.push((member.position, error));
-                if is_last {
-                    break;
-                }
+            let error = member.append_at(zone, blocks_of(member).start, &part).err()?;
+            Some((member.position, self.roster.judge(member, error)))
+        };
+        let members: Vec<&Member> =
+            self.roster.counting().filter(|member| !blocks_of(member).is_empty()).collect();
+        let workers = self.roster.workers();
+        let failures = match workers.is_worth_it(from.len()) {
+            true => {
+                let parts = members.into_iter().map(|member| move || send_part(member)).collect();
+                workers.run(parts).into_iter().flatten().collect()
             }
-        }
+            false => {
+                let mut failures = Vec::new();
+                for failure in members.into_iter().filter_map(send_part) {
+                    // After an error of the zone nothing more needs to be written to it.
+                    let is_last = !is_of_member(&failure.1);
+                    failures.push(failure);
+                    if is_last {
+                        break;
+                    }
+                }
+                failures
+            }
+        };
         self.roster.settle(failures)?.map_or(Ok(()), Err)
     }
 
@@ -368,7 +381,7 @@ impl Device for Set {
         sent.map(|()| start)
     }
 
-    /// Each member gets its reads as one batch, one member after the other. Appends follow one after the other.
+    /// Each member gets its reads as one batch. Appends follow one after the other.
     fn run(&self, batch: &mut [Command<'_>]) -> Vec<Output> {
         let mut outputs: Vec<Output> = batch.iter().map(|_| Ok(0)).collect();
         let mut reads = Vec::new();

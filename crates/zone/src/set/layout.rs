@@ -74,8 +74,9 @@ pub(super) struct Piece {
 }
 
 impl Layout {
-    /// The default chunk of a stripe.
-    pub const STRIPE: Layout = Layout::Stripe { chunk: 16 };
+    /// The default chunk of a stripe. The largest append of the layers above has 256 blocks. It is 32 chunks, so three
+    /// members get 11 of them at most: with chunks of 16 blocks it would be 6 of 16.
+    pub const STRIPE: Layout = Layout::Stripe { chunk: 8 };
 
     /// How many members of `width` may be missing.
     pub(super) fn tolerated(self, width: usize) -> usize {

@@ -42,6 +42,16 @@ struct MemberBatch<'b> {
     origins: Vec<Origin>,
 }
 
+impl MemberBatch<'_> {
+    fn bytes(&self) -> usize {
+        let of = |command: &Command<'_>| match command {
+            Command::Read { into, .. } => into.len(),
+            Command::Append { from, .. } => from.len(),
+        };
+        self.commands.iter().map(of).sum()
+    }
+}
+
 /// The read of which a command of a member is a piece.
 struct Origin {
     index: usize,
@@ -80,19 +90,21 @@ impl Reading<'_> {
                 (at, rest) = (at + piece.blocks, behind);
             }
         }
-        for (position, batch) in batches {
-            self.read_from_member(position, batch, &mut failures);
+        let workers = self.roster.workers();
+        let read = |(position, batch)| self.read_from_member(position, batch);
+        match workers.is_worth_it(batches.values().map(MemberBatch::bytes).sum()) {
+            true => {
+                let parts = batches.into_iter().map(|one| move || read(one)).collect();
+                failures.extend(workers.run(parts).into_iter().flatten());
+            }
+            false => failures.extend(batches.into_iter().flat_map(read)),
         }
         failures
     }
 
     /// Executes the batch of one member. Pieces that fail are read from other members, if they have them.
-    fn read_from_member(
-        &self,
-        position: usize,
-        mut batch: MemberBatch<'_>,
-        failures: &mut Vec<(usize, DeviceError)>,
-    ) {
+    fn read_from_member(&self, position: usize, mut batch: MemberBatch<'_>) -> Vec<(usize, DeviceError)> {
+        let mut failures = Vec::new();
         let member = self.roster.at(position).expect("a member that counts, or one of a stripe, is there");
         let outputs: Vec<Output> = member.run(&mut batch.commands);
         for ((origin, command), output) in batch.origins.iter().zip(batch.commands).zip(outputs) {
@@ -104,10 +116,15 @@ impl Reading<'_> {
             let read = settle_unwritten(origin.info, origin.zone, origin.block, into, read);
             failures.extend(read.err().map(|error| (origin.index, error)));
         }
+        failures
     }
 
     /// Reads blocks of a superzone in this state.
     pub(super) fn read(&self, zone: ZoneId, info: ZoneInfo, block: Blocks, into: &mut [u8]) -> Result<()> {
+        if !self.compares && self.roster.workers().is_worth_it(into.len()) {
+            let failed = self.read_batch(vec![OneRead { index: 0, zone, info, block, into }]);
+            return failed.into_iter().next().map_or(Ok(()), |(_, error)| Err(error));
+        }
         self.read_pieces(zone, info, block, into, |piece, copies, into| {
             if copies == 1 {
                 return self.read_from(piece.member, zone, piece.at, into);

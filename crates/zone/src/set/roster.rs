@@ -18,6 +18,7 @@ use super::error::SetError;
 use super::format::{GENERATIONS_MAX, Label, MemberId, Part, Repair, Standing};
 use super::layout::{Layout, MEMBERS_MAX, Used};
 use super::member::{FoundLabel, Member, Unlabelled, is_of_member};
+use super::workers::Workers;
 
 /// How many labels can at least be written when a set is opened: none is near that, so such a label is damage.
 const GENERATIONS_LEFT: u64 = 1 << 20;
@@ -31,6 +32,7 @@ pub(super) struct Roster {
     /// only the constants do not wait for the flushes of a label.
     label: Mutex<Label>,
     is_broken: AtomicBool,
+    workers: Workers,
 }
 
 /// The part of the label that does not change while the set is open.
@@ -85,7 +87,9 @@ impl Roster {
     fn new(members: Vec<Member>, label: Label) -> Roster {
         let Label { fs_id, part, layout, used, .. } = label;
         let constants = Constants { fs_id, part, layout, width: label.members.len(), used };
-        Roster { members, constants, label: Mutex::new(label), is_broken: AtomicBool::new(false) }
+        let takes_time = members.iter().any(|member| member.device().takes_time());
+        let workers = Workers::new(members.len(), takes_time);
+        Roster { members, constants, label: Mutex::new(label), is_broken: AtomicBool::new(false), workers }
     }
 
     /// Finds the members among devices, in any order. Stale members are left out. If members are missing, the caller
@@ -195,6 +199,11 @@ impl Roster {
         self.members.iter().filter(|member| member.counts())
     }
 
+    /// The threads that send commands to several members at the same time.
+    pub(super) fn workers(&self) -> &Workers {
+        &self.workers
+    }
+
     /// The member at a position, if it was there when the set was opened.
     pub(super) fn at(&self, position: usize) -> Option<&Member> {
         self.members.iter().find(|member| member.position == position)
@@ -299,8 +308,9 @@ impl Roster {
     /// later.
     pub(super) fn flush(&self) -> Result<(), DeviceError> {
         self.check()?;
-        let failed = |member: &Member| member.device().flush().err().map(|error| (member.position, error));
-        let failures: Vec<(usize, DeviceError)> = self.counting().filter_map(failed).collect();
+        let flush = |member: &'_ Member| member.device().flush().err().map(|error| (member.position, error));
+        let flushes = self.counting().map(|member| move || flush(member)).collect();
+        let failures: Vec<(usize, DeviceError)> = self.workers.run(flushes).into_iter().flatten().collect();
         let Some((_, error)) = failures.first() else { return Ok(()) };
         let positions: Vec<usize> = failures.iter().map(|(position, _)| *position).collect();
         self.exclude(&positions, error)

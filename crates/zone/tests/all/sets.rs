@@ -5,6 +5,7 @@ mod dying;
 mod labels;
 mod members;
 mod model;
+mod parallel;
 #[cfg(feature = "planted")]
 mod planted;
 mod repairs;

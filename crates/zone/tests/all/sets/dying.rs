@@ -78,7 +78,7 @@ fn a_flush_during_a_reset_does_not_cover_it() {
     append(&set, 1, 1).unwrap();
     set.flush().unwrap();
     let weak = Arc::downgrade(&set);
-    wrapped[1].before_changes(move |operation, _| {
+    wrapped[1].before_commands(move |operation, _| {
         if let Some(set) = weak.upgrade().filter(|_| operation == "reset") {
             set.flush().unwrap();
         }
@@ -100,7 +100,7 @@ fn a_read_does_not_wait_while_labels_are_written() {
     set.end_recovery();
     let (weak, reads) = (Arc::downgrade(&set), Arc::new(std::sync::atomic::AtomicU32::new(0)));
     let count = Arc::clone(&reads);
-    wrapped[2].before_changes(move |operation, zone| {
+    wrapped[2].before_commands(move |operation, zone| {
         let Some(set) = weak.upgrade().filter(|_| operation == "append" && zone.0 < super::LABEL_ZONES)
         else {
             return;

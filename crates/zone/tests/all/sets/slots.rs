@@ -28,7 +28,7 @@ fn a_full_superzone_keeps_its_slot_until_its_member_zones_are_finished() {
         (1..capacity - 1).for_each(|block| assert_eq!(append(&set, 0, 0).unwrap(), block));
         let (weak, refused) = (Arc::downgrade(&set), Arc::new(AtomicU32::new(0)));
         let count = Arc::clone(&refused);
-        wrapped[1].before_changes(move |operation, zone| {
+        wrapped[1].before_commands(move |operation, zone| {
             if let Some(set) = weak.upgrade().filter(|_| operation == "finish" && zone == member_zone(0)) {
                 let opened = append(&set, 7, 1);
                 assert!(matches!(opened, Err(DeviceError::TooManyOpen { .. })), "{opened:?}");

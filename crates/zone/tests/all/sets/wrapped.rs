@@ -25,7 +25,7 @@ type Hook = Box<dyn Fn(&'static str, ZoneId) + Send + Sync>;
 pub(super) struct Wrapped {
     device: Arc<Emulated>,
     health: AtomicU8,
-    /// Called before each change of a zone.
+    /// Called before each command but reports.
     before: OnceLock<Hook>,
 }
 
@@ -39,7 +39,7 @@ impl Wrapped {
         self.health.store(health as u8, Ordering::Relaxed);
     }
 
-    pub(super) fn before_changes(&self, hook: impl Fn(&'static str, ZoneId) + Send + Sync + 'static) {
+    pub(super) fn before_commands(&self, hook: impl Fn(&'static str, ZoneId) + Send + Sync + 'static) {
         assert!(self.before.set(Box::new(hook)).is_ok(), "there is one hook");
     }
 
@@ -50,15 +50,11 @@ impl Wrapped {
         }
     }
 
-    fn check_read(&self, zone: ZoneId, operation: &'static str) -> Result<()> {
-        self.check(zone, operation, Health::ReadsOnly)
-    }
-
-    fn check_change(&self, zone: ZoneId, operation: &'static str) -> Result<()> {
+    fn begin(&self, zone: ZoneId, operation: &'static str, worst: Health) -> Result<()> {
         if let Some(hook) = self.before.get() {
             hook(operation, zone);
         }
-        self.check(zone, operation, Health::Good)
+        self.check(zone, operation, worst)
     }
 }
 
@@ -68,44 +64,44 @@ impl Device for Wrapped {
     }
 
     fn report(&self) -> Result<Vec<ZoneInfo>> {
-        self.check_read(ZoneId(0), "report")?;
+        self.check(ZoneId(0), "report", Health::ReadsOnly)?;
         self.device.report()
     }
 
     fn report_zone(&self, zone: ZoneId) -> Result<ZoneInfo> {
-        self.check_read(zone, "report")?;
+        self.check(zone, "report", Health::ReadsOnly)?;
         self.device.report_zone(zone)
     }
 
     fn read(&self, zone: ZoneId, block: Blocks, into: &mut [u8]) -> Result<()> {
-        self.check_read(zone, "read")?;
+        self.begin(zone, "read", Health::ReadsOnly)?;
         self.device.read(zone, block, into)
     }
 
     fn append(&self, zone: ZoneId, from: &[u8]) -> Result<Blocks> {
-        self.check_change(zone, "append")?;
+        self.begin(zone, "append", Health::Good)?;
         self.device.append(zone, from)
     }
 
     fn run(&self, batch: &mut [Command<'_>]) -> Vec<Output> {
-        match self.check_read(ZoneId(0), "batch") {
+        match self.begin(ZoneId(0), "batch", Health::ReadsOnly) {
             Err(error) => batch.iter().map(|_| Err(error.clone())).collect(),
             Ok(()) => self.device.run(batch),
         }
     }
 
     fn finish(&self, zone: ZoneId) -> Result<()> {
-        self.check_change(zone, "finish")?;
+        self.begin(zone, "finish", Health::Good)?;
         self.device.finish(zone)
     }
 
     fn reset(&self, zone: ZoneId) -> Result<()> {
-        self.check_change(zone, "reset")?;
+        self.begin(zone, "reset", Health::Good)?;
         self.device.reset(zone)
     }
 
     fn flush(&self) -> Result<()> {
-        self.check_read(ZoneId(0), "flush")?;
+        self.begin(ZoneId(0), "flush", Health::ReadsOnly)?;
         self.device.flush()
     }
 }
