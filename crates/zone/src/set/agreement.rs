@@ -23,7 +23,7 @@ use crate::{Blocks, DeviceError, ZoneId, ZoneInfo, ZoneState};
 
 use super::copy::copy_blocks;
 use super::layout::{Layout, Shape};
-use super::lives::{self, Failure, Headers, Lives, Part};
+use super::lives::{self, Failure, Headers, Lives, MemberZone};
 use super::member::is_of_member;
 use super::roster::Roster;
 
@@ -124,7 +124,7 @@ impl<'s> Agreement<'s> {
         }
     }
 
-    fn repair_mirror(&self, parts: &[Part<'s>], shape: &Shape) -> Result<ZoneInfo, Failure> {
+    fn repair_mirror(&self, parts: &[MemberZone<'s>], shape: &Shape) -> Result<ZoneInfo, Failure> {
         if parts.iter().any(|part| part.info.state == ZoneState::Empty) {
             let zone = self.zone.0;
             tracing::warn!(zone, "a member lacks a zone: it is copied when the set is opened again");
@@ -163,7 +163,7 @@ impl<'s> Agreement<'s> {
         }
     }
 
-    fn repair_stripe(&self, parts: &[Part<'s>], shape: &Shape) -> Result<ZoneInfo, Failure> {
+    fn repair_stripe(&self, parts: &[MemberZone<'s>], shape: &Shape) -> Result<ZoneInfo, Failure> {
         let count = |state| parts.iter().filter(|part| part.info.state == state).count();
         let lives = match count(ZoneState::Empty) {
             0 => Headers::read(parts.iter(), self.zone)?.agree(),
@@ -205,7 +205,7 @@ impl<'s> Agreement<'s> {
     }
 
     /// The superzone is empty.
-    fn empty(&self, parts: &[Part<'_>]) -> Result<ZoneInfo, Failure> {
+    fn empty(&self, parts: &[MemberZone<'_>]) -> Result<ZoneInfo, Failure> {
         for part in parts.iter().filter(|part| part.info.state != ZoneState::Empty) {
             part.member.reset(self.zone).map_err(|error| (part.member.position, error))?;
         }
@@ -224,7 +224,7 @@ impl<'s> Agreement<'s> {
     }
 }
 
-fn finish_active(parts: &[Part<'_>], zone: ZoneId) -> Result<(), Failure> {
+fn finish_active(parts: &[MemberZone<'_>], zone: ZoneId) -> Result<(), Failure> {
     for part in parts.iter().filter(|part| part.info.state.is_active()) {
         part.member.finish(zone).map_err(|error| (part.member.position, error))?;
     }

@@ -7,7 +7,7 @@ use super::member::{Member, is_of_member};
 use super::roster::Roster;
 
 /// A member zone.
-pub(super) struct Part<'s> {
+pub(super) struct MemberZone<'s> {
     pub(super) member: &'s Member,
     pub(super) info: ZoneInfo,
 }
@@ -16,9 +16,9 @@ pub(super) struct Part<'s> {
 pub(super) type Failure = (usize, DeviceError);
 
 /// The zones of all members that count.
-pub(super) fn parts(roster: &Roster, zone: ZoneId) -> Result<Vec<Part<'_>>, Failure> {
+pub(super) fn parts(roster: &Roster, zone: ZoneId) -> Result<Vec<MemberZone<'_>>, Failure> {
     let part = |member| match Member::report_zone(member, zone) {
-        Ok(info) => Ok(Part { member, info }),
+        Ok(info) => Ok(MemberZone { member, info }),
         Err(error) => Err((member.position, error)),
     };
     roster.counting().map(part).collect()
@@ -35,10 +35,10 @@ pub(super) enum Lives {
 }
 
 /// The headers of member zones that are not empty.
-pub(super) struct Headers<'p, 's>(Vec<(&'p Part<'s>, Vec<u8>)>);
+pub(super) struct Headers<'p, 's>(Vec<(&'p MemberZone<'s>, Vec<u8>)>);
 
 impl<'p, 's> Headers<'p, 's> {
-    pub(super) fn read(parts: impl Iterator<Item = &'p Part<'s>>, zone: ZoneId) -> Result<Self, Failure>
+    pub(super) fn read(parts: impl Iterator<Item = &'p MemberZone<'s>>, zone: ZoneId) -> Result<Self, Failure>
     where
         's: 'p,
     {
@@ -67,7 +67,7 @@ impl<'p, 's> Headers<'p, 's> {
     }
 
     /// The member zones.
-    pub(super) fn parts(&self) -> impl Iterator<Item = &'p Part<'s>> + '_ {
+    pub(super) fn parts(&self) -> impl Iterator<Item = &'p MemberZone<'s>> + '_ {
         self.0.iter().map(|(part, _)| *part)
     }
 
@@ -91,7 +91,10 @@ impl<'p, 's> Headers<'p, 's> {
         &newest.expect("two headers differ").1
     }
 
-    pub(super) fn of_other_lives<'h>(&'h self, newest: &'h [u8]) -> impl Iterator<Item = &'p Part<'s>> + 'h {
+    pub(super) fn of_other_lives<'h>(
+        &'h self,
+        newest: &'h [u8],
+    ) -> impl Iterator<Item = &'p MemberZone<'s>> + 'h {
         self.0.iter().filter(move |(_, block)| block != newest).map(|(part, _)| *part)
     }
 }

@@ -19,7 +19,7 @@ use crate::{DeviceError, ZoneId, ZoneInfo, ZoneState};
 
 use super::copy::copy_blocks;
 use super::format::Repair;
-use super::lives::{Failure, Headers, Lives, Part, parts};
+use super::lives::{Failure, Headers, Lives, MemberZone, parts};
 use super::member::is_of_member;
 use super::roster::Roster;
 
@@ -99,13 +99,13 @@ impl OneZone<'_> {
             found = parts(self.roster, self.zone)?;
         }
         found.retain(|part| part.info.state != ZoneState::Offline);
-        let (empty, written): (Vec<Part<'_>>, Vec<Part<'_>>) =
+        let (empty, written): (Vec<MemberZone<'_>>, Vec<MemberZone<'_>>) =
             found.into_iter().partition(|part| part.info.state == ZoneState::Empty);
         if empty.is_empty() || written.is_empty() {
             return Ok(());
         }
         let headers = Headers::read(written.iter(), self.zone)?;
-        let worth = |part: &&Part<'_>| {
+        let worth = |part: &&MemberZone<'_>| {
             let is_valid = headers.is_valid_on(part.member.position);
             (is_valid, !part.info.state.has_pointer(), part.info.pointer)
         };
@@ -115,12 +115,13 @@ impl OneZone<'_> {
 
     /// Resets member zones whose header is that of an older life: nothing of the newer one was flushed there. If a header
     /// is not valid, or if a zone takes no more writes, nothing is reset.
-    fn reset_older_lives(&self, found: &[Part<'_>]) -> Result<bool, Failure> {
-        let has_ended = |part: &Part<'_>| matches!(part.info.state, ZoneState::ReadOnly | ZoneState::Offline);
+    fn reset_older_lives(&self, found: &[MemberZone<'_>]) -> Result<bool, Failure> {
+        let has_ended =
+            |part: &MemberZone<'_>| matches!(part.info.state, ZoneState::ReadOnly | ZoneState::Offline);
         if found.iter().any(has_ended) {
             return Ok(false);
         }
-        let written: Vec<&Part<'_>> =
+        let written: Vec<&MemberZone<'_>> =
             found.iter().filter(|part| part.info.state != ZoneState::Empty).collect();
         if written.len() < 2 {
             return Ok(false);
@@ -137,7 +138,7 @@ impl OneZone<'_> {
     }
 
     /// Copies the superzone to a member that has nothing of it. If that fails, the member has nothing of it again.
-    fn copy(&self, source: &Part<'_>, to: &Part<'_>) -> Result<(), Failure> {
+    fn copy(&self, source: &MemberZone<'_>, to: &MemberZone<'_>) -> Result<(), Failure> {
         let position = to.member.position;
         let repair = Repair { member: position, zone: self.zone };
         // An error of the labels is one of the whole set.
@@ -155,7 +156,7 @@ impl OneZone<'_> {
         }
     }
 
-    fn copy_all(&self, source: &Part<'_>, to: &Part<'_>) -> Result<(), Failure> {
+    fn copy_all(&self, source: &MemberZone<'_>, to: &MemberZone<'_>) -> Result<(), Failure> {
         let of_target = |error| (to.member.position, error);
         to.member.free_slot().map_err(of_target)?;
         let used = self.roster.used().member_blocks.min(to.info.capacity);
