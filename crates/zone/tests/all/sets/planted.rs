@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::Command;
-use std::sync::Once;
+
+use rt::trial;
 
 /// The environment variable with the name of the bug.
 const BUG: &str = "POLDER_SET_BUG";
@@ -37,49 +37,18 @@ const BUGS: [(&str, &str); 13] = [
     ("set-stale", STALE),
 ];
 
-/// Plants the bug that the environment names.
 pub(super) fn plant() {
-    static PLANTED: Once = Once::new();
-    PLANTED.call_once(|| {
-        if let Ok(bug) = std::env::var(BUG) {
-            rt::plant(bug);
-        }
-    });
-}
-
-fn passes(bug: Option<&str>, test: &str) -> bool {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test]);
-    bug.map(|bug| command.env(BUG, bug));
-    let output = command.output().unwrap();
-    let words = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(words.contains("running 1 test"), "{test} exists: {words}");
-    output.status.success()
+    trial::plant(BUG);
 }
 
 #[test]
 fn every_planted_bug_is_noticed() {
-    let tests: BTreeSet<&str> = BUGS.iter().map(|(_, test)| *test).collect();
-    assert!(tests.iter().all(|test| passes(None, test)), "without a bug nothing fails");
-    let missed: Vec<&str> =
-        BUGS.iter().filter(|(bug, test)| passes(Some(bug), test)).map(|(bug, _)| *bug).collect();
-    assert!(missed.is_empty(), "these were not noticed: {missed:?}");
+    assert_eq!(trial::unnoticed(BUG, &BUGS), Vec::<&str>::new());
 }
 
 #[test]
 fn every_planted_bug_is_tried() {
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/set");
-    let mut found = BTreeSet::new();
-    for entry in std::fs::read_dir(sources).unwrap() {
-        let path = entry.unwrap().path();
-        let text = if path.is_file() { std::fs::read_to_string(path).unwrap() } else { String::new() };
-        found.extend(
-            text.split("is_planted(\"").skip(1).filter_map(|rest| rest.split('"').next()).map(str::to_owned),
-        );
-    }
-    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/set.rs")).unwrap();
-    found.extend(
-        text.split("is_planted(\"").skip(1).filter_map(|rest| rest.split('"').next()).map(str::to_owned),
-    );
-    assert_eq!(found, BUGS.iter().map(|(bug, _)| (*bug).to_owned()).collect());
+    let named = trial::named_in(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+    let of_sets: BTreeSet<String> = named.into_iter().filter(|bug| bug.starts_with("set-")).collect();
+    assert_eq!(of_sets, BUGS.iter().map(|(bug, _)| (*bug).to_owned()).collect());
 }
