@@ -9,6 +9,7 @@ use std::ops::Range;
 use tree::{Group, StoreError, ZoneRef};
 use zone::{Address, Blocks};
 
+use crate::copies::read_intact;
 use crate::finding::{Finding, FindingKind};
 use crate::format::{self, EXTENT, Extent};
 use crate::maps::ObjectMaps;
@@ -179,6 +180,9 @@ fn read_and_verify(maps: &ObjectMaps, start: u64, extent: &Extent) -> Result<Vec
             Err(error) => error.to_string(),
         };
         let address = extent.address_of(index as Blocks);
+        if read_intact(&**maps.device(), address, crc, block) {
+            continue;
+        }
         wrong.push((Suspect { block: start + index as u64, address, crc }, why));
     }
     Ok(wrong)

@@ -6,7 +6,7 @@ use tree::decode::{Page, PageKind, Place, apply_delta, page_header};
 use tree::{Bytes, Result};
 use zone::{Address, Device, FsId, Pages};
 
-use crate::scan::{Scan, read};
+use crate::scan::{Scan, other_copy, read};
 
 /// Reads pages.
 #[derive(Clone)]
@@ -25,12 +25,15 @@ impl Loader {
     /// A page, if it is still the one that was named: of this kind, number and life.
     pub(crate) fn page(&self, at: Address, kind: PageKind, id: u64) -> Result<Option<Bytes>> {
         let mut bytes = vec![0; self.pages.page_size()];
-        if !read(&*self.device, at.zone(), at.block(), &mut bytes)? {
-            return Ok(None);
-        }
-        let is_it = page_header(&bytes, self.fs_id)
-            .is_some_and(|header| header.kind == kind as u8 && header.id == id && at.is_of(header.life));
-        Ok(is_it.then_some(bytes))
+        let check = |bytes: &[u8]| {
+            let is_it = page_header(bytes, self.fs_id)
+                .is_some_and(|header| header.kind == kind as u8 && header.id == id && at.is_of(header.life));
+            is_it.then_some(())
+        };
+        let is_read = read(&*self.device, at.zone(), at.block(), &mut bytes)?;
+        let first = is_read.then(|| check(&bytes)).flatten();
+        let other = || other_copy(&*self.device, at.zone(), at.block(), &mut bytes, check);
+        Ok(first.or_else(other).map(|()| bytes))
     }
 
     /// A node at its place, with its delta records applied.

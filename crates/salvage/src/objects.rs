@@ -17,6 +17,7 @@ use zone::{Address, Blocks, Role};
 
 use crate::ranges::{add, common, contains, merge, without};
 use crate::reverse_maps::ReverseMaps;
+use crate::scan::other_copy;
 use crate::tables::Tables;
 
 /// Receives blocks: the number of the first one in the object, and their bytes.
@@ -324,7 +325,13 @@ impl Objects {
             };
             match read {
                 Err(error) if error.is_of_whole_device() => return Err(StoreError::Device(error)),
-                read => good.push(read.is_ok() && zone::format::checksum(&[block]) == *crc),
+                read => {
+                    let check = |block: &[u8]| (zone::format::checksum(&[block]) == *crc).then_some(());
+                    let first = read.ok().and_then(|()| check(block));
+                    let place = at.block() + index as Blocks;
+                    let other = || other_copy(&**device, at.zone(), place, block, check);
+                    good.push(first.or_else(other).is_some());
+                }
             }
         }
         Ok(good)

@@ -78,8 +78,13 @@ pub(crate) fn zones(device: &dyn Device) -> Result<Vec<FoundZone>> {
         let zone = ZoneId(index as u32);
         let is_there = !matches!(info.state, ZoneState::Empty | ZoneState::Offline);
         let read = is_there && read(device, zone, 0, &mut block)?;
-        let header = read.then(|| decode_header(&block).ok()).flatten();
-        let identity = header.map(|(identity, _)| identity).filter(|identity| identity.zone == zone);
+        let identity_in = |block: &[u8]| {
+            decode_header(block).ok().map(|(identity, _)| identity).filter(|identity| identity.zone == zone)
+        };
+        let identity = match read.then(|| identity_in(&block)).flatten() {
+            None if is_there => other_copy(device, zone, 0, &mut block, identity_in),
+            identity => identity,
+        };
         Ok(FoundZone { info, identity })
     });
     found.collect()
@@ -109,6 +114,23 @@ pub(crate) fn read(device: &dyn Device, zone: ZoneId, block: Blocks, into: &mut 
         Err(error) if !error.is_of_whole_device() => Ok(false),
         Err(error) => Err(StoreError::Device(error)),
     }
+}
+
+/// Reads other copies of blocks that were read and are wrong, until `check` accepts one. Devices with several copies of each
+/// block have them.
+pub(crate) fn other_copy<T>(
+    device: &dyn Device,
+    zone: ZoneId,
+    block: Blocks,
+    into: &mut [u8],
+    check: impl Fn(&[u8]) -> Option<T>,
+) -> Option<T> {
+    let copies = device.copies(zone, block);
+    let copies = if copies > 1 { 0..copies } else { 0..0 };
+    copies.into_iter().find_map(|copy| {
+        device.read_copy(zone, block, copy, into).ok()?;
+        check(into)
+    })
 }
 
 impl Scan {
@@ -190,7 +212,10 @@ impl Scan {
             let at_once = read(device, zone, block, bytes)?;
             for page in bytes.chunks_mut(self.page_size) {
                 let is_read = at_once || read(device, zone, block, page)?;
-                let header = is_read.then(|| page_header(page, self.fs_id)).flatten();
+                let header_in = |page: &[u8]| page_header(page, self.fs_id);
+                let header = is_read.then(|| header_in(page)).flatten();
+                let is_blank = is_read && page.iter().all(|byte| *byte == 0);
+                let header = header.or_else(|| other_copy(device, zone, block, page, header_in));
                 // The first page of a zone without a header tells the zone's life.
                 let header = header.filter(|header| *life.get_or_insert(header.life) == header.life);
                 match header {
@@ -198,7 +223,7 @@ impl Scan {
                         whole += 1;
                         self.page(Address::new(zone, block, header.life), &header, page);
                     }
-                    None => unknown.push((block, is_read && page.iter().all(|byte| *byte == 0))),
+                    None => unknown.push((block, is_blank)),
                 }
                 block += step;
             }
