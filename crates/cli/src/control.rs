@@ -113,12 +113,22 @@ pub(crate) struct Introduction {
     pub(crate) device: Option<String>,
     /// The volume's file or device, independent of its path.
     pub(crate) volume: FileId,
+    /// The members that are used of a volume on several devices.
+    #[serde(default)]
+    pub(crate) members: Vec<FileId>,
     /// The path of the volume when it was mounted.
     pub(crate) path: AnyPath,
     /// The current mount point, unless the mount is lazily unmounted.
     pub(crate) mounted_on: Option<AnyPath>,
     /// Whether the mount has ended, so that the daemon only has to close the volume.
     pub(crate) closing: bool,
+}
+
+impl Introduction {
+    /// Whether the daemon holds this file or device.
+    pub(crate) fn holds(&self, file: FileId) -> bool {
+        self.volume == file || self.members.contains(&file)
+    }
 }
 
 /// The listening sockets. Their names are removed when this is dropped.
@@ -207,7 +217,7 @@ impl Wanted {
         drop(alone);
         other.set_read_timeout(None)?;
         match Reached::at(&self.registry, &path)? {
-            Reached::Answers(_, found) if found.volume != self.volume => Ok(OfVolume::Foreign),
+            Reached::Answers(_, found) if !found.holds(self.volume) => Ok(OfVolume::Foreign),
             Reached::Silent(silent) => bail!("{}: {silent}", path.display()),
             _ => Ok(OfVolume::Others(other)),
         }

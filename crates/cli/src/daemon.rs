@@ -25,6 +25,7 @@ use polder::sharing::{Sharing, Waiting};
 use rt::sync::Mutex;
 use serde_json::Value;
 use zone::file::OpenMode;
+use zone::medium::{Degraded, Members, SetOptions};
 use zone::{FsId, Medium};
 
 use crate::check::Report;
@@ -39,6 +40,7 @@ use crate::name::AnyPath;
 use crate::options::Words;
 use crate::registry::Registry;
 use crate::remount::Mount;
+use crate::sets::SetInfo;
 use crate::starter::READY;
 use crate::status::StatusPage;
 use crate::volume::{FileId, LastMount};
@@ -71,6 +73,8 @@ struct Served {
     /// Absolute.
     path: PathBuf,
     volume: FileId,
+    /// The members of a volume on several devices.
+    members: Option<Arc<Members>>,
     /// The findings of recovery when the volume was mounted.
     last_mount: LastMount,
     cache_bytes: u64,
@@ -101,6 +105,7 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
     let page = daemon.status_page()?;
     let device = daemon.open_device()?;
     let volume = FileId::of(&daemon.path).with_context(|| daemon.path.display().to_string())?;
+    let members = device.members().cloned();
     let mut socket = Socket::bind(registry, device.fs_id(), volume, daemon.words.read_only)?;
     let waiting = daemon.listen()?;
     let (fs, last_mount) = daemon.recover(device)?;
@@ -123,6 +128,7 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
     let served = Arc::new(Served {
         fs,
         volume,
+        members,
         path: daemon.path.clone(),
         last_mount,
         cache_bytes: daemon.cache_bytes,
@@ -210,7 +216,9 @@ impl Daemon {
 
     fn open_device(&self) -> Result<Medium> {
         let mode = if self.words.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
-        let device = volume::open_device(&self.path, mode)?;
+        let degraded = if self.words.degraded { Degraded::Permitted } else { Degraded::Refused };
+        let sets = SetOptions { devices: self.words.devices.clone(), degraded };
+        let device = volume::open_device(&self.path, mode, &sets)?;
         if mode == OpenMode::ReadWrite {
             prepare_writes(&device);
         }
@@ -231,6 +239,10 @@ impl Daemon {
         tracing::info!(volume = %fs_id, clean, records, discarded, took_ms, "recovered");
         Ok((fs, LastMount::of(&recovery)))
     }
+}
+
+fn id_of(member: PathBuf) -> Option<FileId> {
+    FileId::of(&member).ok()
 }
 
 /// Attributes that exist must count: an access list may take a right away.
@@ -396,6 +408,7 @@ impl Served {
             closing: !self.kernel_cache.is_attached(),
             last_mount: self.last_mount,
             status: self.status.clone(),
+            sets: self.members.iter().flat_map(|members| SetInfo::of(members)).collect(),
         }
     }
 
@@ -417,6 +430,7 @@ impl Served {
             pid: std::process::id(),
             device: self.entry.as_ref().map(|entry| entry.device.clone()),
             volume: self.volume,
+            members: self.members.iter().flat_map(|members| members.paths()).filter_map(id_of).collect(),
             path: AnyPath(self.path.clone()),
             mounted_on,
             closing: !self.kernel_cache.is_attached(),

@@ -11,6 +11,7 @@ use crate::bytes;
 use crate::control::Request;
 use crate::name::AnyPath;
 use crate::output::{Table, line};
+use crate::sets::SetInfo;
 use crate::volume::{LastMount, Volume};
 
 /// The state of a damaged copy.
@@ -81,6 +82,9 @@ pub(crate) struct Info {
     /// The bytes that the volume's file may still allocate on the host.
     #[serde(default)]
     pub(crate) host_needed_bytes: Option<u64>,
+    /// The sets of a volume on several devices.
+    #[serde(default)]
+    pub(crate) sets: Vec<SetInfo>,
     /// The copies of the device's own metadata, in the state in which they were opened or last verified.
     #[serde(default)]
     pub(crate) copies: Vec<Copied>,
@@ -128,6 +132,8 @@ pub(crate) struct Place {
     pub(crate) last_mount: LastMount,
     /// The address of the status page.
     pub(crate) status: Option<String>,
+    /// The sets of a volume on several devices.
+    pub(crate) sets: Vec<SetInfo>,
 }
 
 /// The current mount of a volume.
@@ -168,6 +174,7 @@ impl Info {
                     closing: false,
                     last_mount: LastMount::of(&opened.recovery),
                     status: None,
+                    sets: opened.members.iter().flat_map(|members| SetInfo::of(members)).collect(),
                 };
                 Ok(Info { pid: None, ..Info::of(&opened.fs, &place)? })
             }
@@ -210,6 +217,7 @@ impl Info {
             available_bytes: Some(space.available * block_bytes),
             host_available_bytes: host.map(|host| host.available),
             host_needed_bytes: host.map(|host| host.unallocated),
+            sets: place.sets.clone(),
             copies: fs.store().device().device_metadata_copies().iter().map(Copied::new).collect(),
         })
     }
@@ -227,6 +235,12 @@ impl Info {
         }
         table.line("path", &self.path);
         table.line("mounted", self.state());
+        for set in &self.sets {
+            table.line("devices", set.summary());
+        }
+        for problem in self.sets.iter().filter_map(|set| set.problem.as_deref()) {
+            table.line("degraded", problem);
+        }
         if let Some(options) = &self.options {
             table.line("options", options);
         }

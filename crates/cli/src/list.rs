@@ -84,12 +84,20 @@ fn add_unmounted(rows: &mut Vec<Row>) -> Result<bool> {
     for path in block_devices()? {
         let fs_id = match Medium::probe(&path) {
             // A former volume whose device has another file system now.
-            Ok(FileContents::Volume { .. } | FileContents::Damaged { .. })
+            Ok(FileContents::Volume { .. } | FileContents::Member(_) | FileContents::Damaged { .. })
                 if other_signature(&path).is_some() =>
             {
                 continue;
             }
             Ok(FileContents::Volume { fs_id, .. }) => Some(fs_id.to_string()),
+            // All its members are one volume.
+            Ok(FileContents::Member(label)) => {
+                let fs_id = Some(label.fs_id().to_string());
+                if rows.iter().any(|row| row.id == fs_id) {
+                    continue;
+                }
+                fs_id
+            }
             Ok(FileContents::Damaged { .. }) => None,
             Err(FileError::NoAccess(_) | FileError::Forbidden { .. }) => {
                 are_hidden = true;

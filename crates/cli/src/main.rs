@@ -18,6 +18,7 @@ mod daemon;
 mod daemon_process;
 mod defrag;
 mod detaching;
+mod device;
 mod dump;
 mod files;
 mod fragments;
@@ -52,6 +53,7 @@ mod registry;
 mod remount;
 mod salvage;
 mod scrub;
+mod sets;
 mod starter;
 mod stats;
 mod status;
@@ -95,6 +97,7 @@ enum Command {
     List(list::Arguments),
     Label(label::Arguments),
     Info(info::Arguments),
+    Device(device::Arguments),
     Stats(stats::Arguments),
     Top(top::Arguments),
     Zones(zones::Arguments),
@@ -152,6 +155,7 @@ fn run(command: Command) -> ExitCode {
         Command::List(arguments) => list::run(&arguments),
         Command::Label(arguments) => label::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),
+        Command::Device(arguments) => device::run(&arguments),
         Command::Stats(arguments) => stats::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
         Command::Zones(arguments) => zones::run(&arguments),

@@ -7,7 +7,7 @@ use anyhow::{Context, Error, Result, anyhow};
 use fs::{FormatOptions, Fs, Reserve};
 use polder::device::{ClosedToOthers, Draft, Made, mount_options, new_fs_id, refused_label};
 use zone::file::{FileContents, FileError};
-use zone::medium::{MediumKind, VolumeOptions};
+use zone::medium::{MediumKind, PlannedLayout, SetPlan, UnusedPart, VolumeOptions};
 use zone::zoned::UnusedZones;
 use zone::{Device, FsId, Geometry, Medium};
 
@@ -20,8 +20,15 @@ use crate::{bytes, info, inherited, progress, way};
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The file, which is created if it does not exist, or the device.
-    path: PathBuf,
-    /// Size of the volume, like 1G or 512M. Default: the size of the file or device.
+    #[arg(required_unless_present = "layout")]
+    path: Option<PathBuf>,
+    #[command(flatten)]
+    layouts: Layouts,
+    /// Bytes of consecutive blocks on one member of a stripe, a multiple of the block size. Default: 8 blocks.
+    #[arg(long, value_name = "SIZE", requires = "layout", value_parser = bytes::parse)]
+    chunk: Option<u64>,
+    /// Size of the volume, like 1G or 512M, or of each of its files and ordinary disks. Default: the size of the file or
+    /// device.
     #[arg(long, value_parser = bytes::parse)]
     size: Option<u64>,
     /// Size of a block, a power of two from 512 to 64K. Default: 4096, or the device's physical block size if that is larger.
@@ -63,19 +70,26 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    way::refuse_silent(&arguments.path)?;
+    let plans = arguments.layouts.plans(arguments.chunk)?;
+    let paths = arguments.paths(&plans)?;
+    paths.iter().try_for_each(|path| way::refuse_silent(path))?;
     let fs_id = arguments.uuid.unwrap_or_else(new_fs_id);
-    refuse_old_id(arguments)?;
     let (volume_options, format_options) =
         (volume_options(arguments, fs_id), format_options(arguments, fs_id));
     // All checks precede the first write.
-    match arguments.size.filter(|_| !std::fs::metadata(&arguments.path).is_ok_and(|found| !found.is_file())) {
-        Some(size) => inherited::allow_file(&arguments.path, size)?,
-        None => inherited::allow_volume(&arguments.path)?,
+    for path in &paths {
+        refuse_old_id(path, arguments.uuid)?;
+        match arguments.size.filter(|_| !std::fs::metadata(path).is_ok_and(|found| !found.is_file())) {
+            Some(size) => inherited::allow_file(path, size)?,
+            None => inherited::allow_volume(path)?,
+        }
     }
-    let draft = Draft::new(&arguments.path, &volume_options, format_options);
+    let draft = match plans.as_slice() {
+        [] => Draft::new(paths[0], &volume_options, format_options),
+        plans => Draft::of_sets(plans, &volume_options, format_options),
+    };
     let draft = draft.map_err(|error| arguments.refused(error))?;
-    let unused_zones = draft.unused_zones();
+    let (unused_zones, unused_parts) = (draft.unused_zones(), draft.unused_parts());
     let bar = progress::moving(0);
     let made = draft.make(&mut |taken, all| {
         bar.set_length(all);
@@ -83,15 +97,26 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     });
     bar.finish_and_clear();
     let Made { device, kind, closed } = made.map_err(plain)?;
-    let place = || arguments.path.display().to_string();
-    line!("{}", describe(&arguments.path, fs_id, device.geometry()))?;
+    line!("{}", describe(&shown(&paths), fs_id, device.geometry()))?;
     if let Some(found) = describe_kind(kind) {
         line!("{found}")?;
     }
+    plans.iter().enumerate().try_for_each(|plan| line!("{}", describe_set(plan)))?;
+    unused_parts.iter().filter_map(describe_unused).try_for_each(|part| line!("{part}"))?;
     let of_zoned = unused_zones.map(|unused_zones| describe_zoned(device.geometry(), unused_zones));
     of_zoned.iter().flatten().try_for_each(|of_it| line!("{of_it}"))?;
-    describe_space(&device).with_context(place)?.iter().try_for_each(|of_it| line!("{of_it}"))?;
-    closed.map_or(Ok(()), |closed| line!("{}", describe_access(&closed)))
+    let space = describe_space(&device).with_context(|| shown(&paths))?;
+    space.iter().try_for_each(|of_it| line!("{of_it}"))?;
+    let is_one = paths.len() == 1;
+    closed.iter().try_for_each(|(path, closed)| match is_one {
+        true => line!("{}", describe_access(closed)),
+        false => line!("{}: {}", path.display(), describe_access(closed)),
+    })
+}
+
+fn shown(paths: &[&Path]) -> String {
+    let all: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    all.join(", ")
 }
 
 /// The message about the access of other users to an existing file.
@@ -121,13 +146,25 @@ fn describe_space(device: &Arc<dyn Device>) -> Result<Vec<String>> {
 }
 
 impl Arguments {
+    /// The files and devices.
+    fn paths<'a>(&'a self, plans: &'a [SetPlan]) -> Result<Vec<&'a Path>> {
+        match (&self.path, plans) {
+            (Some(path), []) => Ok(vec![path]),
+            (Some(path), _) => Err(Misuse::error(format!(
+                "{}: with --layout, name all members behind a layout, like --layout mirror A B",
+                path.display()
+            ))),
+            (None, plans) => Ok(plans.iter().flat_map(|plan| &plan.members).map(PathBuf::as_path).collect()),
+        }
+    }
+
     /// Distinguishes invalid options from unusable devices.
     fn refused(&self, error: polder::Error) -> Error {
         match &error {
             polder::Error::Format { .. }
-            | polder::Error::Open(FileError::Option { .. } | FileError::GivenByDevice { .. }) => {
-                Misuse::error(error)
-            }
+            | polder::Error::Open(
+                FileError::Option { .. } | FileError::GivenByDevice { .. } | FileError::Unfit(_),
+            ) => Misuse::error(error),
             polder::Error::Open(FileError::TooSmall { .. }) if self.size.or(self.zone_size).is_some() => {
                 Misuse::error(error)
             }
@@ -145,14 +182,19 @@ fn plain(error: polder::Error) -> Error {
 }
 
 /// Fails if the new volume would get the ID of the old one: the ID distinguishes remains of the old volume from the new one.
-fn refuse_old_id(arguments: &Arguments) -> Result<()> {
-    let Some(asked) = arguments.uuid else { return Ok(()) };
-    match Medium::probe(&arguments.path)? {
-        FileContents::Volume { fs_id, .. } if fs_id == asked => Err(anyhow!(
+fn refuse_old_id(path: &Path, asked: Option<FsId>) -> Result<()> {
+    let Some(asked) = asked else { return Ok(()) };
+    let present = match Medium::probe(path)? {
+        FileContents::Volume { fs_id, .. } => Some(fs_id),
+        FileContents::Member(label) => Some(label.fs_id()),
+        _ => None,
+    };
+    match present == Some(asked) {
+        true => Err(anyhow!(
             "{}: {asked} is the ID of the present volume; choose another, or omit --uuid",
-            arguments.path.display()
+            path.display()
         )),
-        _ => Ok(()),
+        false => Ok(()),
     }
 }
 
@@ -182,11 +224,35 @@ fn format_options(arguments: &Arguments, fs_id: FsId) -> FormatOptions {
     }
 }
 
-fn describe(path: &Path, fs_id: FsId, geometry: &Geometry) -> String {
+/// The layout of a set and its number of members.
+fn describe_set((number, plan): (usize, &SetPlan)) -> String {
+    let members = plan.members.len();
+    match plan.layout {
+        PlannedLayout::Mirror => format!("set {number}: a mirror, each block is on all {members} members"),
+        PlannedLayout::Stripe { .. } => {
+            format!("set {number}: a stripe over {members} members, all of which are needed")
+        }
+    }
+}
+
+/// The parts of a member that are not used.
+fn describe_unused(part: &UnusedPart) -> Option<String> {
+    let parts = [
+        (part.label_bytes, "for the label".to_owned()),
+        (part.zones_bytes, format!("in {} zones beyond those of the smallest member", part.zones)),
+        (part.capacity_bytes, "beyond the smallest capacity of a zone".to_owned()),
+        (part.conventional_bytes, format!("in {} conventional zones", part.conventional)),
+        (part.small_bytes, "in zones of less than half a zone".to_owned()),
+    ];
+    let parts = parts.into_iter().filter(|(size, _)| *size > 0);
+    let all: Vec<String> = parts.map(|(size, what)| format!("{} {what}", bytes::show(size))).collect();
+    (!all.is_empty()).then(|| format!("{}: not used: {}", part.path.display(), all.join(", ")))
+}
+
+fn describe(shown: &str, fs_id: FsId, geometry: &Geometry) -> String {
     let zone_bytes = u64::from(geometry.zone_blocks) * u64::from(geometry.block_size);
     format!(
-        "{}: volume {fs_id}, {} zones of {}, blocks of {}",
-        path.display(),
+        "{shown}: volume {fs_id}, {} zones of {}, blocks of {}",
         geometry.zones,
         bytes::show(zone_bytes),
         bytes::show(geometry.block_size.into())
@@ -196,7 +262,7 @@ fn describe(path: &Path, fs_id: FsId, geometry: &Geometry) -> String {
 /// A description of the device, unless the path makes it obvious.
 fn describe_kind(kind: MediumKind) -> Option<String> {
     match kind {
-        MediumKind::File | MediumKind::ZonedDisk => None,
+        MediumKind::File | MediumKind::ZonedDisk | MediumKind::Sets => None,
         MediumKind::Disk { discards, streams } => {
             let discards = if discards { "reset zones are discarded" } else { "the disk cannot discard" };
             let streams = if streams > 0 { format!("; {streams} write streams") } else { String::new() };
@@ -240,8 +306,67 @@ fn describe_zoned(geometry: &Geometry, unused_zones: UnusedZones) -> Vec<String>
     lines
 }
 
-/// Parses a label.
-pub(crate) fn label(text: &str) -> Result<String, String> {
+/// The layouts and members of the sets: each `--layout` begins one.
+struct Layouts(Vec<Vec<PathBuf>>);
+
+impl clap::Args for Layouts {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let layout = clap::Arg::new("layout")
+            .long("layout")
+            .value_names(["LAYOUT", "MEMBER"])
+            .num_args(2..)
+            .action(clap::ArgAction::Append)
+            .value_parser(clap::value_parser!(PathBuf))
+            .help(
+                "Make the volume of several files and devices: stripe distributes the data over all members, mirror \
+                 stores it on each of them. Each further --layout adds a set behind the ones before.",
+            );
+        command.arg(layout)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Layouts::augment_args(command)
+    }
+}
+
+impl clap::FromArgMatches for Layouts {
+    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Layouts, clap::Error> {
+        let sets = matches.get_occurrences::<PathBuf>("layout").into_iter().flatten();
+        Ok(Layouts(sets.map(|words| words.cloned().collect()).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
+        *self = Layouts::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Layouts {
+    fn plans(&self, chunk_bytes: Option<u64>) -> Result<Vec<SetPlan>> {
+        let plan = |words: &Vec<PathBuf>| {
+            let (name, members) = words.split_first().context("--layout has a value")?;
+            let layout = match name.to_str() {
+                Some("stripe") => PlannedLayout::Stripe { chunk_bytes },
+                Some("mirror") => PlannedLayout::Mirror,
+                _ => {
+                    let name = name.display();
+                    return Err(Misuse::error(format!(
+                        "--layout {name}: is no layout; write stripe or mirror, and the members behind it"
+                    )));
+                }
+            };
+            Ok(SetPlan { layout, members: members.to_vec() })
+        };
+        let plans = self.0.iter().map(plan).collect::<Result<Vec<SetPlan>>>()?;
+        let has_stripe = plans.iter().any(|plan| matches!(plan.layout, PlannedLayout::Stripe { .. }));
+        if chunk_bytes.is_some() && !has_stripe {
+            return Err(Misuse::error("--chunk: only a stripe has chunks; leave it out".to_owned()));
+        }
+        Ok(plans)
+    }
+}
+
+fn label(text: &str) -> Result<String, String> {
     refused_label(text).map_or_else(|| Ok(text.to_owned()), Err)
 }
 

@@ -33,11 +33,12 @@ const HEAPS: &str = "2";
 pub(crate) struct Arguments {
     /// The volume's file or block device.
     path: PathBuf,
-    /// The mount point, an existing directory.
-    #[arg(required_unless_present = "options")]
-    directory: Option<PathBuf>,
+    /// The mount point, an existing directory. Other members of a volume on several devices may stand before it.
+    #[arg(required_unless_present = "options", value_name = "DIRECTORY")]
+    rest: Vec<PathBuf>,
     /// Mount options, separated by commas: ro, rw, remount, commit=SECONDS, cache=SIZE, status=ADDRESS:PORT, strictatime,
-    /// noxattr, nolearn, allow_other, default_permissions, nosuid, nodev, noexec and their opposites.
+    /// noxattr, nolearn, allow_other, default_permissions, nosuid, nodev, noexec and their opposites. For a volume on
+    /// several devices: degraded, device=PATH.
     #[arg(short, value_name = "OPTIONS")]
     options: Vec<String>,
     /// Memory for metadata. A quarter of this size, at most 32M, is added for queued writes.
@@ -69,7 +70,7 @@ impl Arguments {
     pub(crate) fn plain(path: PathBuf, directory: PathBuf, options: Vec<String>) -> Arguments {
         Arguments {
             path,
-            directory: Some(directory),
+            rest: vec![directory],
             options,
             cache: CACHE_BYTES,
             shared: false,
@@ -86,13 +87,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut words = Words::parse(&arguments.options)?;
     if words.remount {
         // A single name is the directory, as in `mount`.
-        return remount::ask(arguments.directory.as_ref().unwrap_or(&arguments.path), &arguments.options);
+        return remount::ask(arguments.rest.last().unwrap_or(&arguments.path), &arguments.options);
     }
     if arguments.foreground {
         inherited::leave_caller(arguments.detach)?;
         limit_heaps();
     }
-    let Some(directory) = &arguments.directory else {
+    let Some((directory, devices)) = arguments.rest.split_last() else {
         return Err(Misuse::error(format!("{}: add the directory to mount it on", arguments.path.display())));
     };
     words.status = words.status.or(arguments.status);
@@ -107,11 +108,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         return Err(Misuse::error(why.to_owned()));
     }
     let path = volume::resolve(&arguments.path)?;
+    let devices = words.devices.iter().chain(devices).map(|device| volume::resolve(device));
+    words.devices = devices.collect::<Result<_>>()?;
     let directory = free_mount_point(directory)?;
     // Signals still end this process during the wait.
     volume::wait_until_closed(&path)?;
     if !arguments.foreground {
-        return start_daemon(daemon_arguments(arguments, &path, &directory)?);
+        return start_daemon(daemon_arguments(arguments, &path, &words.devices, &directory)?);
     }
     let cache_bytes = words.cache_bytes.unwrap_or(arguments.cache);
     let log = arguments.log.clone();
@@ -161,7 +164,12 @@ pub(crate) fn free_mount_point(named: &Path) -> Result<PathBuf> {
     Ok(directory)
 }
 
-fn daemon_arguments(arguments: &Arguments, path: &Path, directory: &Path) -> Result<Vec<OsString>> {
+fn daemon_arguments(
+    arguments: &Arguments,
+    path: &Path,
+    devices: &[PathBuf],
+    directory: &Path,
+) -> Result<Vec<OsString>> {
     let mut list: Vec<OsString> = vec!["mount".into(), "--foreground".into(), "--detach".into()];
     list.push(format!("--cache={}", arguments.cache).into());
     if arguments.shared {
@@ -180,6 +188,8 @@ fn daemon_arguments(arguments: &Arguments, path: &Path, directory: &Path) -> Res
     if arguments.status_remote {
         list.push("--status-remote".into());
     }
-    list.extend(["--".into(), path.into(), directory.into()]);
+    list.extend(["--".into(), path.into()]);
+    list.extend(devices.iter().map(OsString::from));
+    list.push(directory.into());
     Ok(list)
 }

@@ -1,6 +1,7 @@
 //! Mount options, the words after `-o`.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use anyhow::{Result, anyhow, bail};
 use polder::device::{CACHE_BYTES_MIN, COMMIT_INTERVAL_NS};
@@ -32,13 +33,17 @@ pub(crate) struct Words {
     pub(crate) is_status_remote: bool,
     /// Change an existing mount.
     pub(crate) remount: bool,
+    /// Members of a volume on several devices may be missing.
+    pub(crate) degraded: bool,
+    /// Further members of a volume on several devices.
+    pub(crate) devices: Vec<PathBuf>,
 }
 
 /// A word and its effect.
 type Word = (&'static str, fn(&mut Words));
 
 /// Words without a value.
-const PLAIN: [Word; 37] = [
+const PLAIN: [Word; 38] = [
     ("defaults", |_| {}),
     ("rw", |words| words.read_only = false),
     ("ro", |words| words.read_only = true),
@@ -79,6 +84,7 @@ const PLAIN: [Word; 37] = [
     ("xattr", |words| words.no_xattrs = false),
     ("noxattr", |words| words.no_xattrs = true),
     ("status_remote", |words| words.is_status_remote = true),
+    ("degraded", |words| words.degraded = true),
 ];
 
 /// Options of other file systems that are not supported here, and the reasons in the error messages. To ignore them would
@@ -109,7 +115,7 @@ const UNSUPPORTED: [(&str, &str); 22] = [
 ];
 
 /// Supported options with a value.
-const VALUED_HERE: [&str; 3] = ["cache", "commit", "status"];
+const VALUED_HERE: [&str; 4] = ["cache", "commit", "device", "status"];
 
 /// Those of the unsupported options that have a value.
 const VALUED: [&str; 5] = ["subvol", "context", "fscontext", "defcontext", "rootcontext"];
@@ -160,11 +166,20 @@ impl Words {
         words.push(format!("commit={}", self.commit_seconds()));
         words.extend(self.status.map(|address| format!("status={address}")));
         words.extend(self.is_status_remote.then(|| "status_remote".to_owned()));
+        words.extend(self.degraded.then(|| "degraded".to_owned()));
+        words.extend(self.devices.iter().map(|path| format!("device={}", path.display())));
         words.join(",")
     }
 
     pub(crate) fn commit_seconds(&self) -> u64 {
         self.commit_interval_ns.unwrap_or(COMMIT_INTERVAL_NS) / SECOND_NS
+    }
+
+    /// A remount names the devices again.
+    fn add_device(&mut self, path: PathBuf) {
+        if !self.devices.contains(&path) {
+            self.devices.push(path);
+        }
     }
 
     fn take(&mut self, word: &str) -> Result<()> {
@@ -180,6 +195,10 @@ impl Words {
             Some(("status", value)) => {
                 self.status = Some(status_address(value).map_err(|why| anyhow!("status: {why}"))?)
             }
+            Some(("device", "")) => {
+                bail!("device=: write the path of a member of the volume, like device=/dev/sdb")
+            }
+            Some(("device", path)) => self.add_device(path.into()),
             Some(("commit", value)) => self.commit_interval_ns = Some(commit_interval(value)?),
             _ => match refused(word) {
                 Some(instead) => bail!("the mount option '{word}' is not supported: {instead}"),
@@ -251,7 +270,7 @@ fn meant(word: &str) -> Option<String> {
 fn known() -> String {
     let names: Vec<&str> = PLAIN.iter().map(|(name, _)| *name).collect();
     format!(
-        "; known are {}, cache=SIZE, commit=SECONDS, status=ADDRESS:PORT, and those in /etc/fstab that other programs read",
+        "; known are {}, cache=SIZE, commit=SECONDS, device=PATH, status=ADDRESS:PORT, and those in /etc/fstab that other programs read",
         names.join(", ")
     )
 }
@@ -267,7 +286,7 @@ mod tests {
     /// A volume that `user` in fstab permits users to mount was refused because of an unknown option.
     #[test]
     fn every_word_is_understood() {
-        let list = "ro,nosuid,nodev,noexec,strictatime,noxattr,nolearn,allow_other,cache=128M,commit=30,status=127.0.0.1:9180,status_remote";
+        let list = "ro,nosuid,nodev,noexec,strictatime,noxattr,nolearn,allow_other,cache=128M,commit=30,status=127.0.0.1:9180,status_remote,degraded,device=/a,device=/b,device=/a";
         let words = parse(list).unwrap();
         assert_eq!(
             words,
@@ -285,6 +304,8 @@ mod tests {
                 status: Some("127.0.0.1:9180".parse().unwrap()),
                 is_status_remote: true,
                 remount: false,
+                degraded: true,
+                devices: vec!["/a".into(), "/b".into()],
             }
         );
         assert_eq!(parse("").unwrap(), Words::default());
@@ -301,7 +322,7 @@ mod tests {
     #[test]
     fn options_in_force_can_be_parsed_again() {
         assert_eq!(Words::default().in_force(128 << 20), "rw,noatime,learn,cache=128M,commit=5");
-        let list = "ro,allow_other,nosuid,nodev,noexec,noxattr,strictatime,nolearn,cache=5000000,commit=30,status=[::1]:9180";
+        let list = "ro,allow_other,nosuid,nodev,noexec,noxattr,strictatime,nolearn,cache=5000000,commit=30,status=[::1]:9180,degraded,device=/a";
         let words = parse(list).unwrap();
         assert_eq!(words.in_force(5_000_000), list);
         assert_eq!(parse(&words.in_force(5_000_000)).unwrap(), words);
@@ -430,6 +451,7 @@ mod tests {
             "cache=",
             "status=",
             "status=9180",
+            "device=",
         ] {
             let error = parse(word).unwrap_err().to_string();
             assert!(!error.contains('\n') && !error.starts_with("unknown"), "{word}: {error}");

@@ -7,6 +7,7 @@ use anyhow::Result;
 use zone::Medium;
 use zone::file::{FileContents, other_signature};
 use zone::medium::missing_path;
+use zone::set::MemberLabel;
 
 use crate::complain;
 use crate::info::Info;
@@ -38,6 +39,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 fn lines(arguments: &Arguments) -> Result<Option<String>> {
     let fs_id = match Medium::probe(&arguments.path)? {
         FileContents::Volume { fs_id, .. } => fs_id,
+        FileContents::Member(label) => return Ok(Some(properties_of_member(&label))),
         FileContents::Nothing => return Err(missing_path(&arguments.path).into()),
         _ => return Ok(None),
     };
@@ -49,6 +51,14 @@ fn lines(arguments: &Arguments) -> Result<Option<String>> {
     let label = info.as_ref().map_or("", |info| info.label.as_str());
     let version = info.as_ref().map(|info| info.format_version.to_string());
     Ok(Some(properties(&fs_id.to_string(), label, version.as_deref())))
+}
+
+/// The properties of a member. The label of the volume is not among them: udev asks for one device after the other, when
+/// the other members may not be there yet.
+fn properties_of_member(member: &MemberLabel) -> String {
+    let id = member.id();
+    let own = format!("ID_FS_UUID_SUB={id}\nID_FS_UUID_SUB_ENC={id}\n");
+    properties(&member.fs_id().to_string(), "", None) + &own
 }
 
 /// The properties that udev has for every file system.

@@ -81,7 +81,9 @@ impl Mount<'_> {
                 self.directory.display()
             );
         }
-        Ok(Words { remount: false, ..after })
+        // The members stay the same.
+        let (degraded, devices) = (now.degraded, now.devices.clone());
+        Ok(Words { remount: false, degraded, devices, ..after })
     }
 }
 

@@ -14,9 +14,11 @@ use polder::device::{mount_options, open_when_free, patience, when_free};
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, makedev, statx};
 use serde::{Deserialize, Serialize};
 use zone::file::{FileContents, FileError, OpenMode, RestoredHeader};
+use zone::medium::{Degraded, Members, SetOptions};
 use zone::{Device, FsId, Medium, MetadataCopy};
 
 use crate::client::{Client, Reached, Silent};
+use crate::output::error_line;
 use crate::registry::{PATIENCE, Registry};
 use crate::{inherited, process, progress, tags, way};
 
@@ -36,6 +38,8 @@ pub(crate) struct Opened {
     pub(crate) fs: Arc<Fs>,
     /// The recovery that was performed to open it, in memory only.
     pub(crate) recovery: tree::Recovery,
+    /// The members of a volume on several devices.
+    pub(crate) members: Option<Arc<Members>>,
 }
 
 /// The state in which the last mount before this one left a volume.
@@ -152,6 +156,20 @@ impl Volume {
     }
 }
 
+/// The daemon that serves the volume at a path, if one does: by its own path or by the directory that it is mounted on.
+pub(crate) fn daemon_for(named: &Path) -> Result<Option<Client>> {
+    if let Some(entry) = mount_at(named)? {
+        return daemon_of(&entry).map(Some);
+    }
+    let path = resolve(named)?;
+    match holder_of(&path)? {
+        Holder::Daemon(client) => Ok(Some(client)),
+        Holder::Namesake(client, _) if is_locked(&path)? => Ok(Some(client)),
+        Holder::Silent(silent) if is_locked(&path)? => Err(silent.of_volume(&path)),
+        Holder::None | Holder::Silent(_) | Holder::Namesake(..) => Ok(None),
+    }
+}
+
 /// Finds the daemon that holds a volume. Waits for a daemon that is closing the volume, for example after `umount`.
 fn holder_of(path: &Path) -> Result<Holder> {
     let Some(fs_id) = id_of(path)? else { return Ok(Holder::None) };
@@ -164,11 +182,11 @@ fn holder_of(path: &Path) -> Result<Holder> {
             return Ok(holder);
         }
         holder = match Reached::at(&registry, &name)? {
-            Reached::Answers(mut client, found) if found.volume == volume && found.closing => {
+            Reached::Answers(mut client, found) if found.holds(volume) && found.closing => {
                 wait_for_close(&mut client)?;
                 holder
             }
-            Reached::Answers(client, found) if found.volume == volume => return Ok(Holder::Daemon(client)),
+            Reached::Answers(client, found) if found.holds(volume) => return Ok(Holder::Daemon(client)),
             Reached::Answers(client, found) => Holder::Namesake(client, found.path.0),
             Reached::Silent(silent) => Holder::Silent(silent),
             Reached::Ended | Reached::Unknown => holder,
@@ -212,7 +230,7 @@ impl Opened {
 pub(crate) fn is_volume(path: &Path) -> Result<bool, FileError> {
     match Medium::probe(path) {
         Err(error @ (FileError::NoAccess(_) | FileError::Forbidden { .. })) => Err(error),
-        probed => Ok(matches!(probed, Ok(FileContents::Volume { .. }))),
+        probed => Ok(matches!(probed, Ok(FileContents::Volume { .. } | FileContents::Member(_)))),
     }
 }
 
@@ -224,7 +242,7 @@ pub(crate) fn mounts_of(path: &Path) -> Result<(Vec<MountEntry>, Vec<MountEntry>
     table.retain(|entry| entry.is_ours() || entry.is_view());
     let (likely, others): (Vec<_>, Vec<_>) = table.into_iter().partition(|entry| entry.source == path);
     let is_it = |entry: &MountEntry| match reach(entry) {
-        Ok(Reached::Answers(_, found)) => Some(found.volume == volume),
+        Ok(Reached::Answers(_, found)) => Some(found.holds(volume)),
         _ => None,
     };
     let (mut own, mut unsure) = (Vec::new(), Vec::new());
@@ -286,16 +304,31 @@ pub(crate) fn reach(entry: &MountEntry) -> Result<Reached> {
 
 /// Opens a volume whose daemon may just have ended. A daemon that is closing the volume holds the lock until its last
 /// writes are done.
-pub(crate) fn open_device(path: &Path, mode: OpenMode) -> Result<Medium, FileError> {
+pub(crate) fn open_device(path: &Path, mode: OpenMode, sets: &SetOptions) -> Result<Medium, FileError> {
     if mode == OpenMode::ReadWrite {
         inherited::allow_volume(path)?;
     }
-    match open_when_free(path, mode, patience()) {
-        Err(FileError::InUse(_)) if matches!(holder_of(path), Ok(Holder::None)) => {
-            open_when_free(path, mode, patience())
-        }
+    let open = || when_free(patience(), || Medium::open_with(path, mode, sets));
+    match open() {
+        Err(FileError::InUse(_)) if matches!(holder_of(path), Ok(Holder::None)) => open(),
         opened => opened,
     }
+}
+
+/// Opens a volume for a command. Reading needs no more members than the layout does: nothing changes, and a warning says
+/// which are missing. Writing without a member that is missing would make it stale.
+pub(crate) fn open_for_command(path: &Path, mode: OpenMode) -> Result<Medium, FileError> {
+    let degraded = match mode {
+        OpenMode::ReadOnly => Degraded::Permitted,
+        OpenMode::ReadWrite => Degraded::IfExcluded,
+    };
+    let medium = open_device(path, mode, &SetOptions { degraded, ..SetOptions::default() })?;
+    for report in medium.members().iter().flat_map(|members| members.report()) {
+        if let Some(problem) = report.problem() {
+            error_line!("polder: {}: the volume is degraded: {problem}", path.display());
+        }
+    }
+    Ok(medium)
 }
 
 /// Opens a volume that is not in use, for reading only.
@@ -305,9 +338,10 @@ pub(crate) fn open_read_only(path: &Path) -> Result<Opened> {
 
 fn open(path: &Path, mode: OpenMode) -> Result<Opened> {
     let options = mount_options(mode == OpenMode::ReadOnly, COMMAND_CACHE_BYTES, None);
-    let device: Arc<dyn Device> = open_device(path, mode)?.into_device();
-    let (fs, recovery) = mount_fs(path, device, options)?;
-    Ok(Opened { path: path.to_owned(), fs, recovery })
+    let medium = open_for_command(path, mode)?;
+    let members = medium.members().cloned();
+    let (fs, recovery) = mount_fs(path, medium.into_device(), options)?;
+    Ok(Opened { path: path.to_owned(), fs, recovery, members })
 }
 
 /// Closes a volume that its daemon did not close: recovers it and writes a checkpoint. Returns the number of replayed
@@ -320,7 +354,7 @@ pub(crate) fn close_properly(path: &Path) -> Result<u64> {
 
 /// Discards the lost part of the log for good, and closes the volume. Returns a description of the loss.
 pub(crate) fn accept_loss(path: &Path) -> Result<Option<String>> {
-    let device = open_device(path, OpenMode::ReadWrite)?.into_device();
+    let device = open_for_command(path, OpenMode::ReadWrite)?.into_device();
     let bar = progress::waiting("opening the volume");
     let mounted = Fs::mount_without_lost(device, mount_options(false, COMMAND_CACHE_BYTES, None));
     bar.finish_and_clear();
@@ -334,7 +368,7 @@ pub(crate) fn accept_loss(path: &Path) -> Result<Option<String>> {
 /// Opens a volume for reading, even if no header is left. If an ID is given, the volume is searched by its zones,
 /// independent of the header.
 pub(crate) fn open_for_salvage(path: &Path, wanted: Option<FsId>) -> Result<Medium, FileError> {
-    let missing = match open_device(path, OpenMode::ReadOnly) {
+    let missing = match open_for_command(path, OpenMode::ReadOnly) {
         Err(error @ (FileError::Damaged { .. } | FileError::Foreign { .. })) => error,
         Ok(_) if wanted.is_some() => FileError::NoZones(path.to_owned()),
         opened => return opened,
@@ -367,7 +401,7 @@ pub(crate) fn restore_header(path: &Path, force: bool) -> Result<Option<Restored
 /// Recovers a volume, repairs as much as possible, and closes it. Returns the repaired findings of the volume and the
 /// repaired copies of the device's own metadata.
 pub(crate) fn repair_once(path: &Path) -> Result<(Vec<fs::Finding>, Vec<MetadataCopy>)> {
-    let device = open_device(path, OpenMode::ReadWrite)?;
+    let device = open_for_command(path, OpenMode::ReadWrite)?;
     let copies = device.repaired().to_vec();
     let device: Arc<dyn Device> = device.into_device();
     let (fs, _) = mount_fs(path, device, mount_options(false, COMMAND_CACHE_BYTES, None))?;
@@ -491,6 +525,7 @@ fn is_disconnected(error: &io::Error) -> bool {
 fn id_of(path: &Path) -> Result<Option<FsId>> {
     match Medium::probe(path)? {
         FileContents::Volume { fs_id, .. } => Ok(Some(fs_id)),
+        FileContents::Member(label) => Ok(Some(label.fs_id())),
         _ => Ok(None),
     }
 }

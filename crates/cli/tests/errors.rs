@@ -117,6 +117,7 @@ const ALL_COMMANDS: [Called; 26] = [
     Called { command: "list", words: &[], failed: 1 },
     Called { command: "label", words: &[PATH, "name"], failed: 1 },
     Called { command: "info", words: &[PATH], failed: 1 },
+    Called { command: "device", words: &["status", PATH], failed: 1 },
     Called { command: "stats", words: &[PATH], failed: 1 },
     Called { command: "top", words: &[PATH, "--once"], failed: 1 },
     Called { command: "zones", words: &[PATH], failed: 1 },

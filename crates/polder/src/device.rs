@@ -14,7 +14,7 @@ use fs::{FormatOptions, Fs, MountOptions, Reserve};
 use rt::thread::Stop;
 use rt::{Clock, SystemClock};
 use zone::file::{FileError, OpenMode};
-use zone::medium::{MediumDraft, MediumKind, VolumeOptions};
+use zone::medium::{MediumDraft, MediumKind, SetPlan, UnusedPart, VolumeOptions};
 use zone::zoned::UnusedZones;
 use zone::{Device, FsId, Geometry, Medium};
 
@@ -104,7 +104,8 @@ pub fn reserve(percent: f64) -> Option<Reserve> {
 
 /// A new volume that is possible. Nothing is written yet.
 pub struct Draft {
-    path: PathBuf,
+    /// Its file or device, or its members.
+    paths: Vec<PathBuf>,
     medium: MediumDraft,
     format: FormatOptions,
 }
@@ -115,8 +116,8 @@ pub struct Made {
     pub device: Arc<dyn Device>,
     /// The kind of the device.
     pub kind: MediumKind,
-    /// What became of the permissions of a file that existed, if other users had access to it.
-    pub closed: Option<ClosedToOthers>,
+    /// What became of the permissions of files that existed, if other users had access to them.
+    pub closed: Vec<(PathBuf, ClosedToOthers)>,
 }
 
 /// The access of other users to an existing file was removed: a volume contains the data of all of its files, whatever
@@ -157,9 +158,28 @@ impl Draft {
     /// possible on it.
     pub fn new(path: &Path, options: &VolumeOptions, format: FormatOptions) -> Result<Draft> {
         let medium = when_free(patience(), || Medium::draft(path, options))?;
-        Fs::check_format(medium.geometry(), &format)
-            .map_err(|cause| Error::Format { path: path.to_owned(), why: cause.to_string() })?;
-        Ok(Draft { path: path.to_owned(), medium, format })
+        Draft { paths: vec![path.to_owned()], medium, format }.checked()
+    }
+
+    /// The same for a volume on several devices.
+    ///
+    /// # Errors
+    /// As [`Draft::new`], for each of them.
+    pub fn of_sets(plans: &[SetPlan], options: &VolumeOptions, format: FormatOptions) -> Result<Draft> {
+        let medium = when_free(patience(), || Medium::draft_sets(plans, options))?;
+        let paths = plans.iter().flat_map(|plan| plan.members.clone()).collect();
+        Draft { paths, medium, format }.checked()
+    }
+
+    fn checked(self) -> Result<Draft> {
+        Fs::check_format(self.medium.geometry(), &self.format)
+            .map_err(|cause| Error::Format { path: self.path().to_owned(), why: cause.to_string() })?;
+        Ok(self)
+    }
+
+    /// The first of its paths.
+    fn path(&self) -> &Path {
+        self.paths.first().map_or(Path::new(""), PathBuf::as_path)
     }
 
     /// The shape of the device.
@@ -172,33 +192,53 @@ impl Draft {
         self.medium.unused_zones()
     }
 
-    /// Makes the volume. What was there is lost. `done` receives the prepared bytes and the total. If this fails, a
-    /// file that it has created is removed.
+    /// The parts of members that are not used.
+    pub fn unused_parts(&self) -> Vec<UnusedPart> {
+        self.medium.unused_parts()
+    }
+
+    /// The files that do not exist yet.
+    fn new_files(&self) -> Vec<PathBuf> {
+        match &self.medium {
+            MediumDraft::Sets(draft) => draft.new_files(),
+            medium if medium.is_new() => self.paths.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Makes the volume. What was there is lost. `done` receives the prepared bytes and the total, of each device. If this
+    /// fails, files that it has created are removed.
     pub fn make(self, done: &mut dyn FnMut(u64, u64)) -> Result<Made> {
-        let is_new = self.medium.is_new();
-        let closed = match is_new {
-            true => None,
-            false => ClosedToOthers::close(&self.path).map_err(|error| self.unreadable(&error))?,
-        };
+        let new_files = self.new_files();
+        let made = self.make_over(&new_files, done);
+        if made.is_err() {
+            for path in new_files {
+                // This call created and locked it, and it is useless.
+                let _ = std::fs::remove_file(path);
+            }
+        }
+        made
+    }
+
+    fn make_over(self, new_files: &[PathBuf], done: &mut dyn FnMut(u64, u64)) -> Result<Made> {
+        let mut closed = Vec::new();
+        for path in self.paths.iter().filter(|path| !new_files.contains(path)) {
+            let result = ClosedToOthers::close(path).map_err(|error| unreadable(path, &error))?;
+            closed.extend(result.map(|result| (path.clone(), result)));
+        }
+        let path = self.path().to_owned();
         let made = self.medium.make(done)?;
         let kind = made.kind();
         let device = made.into_device();
         let formatted = Fs::format(&device, &self.format, &SystemClock::new());
-        if formatted.is_err() && is_new {
-            // It is locked by this process, and useless.
-            let _ = std::fs::remove_file(&self.path);
-        }
-        formatted.map_err(|cause| Error::at(&self.path, cause))?;
+        formatted.map_err(|cause| Error::at(&path, cause))?;
         Ok(Made { device, kind, closed })
     }
+}
 
-    fn unreadable(&self, error: &io::Error) -> FileError {
-        FileError::Io {
-            path: self.path.clone(),
-            operation: "read the permissions",
-            reason: error.to_string(),
-        }
-    }
+fn unreadable(path: &Path, error: &io::Error) -> FileError {
+    let operation = "read the permissions";
+    FileError::Io { path: path.to_owned(), operation, reason: error.to_string() }
 }
 
 #[cfg(test)]

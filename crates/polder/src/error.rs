@@ -156,6 +156,7 @@ fn errno_of_open(error: &FileError) -> Errno {
         FileError::OnlyReadable(_) => Errno::ROFS,
         FileError::HostFull { .. } => Errno::NOSPC,
         FileError::Newer { .. } => Errno::OPNOTSUPP,
+        FileError::MembersMissing { .. } => Errno::NODEV,
         FileError::Truncated { .. }
         | FileError::Damaged { .. }
         | FileError::Overwritten { .. }
@@ -170,6 +171,8 @@ fn errno_of_open(error: &FileError) -> Errno {
         | FileError::TooSmall { .. }
         | FileError::Option { .. }
         | FileError::Unsuitable { .. }
+        | FileError::Member { .. }
+        | FileError::Unfit(_)
         | FileError::GivenByDevice { .. } => Errno::INVAL,
     }
 }

@@ -40,6 +40,7 @@
 //! | task | item |
 //! |---|---|
 //! | make or open a volume | [`Volume::create`], [`Volume::open`], [`VolumeOptions`] |
+//! | a volume on several devices | [`Volume::create_set`], [`VolumeOptions::degraded`] |
 //! | whole files | [`Volume::read`], [`Volume::write`], [`Volume::copy`] |
 //! | names and directories | [`Volume::rename`], [`Volume::read_dir`], [`Volume::remove_dir_all`] and others |
 //! | open files | [`Volume::options`], [`File`] with [`std::io::Read`], [`std::io::Write`] and [`std::io::Seek`] |
@@ -127,3 +128,5 @@ pub use fs::{
 };
 #[doc(no_inline)]
 pub use zone::file::FileError;
+#[doc(inline)]
+pub use zone::medium::PlannedLayout as Layout;

@@ -8,6 +8,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use fs::{StatFs, VolumeInfo};
+use zone::medium::PlannedLayout as Layout;
 
 use crate::access::Access;
 use crate::call::Call;
@@ -66,6 +67,30 @@ impl Volume {
     /// ```
     pub fn create(path: impl AsRef<Path>) -> CreateOptions {
         CreateOptions::new(path.as_ref())
+    }
+
+    /// Begins to make a volume on several devices: files, disks and zoned devices in any mixture. A mirror has all data
+    /// on each member, and survives the loss of all members but one. A stripe distributes the data, and needs all its
+    /// members. [`CreateOptions::add_set`] appends further sets. The volume is opened by the path of any member.
+    ///
+    /// ```
+    /// # let place = tempfile::tempdir().unwrap();
+    /// # let path = |name: &str| place.path().join(name);
+    /// use polder::{Layout, Volume, VolumeOptions};
+    /// let volume = Volume::create_set(Layout::Mirror, [path("a"), path("b")]).size(64 << 20).open()?;
+    /// volume.write("/notes", "kept twice")?;
+    /// volume.close()?;
+    ///
+    /// // Without one of them, only on request.
+    /// std::fs::rename(path("a"), place.path().join("a.lost")).unwrap();
+    /// # std::fs::remove_file(place.path().join("a.lost")).unwrap();
+    /// assert!(Volume::open(path("b")).is_err());
+    /// let volume = VolumeOptions::new().degraded(true).open(path("b"))?;
+    /// assert_eq!(volume.read("/notes")?, b"kept twice");
+    /// # Ok::<(), polder::Error>(())
+    /// ```
+    pub fn create_set<P: AsRef<Path>>(layout: Layout, members: impl IntoIterator<Item = P>) -> CreateOptions {
+        CreateOptions::of_set(layout, options::owned(members))
     }
 
     /// Opens a volume for reading and writing, with the defaults of [`VolumeOptions`]. If another process of this user

@@ -92,7 +92,14 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
         seek_bytes: Geometry::SEEK_BYTES,
     };
     let end_copy = Some(2 << 30);
-    let layout = Layout { geometry, zone_size: 100, last_zone_blocks: 50, preallocated: false, end_copy };
+    let layout = Layout {
+        geometry,
+        zone_size: 100,
+        last_zone_blocks: 50,
+        preallocated: false,
+        is_member: false,
+        end_copy,
+    };
     let info = ZoneInfo { state: ZoneState::Closed, capacity: 100, pointer: 9 };
     let recorded = Recorded { generation: 3, info, is_discarded: false };
     let fs_id = FsId([7; 16]);

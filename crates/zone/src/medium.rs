@@ -2,6 +2,13 @@
 //!
 //! The path decides. A block device with zones is used with these zones, and so is an NVMe namespace by its generic
 //! device (`/dev/ngXnY`). Any other block device, and any file, is used with zones in software ([`crate::file`]).
+//!
+//! A volume may be on several devices. It is opened by the path of any of its members: the label of the member says to
+//! which volume it belongs, and the other members are found (`find`).
+
+mod find;
+mod members;
+mod set_draft;
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -13,6 +20,11 @@ use crate::file::{
 use crate::zoned::{UnusedZones, ZonedDevice, ZonedDraft, generic_beside, is_zoned};
 use crate::{Device, FsId, Geometry, MetadataCopy};
 
+pub use self::find::member_label;
+pub use self::members::{
+    Degraded, MemberCondition, MemberReport, Members, SetMedium, SetOptions, SetReport, survey,
+};
+pub use self::set_draft::{PlannedLayout, SetPlan, SetsDraft, UnusedPart};
 pub use crate::medium_kind::MediumKind;
 
 /// The open device of a volume.
@@ -21,6 +33,8 @@ pub enum Medium {
     File(Box<FileDevice>),
     /// A device with zones.
     Zoned(Box<ZonedDevice>),
+    /// Several devices.
+    Sets(Box<SetMedium>),
 }
 
 /// The options of a new volume. For `None`, a default is derived, or the device determines the value.
@@ -52,15 +66,43 @@ pub enum MediumDraft {
     File(FileDraft),
     /// On a device with zones.
     Zoned(ZonedDraft),
+    /// On several devices.
+    Sets(Box<SetsDraft>),
 }
 
 impl Medium {
-    /// Opens a volume, and locks it until the medium is dropped.
+    /// Opens a volume, and locks it until the medium is dropped. All members of a volume on several devices must be
+    /// found.
     pub fn open(path: &Path, mode: OpenMode) -> Result<Medium, FileError> {
+        Medium::open_with(path, mode, &SetOptions::default())
+    }
+
+    /// The same with members that are given, or without some of them.
+    pub fn open_with(path: &Path, mode: OpenMode, options: &SetOptions) -> Result<Medium, FileError> {
+        if let Some(label) = member_label(path) {
+            let opened = SetMedium::open(path, label, mode, options)?;
+            return Ok(Medium::Sets(Box::new(opened)));
+        }
+        let medium = Medium::open_single(path, mode)?;
+        match options.devices.first() {
+            None => Ok(medium),
+            Some(other) => {
+                let why = format!("is a volume on one device; leave {} out", other.display());
+                Err(FileError::Member { path: path.to_owned(), why })
+            }
+        }
+    }
+
+    fn open_single(path: &Path, mode: OpenMode) -> Result<Medium, FileError> {
         if has_zones(path)? {
             return ZonedDevice::open(path, mode).map(|device| Medium::Zoned(Box::new(device)));
         }
-        FileDevice::open(path, mode).map(|device| Medium::File(Box::new(device)))
+        let device = FileDevice::open(path, mode)?;
+        if device.is_member() {
+            let why = "is a member of a volume on several devices, and its label cannot be read; name another member";
+            return Err(FileError::Member { path: path.to_owned(), why: why.to_owned() });
+        }
+        Ok(Medium::File(Box::new(device)))
     }
 
     /// Opens a volume without a header for reading, by the headers of its zones ([`FileDevice::open_by_zones`]).
@@ -70,7 +112,7 @@ impl Medium {
         wanted: Option<FsId>,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Medium, FileError> {
-        if has_zones(path)? {
+        if has_zones(path)? || member_label(path).is_some() {
             return Medium::open(path, OpenMode::ReadOnly);
         }
         FileDevice::open_by_zones(path, wanted, progress).map(|device| Medium::File(Box::new(device)))
@@ -97,9 +139,33 @@ impl Medium {
     /// Prepares a volume. Refuses impossible options, and existing contents unless the options permit to overwrite
     /// them.
     pub fn draft(path: &Path, options: &VolumeOptions) -> Result<MediumDraft, FileError> {
+        Medium::draft_single(path, options, false)
+    }
+
+    /// Prepares a volume on several devices, with the same checks of each of them.
+    pub fn draft_sets(plans: &[SetPlan], options: &VolumeOptions) -> Result<MediumDraft, FileError> {
+        SetsDraft::new(plans, options).map(|draft| MediumDraft::Sets(Box::new(draft)))
+    }
+
+    /// Prepares a member. In a mixture, the options for the shape are those of the other members.
+    fn draft_member(
+        path: &Path,
+        options: &VolumeOptions,
+        is_mixture: bool,
+    ) -> Result<MediumDraft, FileError> {
+        match is_mixture && has_zones(path)? {
+            true => {
+                let VolumeOptions { fs_id, force, .. } = *options;
+                Medium::draft_single(path, &VolumeOptions { fs_id, force, ..VolumeOptions::default() }, true)
+            }
+            false => Medium::draft_single(path, options, true),
+        }
+    }
+
+    fn draft_single(path: &Path, options: &VolumeOptions, is_member: bool) -> Result<MediumDraft, FileError> {
         if !has_zones(path)? {
-            return FileDevice::draft(path, &options.for_file(file::physical_block(path)))
-                .map(MediumDraft::File);
+            let options = FileOptions { is_member, ..options.for_file(file::physical_block(path)) };
+            return FileDevice::draft(path, &options).map(MediumDraft::File);
         }
         options.refuse_shape_options(path)?;
         let draft = ZonedDevice::draft(path, options.fs_id, options.force)?;
@@ -116,6 +182,7 @@ impl Medium {
         match self {
             Medium::File(device) => device.fs_id(),
             Medium::Zoned(device) => device.fs_id(),
+            Medium::Sets(sets) => sets.fs_id(),
         }
     }
 
@@ -124,6 +191,15 @@ impl Medium {
         match self {
             Medium::File(device) => device.repaired(),
             Medium::Zoned(_) => &[],
+            Medium::Sets(sets) => sets.repaired(),
+        }
+    }
+
+    /// The members of a volume on several devices.
+    pub fn members(&self) -> Option<&Arc<Members>> {
+        match self {
+            Medium::File(_) | Medium::Zoned(_) => None,
+            Medium::Sets(sets) => Some(sets.members()),
         }
     }
 
@@ -132,6 +208,7 @@ impl Medium {
         match self {
             Medium::File(device) => device.kind(),
             Medium::Zoned(device) => device.kind(),
+            Medium::Sets(_) => MediumKind::Sets,
         }
     }
 
@@ -141,6 +218,7 @@ impl Medium {
         match self {
             Medium::File(device) => device.prepare_writes(count),
             Medium::Zoned(device) => device.prepare_writes(count),
+            Medium::Sets(sets) => sets.prepare_writes(count),
         }
     }
 
@@ -149,6 +227,7 @@ impl Medium {
         match self {
             Medium::File(device) => Arc::<FileDevice>::from(device),
             Medium::Zoned(device) => Arc::<ZonedDevice>::from(device),
+            Medium::Sets(sets) => sets.into_device(),
         }
     }
 }
@@ -166,6 +245,7 @@ impl VolumeOptions {
             max_open,
             max_active: self.max_active.unwrap_or(max_open),
             preallocate: self.preallocate,
+            is_member: false,
             fs_id: self.fs_id,
             force: self.force,
         }
@@ -194,6 +274,7 @@ impl MediumDraft {
         match self {
             MediumDraft::File(draft) => draft.geometry(),
             MediumDraft::Zoned(draft) => draft.geometry(),
+            MediumDraft::Sets(draft) => draft.geometry(),
         }
     }
 
@@ -202,10 +283,18 @@ impl MediumDraft {
         matches!(self, MediumDraft::File(draft) if draft.is_new())
     }
 
+    /// The parts of members that are not used.
+    pub fn unused_parts(&self) -> Vec<UnusedPart> {
+        match self {
+            MediumDraft::File(_) | MediumDraft::Zoned(_) => Vec::new(),
+            MediumDraft::Sets(draft) => draft.unused_parts(),
+        }
+    }
+
     /// The zones of a zoned device that are not used.
     pub fn unused_zones(&self) -> Option<UnusedZones> {
         match self {
-            MediumDraft::File(_) => None,
+            MediumDraft::File(_) | MediumDraft::Sets(_) => None,
             MediumDraft::Zoned(draft) => Some(draft.unused_zones()),
         }
     }
@@ -215,6 +304,7 @@ impl MediumDraft {
         match self {
             MediumDraft::File(draft) => draft.make(done).map(|device| Medium::File(Box::new(device))),
             MediumDraft::Zoned(draft) => draft.make(done).map(|device| Medium::Zoned(Box::new(device))),
+            MediumDraft::Sets(draft) => draft.make(done).map(|sets| Medium::Sets(Box::new(sets))),
         }
     }
 }

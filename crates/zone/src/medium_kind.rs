@@ -19,4 +19,6 @@ pub enum MediumKind {
         /// The largest append whose place the device chooses.
         append_bytes: usize,
     },
+    /// Several devices.
+    Sets,
 }

@@ -28,10 +28,12 @@ mod copy;
 mod error;
 mod format;
 pub(crate) mod hostile;
+mod label;
 mod layout;
 mod lives;
 mod member;
 mod opening;
+mod overlay;
 mod reading;
 mod repair;
 mod resets;
@@ -45,8 +47,11 @@ use rt::sync::{Mutex, MutexGuard};
 
 pub use concatenation::Concatenation;
 pub use error::SetError;
-pub use format::Part;
+pub use format::{MemberId, Part};
+pub(crate) use label::LABEL_ZONES_OF_MEMBER;
+pub use label::MemberLabel;
 pub use layout::{Layout, MEMBERS_MAX};
+pub use overlay::Overlay;
 pub use roster::MemberState;
 
 use agreement::{Agreement, Means};

@@ -95,6 +95,10 @@ fn check_state(sample: &Sample, alerts: &mut Vec<Alert>) {
 }
 
 fn check_device(sample: &Sample, alerts: &mut Vec<Alert>) {
+    for problem in sample.info.sets.iter().filter_map(|set| set.problem.as_ref()) {
+        let remedy = "see `polder device status`, and copy what you need to a new volume";
+        alerts.push(warning(format!("the volume is degraded: {problem}"), remedy));
+    }
     let faults = sample.zone_faults;
     if faults.offline > 0 {
         let what = format!("the device has lost {} zones with their data (offline)", faults.offline);

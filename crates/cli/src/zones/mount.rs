@@ -61,7 +61,7 @@ fn serve(arguments: &Arguments, path: &Path, directory: &Path) -> Result<()> {
     })?;
     inherited::warn_of_limits();
     inherited::leave_directory()?;
-    let device = volume::open_device(path, OpenMode::ReadOnly)?;
+    let device = volume::open_for_command(path, OpenMode::ReadOnly)?;
     let fs_id = device.fs_id();
     let owner = (geteuid().as_raw(), getegid().as_raw());
     let view = ZoneView::new(device.into_device(), owner, SystemClock::new().now());

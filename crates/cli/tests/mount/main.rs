@@ -31,6 +31,7 @@ mod replaced_files;
 mod reports;
 mod security;
 mod set_id;
+mod sets;
 mod shared;
 mod silent_daemons;
 mod status;

@@ -62,8 +62,12 @@ fn inode_of(name: &Path) -> Option<(u64, u64)> {
     Some((found.dev(), found.ino()))
 }
 
-/// The name depends on the identity of the file, and on no path.
+/// The name depends on the identity of the file, and on no path. All members of a volume on several devices have the
+/// same name.
 pub(super) fn of_volume(volume: &Path) -> io::Result<PathBuf> {
+    if let Some(label) = zone::medium::member_label(volume) {
+        return Ok(runtime::directory().join(format!("volume.{}.attach", label.fs_id())));
+    }
     let found = std::fs::metadata(volume)?;
     let split = |device: u64| (rustix::fs::major(device), rustix::fs::minor(device));
     let name = match found.file_type().is_block_device() || found.file_type().is_char_device() {

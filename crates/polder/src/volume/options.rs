@@ -7,6 +7,7 @@ use std::time::Duration;
 use fs::{FormatOptions, Fs, FsError, Reserve};
 use zone::Medium;
 use zone::file::{FileError, OpenMode};
+use zone::medium::{Degraded, PlannedLayout, SetOptions, SetPlan};
 
 use super::Volume;
 use crate::access::Access;
@@ -42,6 +43,7 @@ pub struct VolumeOptions {
     caller: Caller,
     share: bool,
     attach: bool,
+    sets: SetOptions,
 }
 
 impl VolumeOptions {
@@ -54,7 +56,24 @@ impl VolumeOptions {
             caller: Caller::default(),
             share: true,
             attach: true,
+            sets: SetOptions::default(),
         }
+    }
+
+    /// The path of another member of a volume on several devices; may be called for several. It is needed for members
+    /// that are not found: those that are files in another directory than the one that is opened. All others are found
+    /// by their labels.
+    pub fn device(mut self, path: impl AsRef<Path>) -> VolumeOptions {
+        self.sets.devices.push(path.as_ref().to_owned());
+        self
+    }
+
+    /// Whether members of a volume on several devices may be missing, as far as the layout tolerates that. The default
+    /// is false. A member that is missing while the volume is open for writing lacks what is written, and is not used
+    /// any more when it returns.
+    pub fn degraded(mut self, degraded: bool) -> VolumeOptions {
+        self.sets.degraded = if degraded { Degraded::Permitted } else { Degraded::Refused };
+        self
     }
 
     /// Whether the volume accepts no changes and nothing is written, not even a recovery. The default is false.
@@ -108,7 +127,7 @@ impl VolumeOptions {
         let mode = if self.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
         let (mut wait, mut owners) = (device::patience(), 0);
         loop {
-            match Medium::open(path, mode) {
+            match Medium::open_with(path, mode, &self.sets) {
                 Err(FileError::InUse(_)) if self.attach => {}
                 Err(FileError::InUse(_)) if wait() => continue,
                 opened => return self.own(path, opened?),
@@ -178,6 +197,8 @@ impl Default for VolumeOptions {
 #[derive(Clone, Debug)]
 pub struct CreateOptions {
     path: PathBuf,
+    /// The sets of a volume on several devices; none if it has one device.
+    sets: Vec<SetPlan>,
     device: zone::medium::VolumeOptions,
     label: String,
     page_size: Option<u32>,
@@ -190,6 +211,7 @@ impl CreateOptions {
     pub(crate) fn new(path: &Path) -> CreateOptions {
         CreateOptions {
             path: path.to_owned(),
+            sets: Vec::new(),
             device: zone::medium::VolumeOptions { fs_id: device::new_fs_id(), ..Default::default() },
             label: String::new(),
             page_size: None,
@@ -199,7 +221,26 @@ impl CreateOptions {
         }
     }
 
-    /// The size in bytes. A file that does not exist needs it. It is created sparse, so it takes only the space that is
+    pub(crate) fn of_set(layout: PlannedLayout, members: Vec<PathBuf>) -> CreateOptions {
+        let path = members.first().cloned().unwrap_or_default();
+        CreateOptions { sets: vec![SetPlan { layout, members }], ..CreateOptions::new(&path) }
+    }
+
+    /// Adds another set behind the ones before it ([`Volume::create_set`]). The device of [`Volume::create`] becomes a
+    /// set of one device.
+    pub fn add_set<P: AsRef<Path>>(
+        mut self,
+        layout: PlannedLayout,
+        members: impl IntoIterator<Item = P>,
+    ) -> CreateOptions {
+        if self.sets.is_empty() {
+            self.sets.push(SetPlan { layout: PlannedLayout::STRIPE, members: vec![self.path.clone()] });
+        }
+        self.sets.push(SetPlan { layout, members: owned(members) });
+        self
+    }
+
+    /// The size in bytes, of each file if there are several. A file that does not exist needs it. It is created sparse, so it takes only the space that is
     /// written. The default is the size of the existing file or device.
     pub fn size(mut self, bytes: u64) -> CreateOptions {
         self.device.size = Some(bytes);
@@ -293,8 +334,13 @@ impl CreateOptions {
     /// has it open as a volume. Then nothing was written.
     pub fn open(&self) -> Result<Volume> {
         self.open.check()?;
-        Draft::new(&self.path, &self.device, self.format()?)?.make(&mut |_, _| {})?;
-        self.open.open(&self.path)
+        let draft = match self.sets.as_slice() {
+            [] => Draft::new(&self.path, &self.device, self.format()?)?,
+            sets => Draft::of_sets(sets, &self.device, self.format()?)?,
+        };
+        draft.make(&mut |_, _| {})?;
+        let others = self.sets.iter().flat_map(|set| &set.members).filter(|path| **path != self.path);
+        others.fold(self.open.clone(), VolumeOptions::device).open(&self.path)
     }
 
     fn format(&self) -> Result<FormatOptions> {
@@ -320,4 +366,8 @@ impl CreateOptions {
             Error::Format { path: self.path.clone(), why }
         })
     }
+}
+
+pub(super) fn owned<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> Vec<PathBuf> {
+    paths.into_iter().map(|path| path.as_ref().to_owned()).collect()
 }

@@ -4,15 +4,18 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::format::{HEADER_BYTES, NoHeader};
+use super::format::{HEADER_BYTES, Layout, NoHeader};
 use super::header::Headers;
 use super::{FileError, search};
-use crate::{FsId, Geometry};
+use crate::set::MemberLabel;
+use crate::{FsId, Geometry, ZoneId};
 
 /// How many bytes of the beginning and of the end of a file are read.
 const PROBE_BYTES: u64 = 64 << 10;
 
 const UNKNOWN: &str = "data of an unknown kind";
+const UNLABELLED: &str =
+    "a member of a set of Polder without a label (`polder mkfs` was interrupted, or the label is damaged)";
 
 /// The contents of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +31,8 @@ pub enum FileContents {
         /// Its shape.
         geometry: Geometry,
     },
+    /// A member of a set, which is a part of a volume of Polder.
+    Member(Box<MemberLabel>),
     /// A volume of Polder of which no header can be read.
     Damaged {
         /// The present contents of its start, if they are known.
@@ -100,6 +105,12 @@ pub(super) fn contents_of(file: &File, path: &Path, size: u64) -> Result<FileCon
     let start = look(0, PROBE_BYTES)?;
     let header = Headers::read(file, size);
     match header {
+        Ok(Headers { fs_id, layout, .. }) if layout.is_member => {
+            return Ok(match label_of(file, fs_id, &layout) {
+                Some(label) => FileContents::Member(Box::new(label)),
+                None => other(UNLABELLED),
+            });
+        }
         Ok(Headers { fs_id, layout, .. }) => {
             return Ok(FileContents::Volume { fs_id, geometry: layout.geometry });
         }
@@ -116,6 +127,20 @@ pub(super) fn contents_of(file: &File, path: &Path, size: u64) -> Result<FileCon
     let end = look(size.saturating_sub(PROBE_BYTES), PROBE_BYTES)?;
     let blank = start.iter().chain(&end).all(|&byte| byte == 0);
     Ok(if blank { FileContents::Blank } else { other(UNKNOWN) })
+}
+
+/// The label of a member of a set in an open file of `size` bytes; `None` if it is something else.
+pub(super) fn member_label(file: &File, size: u64) -> Option<MemberLabel> {
+    let Headers { fs_id, layout, .. } = Headers::read(file, size).ok()?;
+    if layout.is_member { label_of(file, fs_id, &layout) } else { None }
+}
+
+fn label_of(file: &File, fs_id: FsId, layout: &Layout) -> Option<MemberLabel> {
+    MemberLabel::find(Some(fs_id), |zone, block| {
+        let mut bytes = vec![0; layout.geometry.block_size as usize];
+        let is_read = file.read_exact_at(&mut bytes, layout.offset(ZoneId(zone), block)).is_ok();
+        is_read.then_some(bytes)
+    })
 }
 
 /// The contents of the beginning of a device; `None` if they are zeros.

@@ -192,6 +192,7 @@ fn refuse_contents(contents: &FileContents, path: &Path) -> Result<(), FileError
     let what = match contents {
         FileContents::Nothing | FileContents::Blank => return Ok(()),
         FileContents::Volume { fs_id, .. } => format!("the Polder volume {fs_id}"),
+        FileContents::Member(label) => format!("a member of the Polder volume {}", label.fs_id()),
         FileContents::Damaged { .. } => {
             "a damaged Polder volume, which `polder check --repair` may repair".to_owned()
         }

@@ -192,6 +192,25 @@ pub enum FileError {
         /// What was asked for.
         option: &'static str,
     },
+    /// A member of a volume on several devices cannot be used.
+    #[error("{}: {why}", path.display())]
+    Member {
+        /// The member.
+        path: PathBuf,
+        /// The reason and the remedy.
+        why: String,
+    },
+    /// Members of a volume on several devices are missing.
+    #[error("{}: {why}", path.display())]
+    MembersMissing {
+        /// The member that was named.
+        path: PathBuf,
+        /// Which are missing, and the remedy.
+        why: String,
+    },
+    /// Devices cannot be members of one set.
+    #[error("{0}")]
+    Unfit(String),
     /// The host file system has no space for it.
     #[error("{}: its file system has no space for {size} bytes; free some space, or make the volume smaller", path.display())]
     HostFull {

@@ -35,6 +35,11 @@ pub const SLOT_BYTES: usize = size_of::<Slot>();
 pub const FLAG_PREALLOCATED: u32 = 1;
 /// Set in [`FileHeader::features_incompatible`] if the capacity of zones is less than their size.
 pub const FEATURE_CAPACITY: u64 = 1;
+/// Set in [`FileHeader::features_incompatible`] if the zones are those of a member of a set: the first two have its
+/// labels, and the others are parts of the zones of the volume.
+///
+/// Incompatible, because a release without sets would take each of them for a zone of the volume.
+pub const FEATURE_MEMBER: u64 = 2;
 /// Set in [`FileHeader::features_compatible`] if there is a copy of the header at [`FileHeader::end_copy`].
 ///
 /// Compatible, because a release that does not know this feature reads the two copies at the start, never changes
@@ -122,6 +127,8 @@ pub(crate) struct Layout {
     pub(crate) zone_size: Blocks,
     pub(crate) last_zone_blocks: Blocks,
     pub(crate) preallocated: bool,
+    /// Whether this is a member of a set.
+    pub(crate) is_member: bool,
     /// The offset of the end copy, if there is one; it is behind the last zone.
     pub(crate) end_copy: Option<u64>,
 }
@@ -188,6 +195,11 @@ impl Layout {
         }
     }
 
+    fn features_incompatible(&self) -> u64 {
+        let capacity = if self.has_short_zones() { FEATURE_CAPACITY } else { 0 };
+        capacity | if self.is_member { FEATURE_MEMBER } else { 0 }
+    }
+
     fn has_short_zones(&self) -> bool {
         self.geometry.zone_blocks < self.zone_size
     }
@@ -224,7 +236,7 @@ pub(crate) fn encode_header(fs_id: FsId, layout: &Layout) -> Vec<u8> {
         fs_id: fs_id.0,
         features_compatible: U64::new(if layout.end_copy.is_some() { FEATURE_END_COPY } else { 0 }),
         features_read_only: U64::ZERO,
-        features_incompatible: U64::new(if layout.has_short_zones() { FEATURE_CAPACITY } else { 0 }),
+        features_incompatible: U64::new(layout.features_incompatible()),
         block_size: U32::new(geometry.block_size),
         zones: U32::new(geometry.zones),
         zone_blocks: U32::new(layout.zone_size),
@@ -279,7 +291,7 @@ pub(crate) fn decode_header(copy: &[u8]) -> Result<(FsId, Layout, bool), NoHeade
         return Err(NoHeader::Damaged);
     }
     let (version, features) = (header.version.get(), header.features_incompatible.get());
-    if version != FILE_VERSION || features & !FEATURE_CAPACITY != 0 {
+    if version != FILE_VERSION || features & !(FEATURE_CAPACITY | FEATURE_MEMBER) != 0 {
         return Err(NoHeader::Newer { version, features, reader: header.reader });
     }
     let layout = layout_of(&header).ok_or(NoHeader::Damaged)?;
@@ -319,8 +331,9 @@ fn layout_of(header: &FileHeader) -> Option<Layout> {
     let preallocated = header.flags.get() & FLAG_PREALLOCATED != 0;
     let has_end_copy = header.features_compatible.get() & FEATURE_END_COPY != 0;
     let end_copy = has_end_copy.then_some(header.end_copy.get());
-    let layout =
-        possible.then_some(Layout { geometry, zone_size, last_zone_blocks, preallocated, end_copy })?;
+    let is_member = header.features_incompatible.get() & FEATURE_MEMBER != 0;
+    let layout = Layout { geometry, zone_size, last_zone_blocks, preallocated, is_member, end_copy };
+    let layout = possible.then_some(layout)?;
     let is_behind = |&place: &u64| {
         place.is_multiple_of(END_COPY_UNIT) && (layout.file_bytes()..=FILE_BYTES_MAX).contains(&place)
     };

@@ -30,6 +30,8 @@ pub struct FileOptions {
     pub max_active: u32,
     /// Whether all of the host's blocks are allocated at once and never freed.
     pub preallocate: bool,
+    /// Whether it is a member of a set.
+    pub is_member: bool,
     /// The volume.
     pub fs_id: FsId,
     /// Whether the contents of the file may be overwritten.
@@ -46,6 +48,7 @@ impl Default for FileOptions {
             max_open: 14,
             max_active: 14,
             preallocate: false,
+            is_member: false,
             fs_id: FsId::default(),
             force: false,
         }
@@ -119,7 +122,8 @@ impl FileOptions {
             conventional: 0,
             seek_bytes: Geometry::SEEK_BYTES,
         };
-        Layout { geometry, zone_size, last_zone_blocks, preallocated: self.preallocate, end_copy: None }
+        let (preallocated, is_member) = (self.preallocate, self.is_member);
+        Layout { geometry, zone_size, last_zone_blocks, preallocated, is_member, end_copy: None }
     }
 
     /// The capacity of a zone of this size.

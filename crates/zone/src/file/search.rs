@@ -377,8 +377,14 @@ impl FoundHeader {
             conventional: 0,
             seek_bytes: Geometry::SEEK_BYTES,
         };
-        let mut layout =
-            Layout { geometry, zone_size, last_zone_blocks: zone_size, preallocated: false, end_copy: None };
+        let mut layout = Layout {
+            geometry,
+            zone_size,
+            last_zone_blocks: zone_size,
+            preallocated: false,
+            is_member: false,
+            end_copy: None,
+        };
         let start = layout.offset(ZoneId(zones - 1), 0);
         let blocks = device_bytes.saturating_sub(start) / u64::from(block_size);
         layout.last_zone_blocks = Blocks::try_from(blocks).unwrap_or(zone_size).min(zone_size);

@@ -22,6 +22,7 @@ use super::{FileContents, FileDevice, FileError, OpenMode, State, ZoneExtra, sea
 use crate::engine::Engine;
 use crate::machine::Machine;
 use crate::medium_kind::MediumKind;
+use crate::set::MemberLabel;
 use crate::{Device, FsId, MetadataCopy, MetadataPart, ZoneId, ZoneInfo, ZoneState};
 
 impl FileDevice {
@@ -39,6 +40,19 @@ impl FileDevice {
         };
         let size = size_of(&file, path)?;
         contents_of(&file, path, size)
+    }
+
+    /// The label of a member of a set at a path; `None` if it is something else, or cannot be read. Changes nothing and
+    /// needs no lock.
+    pub(crate) fn member_label(path: &Path) -> Option<MemberLabel> {
+        check_kind(path).ok()?;
+        let file = File::open(path).ok()?;
+        contents::member_label(&file, size_of(&file, path).ok()?)
+    }
+
+    /// Whether it is a member of a set.
+    pub(crate) fn is_member(&self) -> bool {
+        self.layout.is_member
     }
 
     /// The kind of its medium.

@@ -25,13 +25,21 @@ impl Concatenation {
     /// Refuses devices that do not fit together.
     pub fn new(devices: Vec<Arc<dyn Device>>) -> Result<Concatenation, SetError> {
         let geometries: Vec<&Geometry> = devices.iter().map(|device| device.geometry()).collect();
-        let geometry = geometry_of(&geometries)?;
+        let geometry = Concatenation::geometry_of(&geometries)?;
         let ends = geometries.iter().scan(0, |end, one| {
             *end += one.sequential();
             Some(*end)
         });
         let ends = ends.collect();
         Ok(Concatenation { devices, ends, geometry })
+    }
+
+    /// The shape of a concatenation of devices of these shapes.
+    ///
+    /// # Errors
+    /// The devices do not fit together.
+    pub fn geometry_of(devices: &[&Geometry]) -> Result<Geometry, SetError> {
+        geometry_of(devices)
     }
 
     /// The device with a zone, and the number of the zone there.

@@ -75,7 +75,7 @@ const _: () = assert!(size_of::<StoredLabel>() == LABEL_BYTES);
 
 /// The identity of one membership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MemberId(pub(crate) [u8; 16]);
+pub struct MemberId(pub(crate) [u8; 16]);
 
 /// What a label says about a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

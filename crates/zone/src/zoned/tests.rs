@@ -360,6 +360,7 @@ fn contents(fake: &Fake) -> String {
         Contents::Volume { fs_id, .. } => format!("volume {:x}", fs_id.0[0]),
         Contents::Newer(error) => error.to_string(),
         Contents::Damaged => "damaged".to_owned(),
+        Contents::Member(label) => format!("member {} of {:x}", label.position(), label.fs_id().0[0]),
         Contents::Other(what) => what,
     }
 }
@@ -382,6 +383,32 @@ fn a_volume_is_found_by_the_headers_of_its_first_zones() {
     fake.turn_zone(2, ZoneState::Closed, BLOCK);
     fake.put_at(2, header);
     assert_eq!(contents(&fake), "volume 7");
+}
+
+/// The zones of a set begin with headers of the volume, too.
+#[test]
+fn a_member_is_found_by_its_label_and_is_no_volume() {
+    let fake = Fake::new();
+    let geometry = fake.found().shape.geometry;
+    let identity = ZoneIdentity { fs_id: FsId([7; 16]), zone: ZoneId(0), life: Life(3), role: Role::Log };
+    fake.put_at(2, encode_header(&identity, &geometry));
+    fake.turn_zone(2, ZoneState::Closed, BLOCK);
+    let mut label = crate::set::hostile::seed();
+    label.resize(BLOCK as usize, 0);
+    let mut damaged = label.clone();
+    damaged[40] ^= 1;
+    fake.put_at(0, damaged);
+    fake.turn_zone(0, ZoneState::Full, 0);
+    fake.turn_zone(1, ZoneState::Empty, 0);
+    assert_eq!(contents(&fake), "a member of a set of Polder whose labels are damaged");
+    fake.put_at(1, label);
+    assert_eq!(
+        contents(&fake),
+        "a member of a set of Polder whose labels are damaged",
+        "an empty zone has none"
+    );
+    fake.turn_zone(1, ZoneState::Full, 0);
+    assert_eq!(contents(&fake), "member 1 of 7");
 }
 
 /// A device that reported the same zones for every request was asked without end, and memory was allocated for each.

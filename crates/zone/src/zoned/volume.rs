@@ -18,6 +18,7 @@ use super::{UnusedZones, ZonedDevice, conventional, sysfs};
 use crate::engine::AlignedBuffer;
 use crate::file::{self, FileContents, FileError, OpenMode};
 use crate::format::{HeaderError, decode_header};
+use crate::set::{LABEL_ZONES_OF_MEMBER, MemberLabel};
 use crate::{FsId, Geometry, ZoneId, ZoneInfo, ZoneState};
 
 /// The number of the first sequential zones that can contain the log.
@@ -25,6 +26,7 @@ const LOG_ZONES: usize = 4;
 /// The number of the first zones whose headers are read to find the volume.
 const PROBE_ZONES: usize = 1024;
 const DAMAGED: &str = "a Polder volume whose zones' headers are damaged";
+const UNLABELLED: &str = "a member of a set of Polder whose labels are damaged";
 /// Bytes of the beginning that are read, if it is a conventional zone.
 const PROBE_BYTES: u64 = 64 << 10;
 
@@ -57,6 +59,7 @@ impl ZonedDevice {
             Contents::Newer(error) => return Err(error),
             Contents::Damaged => return Err(FileError::DamagedZones(path.to_owned())),
             Contents::Blank => return Err(foreign(path, "nothing")),
+            Contents::Member(_) => return Err(foreign(path, "a part of one, a member of a set")),
             Contents::Other(what) => return Err(foreign(path, &what)),
         };
         let found = found.of_volume(path, zones)?;
@@ -64,6 +67,22 @@ impl ZonedDevice {
             found.close_active_zones(path)?;
         }
         found.into_device(path, fs_id, mode)
+    }
+
+    /// Opens a member of a set, and locks it until the device is dropped.
+    pub(crate) fn open_member(path: &Path, mode: OpenMode) -> Result<ZonedDevice, FileError> {
+        let found = probe_device(path, Some(mode))?;
+        let Some(label) = found.member_label() else { return Err(foreign(path, "no label of a member")) };
+        if mode == OpenMode::ReadWrite {
+            found.close_active_zones(path)?;
+        }
+        found.into_device(path, label.fs_id(), mode)
+    }
+
+    /// The label of a member of a set at a path; `None` if it is something else, or cannot be read. Changes nothing and
+    /// needs no lock.
+    pub(crate) fn member_label(path: &Path) -> Option<MemberLabel> {
+        probe_device(path, None).ok()?.member_label()
     }
 
     /// The contents of a zoned device. Changes nothing and needs no lock.
@@ -74,6 +93,7 @@ impl ZonedDevice {
                 let geometry = found.of_volume(path, zones)?.shape.geometry;
                 FileContents::Volume { fs_id, geometry }
             }
+            Contents::Member(label) => FileContents::Member(label),
             Contents::Newer(_) => FileContents::Other("a volume of a later release of Polder".to_owned()),
             Contents::Damaged => FileContents::Damaged { what: None },
             Contents::Blank => FileContents::Blank,
@@ -88,6 +108,7 @@ impl ZonedDevice {
             let what = match found.contents(path)? {
                 Contents::Blank => None,
                 Contents::Volume { fs_id, .. } => Some(format!("the Polder volume {fs_id}")),
+                Contents::Member(label) => Some(format!("a member of the Polder volume {}", label.fs_id())),
                 Contents::Newer(_) => Some("a volume of a later release of Polder".to_owned()),
                 Contents::Damaged => Some(DAMAGED.to_owned()),
                 Contents::Other(what) => Some(what),
@@ -134,6 +155,8 @@ pub(super) enum Contents {
         /// The number of zones with which it was created.
         zones: u32,
     },
+    /// A member of a set.
+    Member(Box<MemberLabel>),
     Newer(FileError),
     /// A volume whose headers are all damaged.
     Damaged,
@@ -197,8 +220,11 @@ impl ProbedDevice {
         // Data in conventional zones is no volume without a log in sequential zones.
         let in_order = self.used().into_iter().filter(|reported| !reported.is_conventional);
         let infos: Vec<ZoneInfo> = in_order.map(|reported| self.shape.info(&reported)).collect();
+        if let Some(label) = self.member_label() {
+            return Ok(Contents::Member(Box::new(label)));
+        }
         let mut damaged = false;
-        for (place, info) in self.shape.ranges.iter().zip(&infos).take(PROBE_ZONES) {
+        for (number, (place, info)) in (0..).zip(self.shape.ranges.iter().zip(&infos)).take(PROBE_ZONES) {
             if matches!(info.state, ZoneState::Empty | ZoneState::Offline) || info.pointer == 0 {
                 continue;
             }
@@ -208,6 +234,9 @@ impl ProbedDevice {
                 continue;
             }
             match decode_header(block.bytes()) {
+                Ok((identity, _)) if identity.zone.0 + LABEL_ZONES_OF_MEMBER == number => {
+                    return Ok(Contents::Other(UNLABELLED.to_owned()));
+                }
                 Ok((identity, header)) => {
                     return Ok(Contents::Volume { fs_id: identity.fs_id, zones: header.zones.get() });
                 }
@@ -232,6 +261,24 @@ impl ProbedDevice {
             0 => Contents::Blank,
             1 => Contents::Other("data in a zone".to_owned()),
             _ => Contents::Other(format!("data in {written} of its zones")),
+        })
+    }
+
+    /// The newest label, if the device is a member of a set.
+    fn member_label(&self) -> Option<MemberLabel> {
+        let block_size = self.shape.geometry.block_size as usize;
+        let used: Vec<ReportedZone> = self.used().into_iter().take(LABEL_ZONES_OF_MEMBER as usize).collect();
+        MemberLabel::find(None, |zone, block| {
+            let reported = used.get(zone as usize).filter(|reported| !reported.is_conventional)?;
+            let info = self.shape.info(reported);
+            let is_written = match info.state {
+                ZoneState::Empty | ZoneState::Offline => false,
+                state => !state.has_pointer() || block < info.pointer,
+            };
+            let mut bytes = AlignedBuffer::new(block_size);
+            let at = reported.start + u64::from(block) * block_size as u64;
+            let is_read = is_written && self.port.read(at, bytes.bytes_mut()).is_ok();
+            is_read.then(|| bytes.bytes().to_vec())
         })
     }
 

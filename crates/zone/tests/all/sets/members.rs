@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::cuts::{Case, random_loss, small};
 use super::model::{Counts, Model, Op, execute};
 use super::{create, devices, emulated, member_zone};
-use crate::zone::set::{Layout, MemberState, Set, SetError};
-use crate::zone::{Command, Device, DeviceError, Geometry, ZoneId, ZoneState};
+use crate::zone::set::{Layout, MemberState, Overlay, Set, SetError};
+use crate::zone::{Command, Device, DeviceError, Geometry, ZoneId, ZoneInfo, ZoneState};
 use emulated::{CommandKind, CrashPlan, Effect, Emulated, Fault, Spec};
 
 /// How many workloads of each case are tried.
@@ -446,4 +446,50 @@ fn batches_are_read_while_members_are_excluded() {
         let failed = set.members().iter().filter(|state| **state == MemberState::Failed).count();
         assert_eq!(failed, 3);
     }
+}
+
+/// Opening writes: members agree, and labels are completed. Under overlays all of that stays in memory, and the set is the
+/// same as one that was opened for writing.
+#[test]
+fn a_set_that_is_only_read_writes_nothing_and_is_the_same() {
+    let mut rng = fastrand::Rng::with_seed(11);
+    let mut changed = 0;
+    for seed in 0..40 {
+        let layout = if seed % 2 == 0 { Layout::Mirror } else { Layout::Stripe { chunk: 2 } };
+        let case = Case { layout, specs: vec![small(); 2], seed };
+        let run = case.run(40);
+        let n = rng.u64(0..=run.supply.commands());
+        let plans: Vec<CrashPlan> = (0..2).map(|_| random_loss(&mut rng)).collect();
+        let images = || run.supply.images_at(n, &run.members, &plans);
+        let (below, other) = (images(), images());
+        let covered: Vec<Arc<dyn Device>> =
+            devices(&below).into_iter().map(|device| Arc::new(Overlay::new(device).unwrap()) as _).collect();
+        let before: Vec<u64> = below.iter().map(|member| member.commands()).collect();
+        let (read, written) =
+            (Set::open(covered, false).unwrap(), Set::open(devices(&other), false).unwrap());
+        let model = run.empty.at(&run.set, &run.done, n);
+        model.check(&read).unwrap_or_else(|why| panic!("{case:?} at {n}, {plans:?}: {why}"));
+        let states = |set: &Set| {
+            let known = |info: &ZoneInfo| info.state.has_pointer().then_some(info.pointer);
+            let report = set.report().unwrap();
+            report.iter().map(|info| (info.state, info.capacity, known(info))).collect::<Vec<_>>()
+        };
+        assert_eq!(states(&read), states(&written));
+        for (zone, info) in (0..).map(ZoneId).zip(read.report().unwrap()) {
+            let end = if info.state.has_pointer() { info.pointer } else { info.capacity };
+            let block_size = read.geometry().block_size as usize;
+            let bytes = |set: &Set| {
+                let mut bytes = vec![0; end as usize * block_size];
+                if end > 0 && info.state != ZoneState::Offline {
+                    set.read(zone, 0, &mut bytes).unwrap();
+                }
+                bytes
+            };
+            assert!(info.state == ZoneState::Full || bytes(&read) == bytes(&written), "{zone:?}");
+        }
+        let after: Vec<u64> = below.iter().map(|member| member.commands()).collect();
+        assert_eq!(before, after, "a member was changed");
+        changed += usize::from(other.iter().any(|member| member.commands() > 0));
+    }
+    assert!(changed > 10, "{changed}");
 }

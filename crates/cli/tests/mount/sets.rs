@@ -1,0 +1,349 @@
+//! Volumes on several devices.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::bench::Daemon;
+use crate::block_device::Loop;
+use crate::{Bench, Mounted, bench_or_skip};
+
+/// Members of a volume, in a directory of their own.
+struct Members<'a> {
+    bench: &'a Bench,
+    directory: PathBuf,
+}
+
+impl<'a> Members<'a> {
+    /// Makes a volume. A word without dashes in front is the name of a member or of a layout.
+    fn make(bench: &'a Bench, words: &[&str]) -> Members<'a> {
+        let directory = bench.volume().with_file_name("members");
+        fs::create_dir(&directory).unwrap();
+        let members = Members { bench, directory };
+        let words: Vec<String> = words.iter().map(|word| members.word(word)).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        bench.succeed(&[&["mkfs", "--size", "96M", "--label", "several"], words.as_slice()].concat());
+        members
+    }
+
+    fn word(&self, word: &str) -> String {
+        let is_member = word.len() == 1;
+        if is_member { self.path(word) } else { word.to_owned() }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.directory.join(name).to_str().unwrap().to_owned()
+    }
+
+    /// Moves a member out of the directory.
+    fn take_away(&self, name: &str) {
+        fs::rename(self.path(name), self.away(name)).unwrap();
+    }
+
+    fn bring_back(&self, name: &str) {
+        fs::rename(self.away(name), self.path(name)).unwrap();
+    }
+
+    fn away(&self, name: &str) -> PathBuf {
+        self.directory.with_file_name(format!("away-{name}"))
+    }
+
+    fn mount(&self, name: &str, more: &[&str]) -> Mounted<'a> {
+        let (path, directory, log) = (self.path(name), self.bench.directory(), self.bench.log());
+        let [directory, log] = [&directory, &log].map(|path| path.to_str().unwrap());
+        let mounted = Mounted { bench: self.bench };
+        self.bench.succeed(&[&["mount", &path, directory, "--log", log], more].concat());
+        mounted
+    }
+
+    /// The error of a mount that must fail.
+    fn refusal(&self, name: &str, more: &[&str]) -> String {
+        let directory = self.bench.directory();
+        let said =
+            self.bench.fail(1, &[&["mount", &self.path(name), directory.to_str().unwrap()], more].concat());
+        assert_eq!(said.lines().count(), 1, "{said}");
+        said
+    }
+
+    fn status(&self, path: &str) -> Value {
+        serde_json::from_str(&self.bench.succeed(&["device", "status", path, "--json"])).unwrap()
+    }
+
+    /// The states of all members, in order.
+    fn states(&self, path: &str) -> Vec<String> {
+        let status = self.status(path);
+        let sets = status["sets"].as_array().unwrap().clone();
+        let members = sets.iter().flat_map(|set| set["members"].as_array().unwrap().clone());
+        members.map(|member| member["state"].as_str().unwrap().to_owned()).collect()
+    }
+
+    fn check(&self, name: &str) {
+        let said = self.bench.succeed(&["check", "--data", &self.path(name)]);
+        assert!(said.ends_with(": clean\n"), "{said}");
+    }
+}
+
+fn contents(seed: u32) -> Vec<u8> {
+    (0..9_u32 << 20).map(|at| (at.wrapping_mul(seed) >> 7) as u8).collect()
+}
+
+fn write(path: &Path, seed: u32) {
+    fs::write(path, contents(seed)).unwrap();
+    File::open(path).unwrap().sync_all().unwrap();
+}
+
+fn assert_contents(path: &Path, seed: u32) {
+    assert!(fs::read(path).unwrap() == contents(seed), "{}", path.display());
+}
+
+#[test]
+fn a_stripe_is_opened_by_any_member_also_after_a_kill() {
+    let bench = bench_or_skip!();
+    let members = Members::make(&bench, &["--layout", "stripe", "a", "b", "c", "--chunk", "16K"]);
+    let mounted = members.mount("a", &[]);
+    write(&mounted.path("file"), 3);
+    let info = mounted.report("info");
+    assert_eq!(info["sets"][0]["chunk_blocks"], 4);
+    mounted.daemon().kill();
+    drop(mounted);
+
+    // Reading changes no member, although they disagree after the kill.
+    let before: Vec<Vec<u8>> = ["a", "b", "c"].map(|name| fs::read(members.path(name)).unwrap()).into();
+    members.check("c");
+    assert_eq!(bench.succeed(&["ls", &members.path("b")]).lines().count(), 1);
+    let read_only = members.mount("b", &["-o", "ro"]);
+    assert_contents(&read_only.path("file"), 3);
+    read_only.umount();
+    let after: Vec<Vec<u8>> = ["a", "b", "c"].map(|name| fs::read(members.path(name)).unwrap()).into();
+    assert!(before == after, "a reader has written");
+
+    let mounted = members.mount("b", &[]);
+    assert_contents(&mounted.path("file"), 3);
+    write(&mounted.path("more"), 5);
+    assert_eq!(members.states(bench.directory().to_str().unwrap()), ["ok"; 3]);
+    mounted.umount();
+    members.check("c");
+
+    members.take_away("b");
+    for more in [&[][..], &["-o", "degraded"], &["-o", "ro,degraded"]] {
+        let said = members.refusal("a", more);
+        assert!(said.contains("member 1 (id ") && said.contains("cannot be used without it"), "{said}");
+    }
+    assert!(bench.fail(8, &["check", &members.path("a")]).contains("is missing"));
+    assert_eq!(members.states(&members.path("c")), ["ok", "missing", "ok"]);
+    assert_eq!(members.status(&members.path("c"))["state"], "unusable");
+    // It is found where the user says.
+    let away = members.away("b");
+    let mounted = members.mount("a", &["-o", &format!("device={}", away.display())]);
+    assert_contents(&mounted.path("more"), 5);
+    mounted.umount();
+}
+
+#[test]
+fn a_mirror_works_without_a_member_only_on_request() {
+    let bench = bench_or_skip!();
+    let members = Members::make(&bench, &["--layout", "mirror", "a", "b"]);
+    let directory = bench.directory();
+    let directory = directory.to_str().unwrap();
+    let mounted = members.mount("a", &[]);
+    write(&mounted.path("file"), 3);
+    mounted.daemon().kill();
+    drop(mounted);
+    let mounted = members.mount("b", &[]);
+    assert_contents(&mounted.path("file"), 3);
+    mounted.umount();
+
+    members.take_away("a");
+    for more in [&[][..], &["-o", "ro"]] {
+        let said = members.refusal("b", more);
+        assert!(said.contains("member 0 (id ") && said.contains(") is missing"), "{said}");
+        assert!(said.contains("device=PATH") && said.contains("-o degraded"), "{said}");
+    }
+    assert!(bench.fail(8, &["check", "--repair", &members.path("b")]).contains("is missing"));
+    // Reading needs one member, and says that the other one is missing.
+    let shown = bench.polder(&["info", &members.path("b")]);
+    let (shown, said) = (String::from_utf8(shown.stdout).unwrap(), String::from_utf8(shown.stderr).unwrap());
+    assert!(
+        said.contains("the volume is degraded") && shown.contains("degraded      set 0"),
+        "{said}{shown}"
+    );
+    members.check("b");
+    assert_eq!(members.states(&members.path("b")), ["missing", "ok"]);
+
+    let mounted = members.mount("b", &["-o", "degraded"]);
+    assert!(bench.logged().contains("the volume is degraded"), "{}", bench.logged());
+    assert_eq!(members.states(directory), ["missing", "ok"]);
+    let info = mounted.report("info");
+    assert!(info["sets"][0]["problem"].as_str().unwrap().contains("member 0"), "{info}");
+    write(&mounted.path("later"), 5);
+    fs::remove_file(mounted.path("file")).unwrap();
+    mounted.umount();
+
+    members.bring_back("a");
+    for name in ["a", "b"] {
+        let said = members.refusal(name, &[]);
+        assert!(
+            said.contains("member 0 (") && said.contains("is stale: the volume was used without it"),
+            "{said}"
+        );
+        assert!(said.contains("-o degraded"), "{said}");
+        assert_eq!(members.states(&members.path(name)), ["stale", "ok"]);
+    }
+    let mounted = members.mount("a", &["-o", "degraded"]);
+    assert_contents(&mounted.path("later"), 5);
+    assert!(!mounted.path("file").exists(), "the stale member was read");
+    // It is locked, so that nobody mounts it alone meanwhile.
+    assert!(bench.fail(1, &["mkfs", "--force", &members.path("a")]).contains("in use"));
+    mounted.umount();
+    members.check("b");
+    bench.succeed(&["check", "--repair", &members.path("b")]);
+
+    // The stale member alone: both were used apart then.
+    members.take_away("b");
+    let mounted = members.mount("a", &["-o", "degraded"]);
+    assert_contents(&mounted.path("file"), 3);
+    mounted.umount();
+    members.bring_back("b");
+    for more in [&[][..], &["-o", "degraded"]] {
+        let said = members.refusal("a", more);
+        assert!(
+            said.contains("were used apart from each other") && said.contains("move the other away"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn two_mirrors_are_one_volume() {
+    let bench = bench_or_skip!();
+    let members = Members::make(&bench, &["--layout", "mirror", "a", "b", "--layout", "mirror", "c", "d"]);
+    let one: Value = serde_json::from_str(&bench.succeed(&["info", &members.path("c"), "--json"])).unwrap();
+    assert!(one["total_bytes"].as_u64().unwrap() > 110 << 20, "both sets count: {one}");
+    let mounted = members.mount("d", &[]);
+    for seed in 1..12 {
+        write(&mounted.path(&seed.to_string()), seed);
+    }
+    mounted.daemon().kill();
+    drop(mounted);
+    members.take_away("a");
+    members.take_away("d");
+    let said = members.refusal("b", &[]);
+    assert!(said.contains("set 0, a mirror: member 0"), "{said}");
+    let mounted = members.mount("c", &["-o", "degraded"]);
+    for seed in 1..12 {
+        assert_contents(&mounted.path(&seed.to_string()), seed);
+    }
+    mounted.umount();
+    members.check("b");
+    // A whole set is missing.
+    members.take_away("c");
+    assert!(members.refusal("b", &["-o", "degraded"]).contains("set 1 of the volume is missing"));
+    members.bring_back("c");
+    members.take_away("b");
+    assert!(members.refusal("c", &["-o", "degraded"]).contains("set 0 of the volume is missing"));
+}
+
+#[test]
+fn all_members_of_a_mounted_volume_are_in_use() {
+    let bench = bench_or_skip!();
+    let members = Members::make(&bench, &["--layout", "mirror", "a", "b"]);
+    let mounted = members.mount("a", &[]);
+    let other = bench.directory().with_file_name("other");
+    fs::create_dir(&other).unwrap();
+    for name in ["a", "b"] {
+        let path = members.path(name);
+        assert!(bench.fail(1, &["mount", &path, other.to_str().unwrap()]).contains("in use"), "{name}");
+        assert!(bench.fail(1, &["mkfs", "--force", &path]).contains("in use"), "{name}");
+        // Commands find the daemon by any member.
+        let daemon = Daemon::of(&bench, Path::new(&path));
+        assert_eq!(daemon.number(), mounted.daemon().number(), "{name}");
+        assert!(bench.succeed(&["check", &path]).contains("not checked"), "{name}");
+    }
+    assert!(bench.fail(8, &["check", "--repair", &members.path("b")]).contains("is mounted"));
+    bench.succeed(&["umount", &members.path("b")]);
+    assert!(!bench.is_mounted());
+    // As in a line of `/etc/fstab`.
+    let directory = bench.directory();
+    let words = [members.path("b"), directory.to_str().unwrap().to_owned()];
+    let helper = bench.run_as("mount.polder", &[&words[0], &words[1], "-o", "rw,degraded"]);
+    assert!(helper.status.success(), "{}", String::from_utf8_lossy(&helper.stderr));
+    mounted.umount();
+    let checked = bench.run_as("fsck.polder", &["-a", &members.path("a")]);
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+}
+
+#[test]
+fn damage_of_one_member_of_a_mirror_loses_nothing() {
+    let bench = bench_or_skip!();
+    let members = Members::make(&bench, &["--layout", "mirror", "a", "b"]);
+    let mounted = members.mount("a", &[]);
+    fs::create_dir(mounted.path("directory")).unwrap();
+    for seed in 1..4 {
+        write(&mounted.path(&format!("directory/{seed}")), seed);
+    }
+    mounted.umount();
+    // Every fourth block behind the label and the log of one member.
+    let member = File::options().read(true).write(true).open(members.path("a")).unwrap();
+    let bytes = member.metadata().unwrap().len();
+    let is_written = |block: &[u8]| block.iter().any(|byte| *byte != 0);
+    let mut damaged = 0;
+    for at in (25 << 20..bytes - (1 << 20)).step_by(4 * 4096) {
+        let mut block = [0; 4096];
+        member.read_exact_at(&mut block, at).unwrap();
+        if is_written(&block) {
+            block[77] ^= 4;
+            member.write_all_at(&block, at).unwrap();
+            damaged += 1;
+        }
+    }
+    assert!(damaged > 1000, "{damaged}");
+    members.check("b");
+    assert!(bench.polder(&["scrub", &members.path("a")]).status.success());
+    let target = bench.directory().with_file_name("saved");
+    let saved = bench.polder(&["salvage", &members.path("b"), target.to_str().unwrap()]);
+    let report = String::from_utf8(saved.stdout).unwrap();
+    assert_eq!(saved.status.code(), Some(0), "{report}");
+    for seed in 1..4 {
+        assert_contents(&target.join(format!("directory/{seed}")), seed);
+    }
+    let mounted = members.mount("b", &[]);
+    for seed in 1..4 {
+        assert_contents(&mounted.path(&format!("directory/{seed}")), seed);
+    }
+    mounted.umount();
+}
+
+/// A disk and a file in one mirror. The disk is found by its label.
+#[test]
+fn a_mirror_of_a_disk_and_a_file_is_found_by_its_labels() {
+    let bench = bench_or_skip!();
+    let backing = bench.volume().with_file_name("backing");
+    File::create(&backing).unwrap().set_len(128 << 20).unwrap();
+    let attached = match Loop::new(&backing, &[]) {
+        Ok(disk) => disk,
+        Err(reason) => return eprintln!("skipped: {reason}"),
+    };
+    let disk = attached.device.to_str().unwrap().to_owned();
+    let members = bench.volume().with_file_name("members");
+    fs::create_dir(&members).unwrap();
+    let file = members.join("a").to_str().unwrap().to_owned();
+    let directory = bench.directory();
+    let directory = directory.to_str().unwrap();
+    let made = bench.succeed(&["mkfs", "--size", "96M", "--layout", "mirror", &file, &disk]);
+    assert!(made.contains("not used:"), "{made}");
+    // Files are not looked for everywhere.
+    assert!(bench.fail(1, &["mount", &disk, directory]).contains("is missing"));
+    for paths in [[&file, &disk], [&disk, &file]] {
+        bench.succeed(&["mount", paths[0], paths[1], directory]);
+        let mounted = Mounted { bench: &bench };
+        write(&mounted.path("file"), 7);
+        mounted.umount();
+    }
+    let probed = bench.succeed(&["probe", &disk]);
+    assert!(probed.contains("ID_FS_TYPE=polder\n") && probed.contains("ID_FS_UUID_SUB="), "{probed}");
+    let listed = bench.succeed(&["list", "--json"]);
+    let id = probed.lines().find_map(|line| line.strip_prefix("ID_FS_UUID=")).unwrap();
+    assert_eq!(listed.matches(id).count(), 1, "{listed}");
+}

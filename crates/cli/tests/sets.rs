@@ -1,0 +1,200 @@
+//! Volumes on several devices, without a mount: making them, bad input, and commands on unmounted volumes.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Place {
+        Place(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// Runs the program. Words of one letter are names of members.
+    fn run(&self, words: &[&str]) -> Output {
+        let is_member = |word: &str| word.len() == 1 && word.chars().all(char::is_alphabetic);
+        let words =
+            words.iter().map(|word| if is_member(word) { self.path(word) } else { (*word).to_owned() });
+        let mut command = Command::new(env!("CARGO_BIN_EXE_polder"));
+        command.args(words).env("POLDER_RUN_DIR", self.path("run")).output().unwrap()
+    }
+
+    fn succeed(&self, words: &[&str]) -> String {
+        let output = self.run(words);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words:?}: {said}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn refusal(&self, status: i32, words: &[&str]) -> String {
+        let output = self.run(words);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(status), "{words:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{words:?}: {said}");
+        said
+    }
+
+    fn names(&self) -> Vec<String> {
+        let names = fs::read_dir(self.0.path()).unwrap();
+        let mut names: Vec<String> =
+            names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+#[test]
+fn a_refused_mkfs_of_several_members_changes_none_of_them() {
+    let place = Place::new();
+    place.succeed(&["mkfs", "v", "--size", "64M"]);
+    place.succeed(&["mkfs", "--size", "64M", "--layout", "mirror", "m", "n"]);
+    fs::write(place.path("t"), b"a letter ".repeat(10_000_000)).unwrap();
+    fs::write(place.path("s"), [0; 300_000]).unwrap();
+    let before: Vec<(String, Vec<u8>)> =
+        place.names().into_iter().map(|name| (name.clone(), fs::read(place.path(&name)).unwrap())).collect();
+    let file = ["--size", "64M"];
+    for (status, words, complaint) in [
+        (2, &["--layout", "mirror", "a"][..], "needs at least 2 members, and 1 is given; name more"),
+        (2, &["--layout", "stripe", "a"], "needs at least 2 members"),
+        (2, &["--layout", "mirror"], "2 values required"),
+        (2, &["--layout", "parity", "a", "b"], "is no layout; write stripe or mirror"),
+        (2, &["--layout", "mirror", "a", "a"], "is given twice"),
+        (2, &["--layout", "mirror", "a", "b", "--layout", "mirror", "c", "a"], "is given twice"),
+        (2, &["a", "--layout", "mirror", "b", "c"], "name all members behind a layout"),
+        (2, &["--layout", "mirror", "a", "b", "--chunk", "64K"], "only a stripe has chunks"),
+        (
+            2,
+            &["--layout", "stripe", "a", "b", "--chunk", "5000"],
+            "chunk 5000: it must be a multiple of the block",
+        ),
+        (2, &["--layout", "stripe", "a", "b", "--chunk", "0K"], "chunk 0"),
+        (2, &["--chunk", "64K", "a"], "--layout"),
+        (2, &["--layout", "mirror", "a", "b", "--max-open", "6"], "open zones 6"),
+        (2, &["--layout", "mirror", "a", "b", "--page-size", "5000"], "5000 bytes are not a valid node size"),
+        (2, &["--layout", "mirror", "a", "b", "--zone-size", "8M"], "too few"),
+        (1, &["--layout", "mirror", "a", "v"], "already contains the Polder volume"),
+        (1, &["--layout", "mirror", "a", "m"], "already contains a member of the Polder volume"),
+        (1, &["--layout", "mirror", "a", "t"], "use --force to overwrite it"),
+        (1, &["--layout", "mirror", "a", "/dev/null"], "name a file or a block device"),
+        (1, &["--layout", "mirror", "a", "/nowhere/b"], "there is no directory /nowhere"),
+    ] {
+        let said = place.refusal(status, &[&["mkfs"], words, &file].concat());
+        assert!(said.contains(complaint), "{words:?}: {said}");
+    }
+    assert!(place.refusal(1, &["mkfs", "--layout", "mirror", "a", "b"]).contains("give the size"));
+    // A member that is too small, although the others may be overwritten.
+    let said = place.refusal(1, &["mkfs", "--force", "--layout", "mirror", "v", "s"]);
+    assert!(said.contains("too few for 16 zones"), "{said}");
+    // A member of a volume alone is no place for another volume.
+    let said = place.refusal(1, &["mkfs", "n"]);
+    assert!(said.contains("a member of the Polder volume") && said.contains("--force"), "{said}");
+    let after: Vec<(String, Vec<u8>)> =
+        place.names().into_iter().map(|name| (name.clone(), fs::read(place.path(&name)).unwrap())).collect();
+    assert!(before == after, "something was changed or created: {:?}", place.names());
+}
+
+#[test]
+fn mkfs_reports_what_is_not_used() {
+    let place = Place::new();
+    fs::File::create(place.path("a")).unwrap().set_len(64 << 20).unwrap();
+    fs::File::create(place.path("b")).unwrap().set_len(96 << 20).unwrap();
+    let said = place.succeed(&["mkfs", "--layout", "mirror", "a", "b"]);
+    assert!(said.contains("set 0: a mirror, each block is on all 2 members"), "{said}");
+    let part = |name: &str| {
+        let beginning = format!("{}: not used: ", place.path(name));
+        said.lines().find_map(|line| line.strip_prefix(&beginning)).unwrap_or_default().to_owned()
+    };
+    assert!(part("a").contains("for the label") && !part("a").contains("beyond those of"), "{said}");
+    assert!(part("b").contains("zones beyond those of the smallest member"), "{said}");
+    let zones = place.succeed(&["zones", "b"]);
+    assert!(zones.contains("log"), "{zones}");
+}
+
+#[test]
+fn every_command_takes_any_member() {
+    let place = Place::new();
+    place.succeed(&[
+        "mkfs", "--size", "64M", "--label", "all", "--layout", "stripe", "a", "b", "--layout", "mirror", "c",
+        "d",
+    ]);
+    fs::create_dir(place.path("empty")).unwrap();
+    let id = |name: &str| {
+        let info: Value = serde_json::from_str(&place.succeed(&["info", name, "--json"])).unwrap();
+        assert_eq!(info["label"], "all");
+        info["id"].as_str().unwrap().to_owned()
+    };
+    let all: Vec<String> = ["a", "b", "c", "d"].into_iter().map(id).collect();
+    assert!(all.windows(2).all(|pair| pair[0] == pair[1]));
+    for member in ["a", "b", "c", "d"] {
+        place.succeed(&["stats", member]);
+        place.succeed(&["zones", member]);
+        place.succeed(&["check", "--data", member]);
+        place.succeed(&["check", "--repair", member]);
+        place.succeed(&["scrub", member]);
+        place.succeed(&["ls", member]);
+        place.succeed(&["gc", member]);
+        place.succeed(&["fragments", member, "//"]);
+        place.succeed(&["defrag", member, "//"]);
+        place.succeed(&["dump", member, "zone", "01"]);
+        place.succeed(&["device", "list", member]);
+        let probed = place.succeed(&["probe", member]);
+        assert!(probed.contains(&format!("ID_FS_UUID={}\n", all[0])), "{probed}");
+        assert!(probed.contains("ID_FS_TYPE=polder\n"), "{probed}");
+        let status = place.succeed(&["device", "status", member]);
+        assert!(status.ends_with("ok: all devices are used\n"), "{status}");
+        let target = place.path(&format!("saved-{member}"));
+        place.succeed(&["salvage", member, &target]);
+        assert!(Path::new(&target).exists());
+    }
+    place.succeed(&["mkfs", "v", "--size", "64M"]);
+    let single = place.succeed(&["device", "status", "v"]);
+    assert!(single.contains("single") && single.ends_with("ok: all devices are used\n"), "{single}");
+}
+
+#[test]
+fn copies_and_strangers_are_recognised() {
+    let place = Place::new();
+    place.succeed(&["mkfs", "--size", "64M", "--layout", "mirror", "a", "b"]);
+    place.succeed(&["mkfs", "--size", "64M", "--layout", "mirror", "c", "d"]);
+    place.succeed(&["mkfs", "--size", "64M", "v"]);
+    let directory = place.path("mnt");
+    fs::create_dir(&directory).unwrap();
+    for (device, complaint) in [
+        (place.path("c"), "is a member of the volume"),
+        (place.path("v"), "is not a member of a volume on several devices"),
+        (place.path("missing"), "no such file"),
+    ] {
+        let said = place.refusal(1, &["mount", "a", &directory, "-o", &format!("device={device}")]);
+        assert!(said.contains(complaint) && said.contains(&device), "{said}");
+    }
+    let said = place.refusal(1, &["mount", "v", "a", &directory]);
+    assert!(said.contains("is a volume on one device"), "{said}");
+    // A copy of the member that is named does not matter, and one of another member does.
+    fs::copy(place.path("a"), place.path("x")).unwrap();
+    place.succeed(&["info", "a"]);
+    let said = place.refusal(1, &["info", "b"]);
+    assert!(said.contains("are copies of one member") && said.contains("device=PATH"), "{said}");
+    let said = place.refusal(1, &["mount", "a", "x", &directory]);
+    assert!(said.contains("are copies of one member"), "{said}");
+    // A link beside a member leads to another one.
+    fs::remove_file(place.path("x")).unwrap();
+    fs::create_dir(place.path("away")).unwrap();
+    fs::rename(place.path("b"), place.path("away/b")).unwrap();
+    // Looking works without it, and is followed by the refusal to write.
+    let refused = place.run(&["check", "--repair", "a"]);
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(8), "{said}");
+    assert!(said.contains("is missing; give the path"), "{said}");
+    std::os::unix::fs::symlink("away/b", place.path("y")).unwrap();
+    place.succeed(&["check", "--repair", "a"]);
+}
