@@ -391,8 +391,9 @@ fn a_member_is_found_by_its_label_and_is_no_volume() {
     let fake = Fake::new();
     let geometry = fake.found().shape.geometry;
     let identity = ZoneIdentity { fs_id: FsId([7; 16]), zone: ZoneId(0), life: Life(3), role: Role::Log };
-    fake.put_at(2, encode_header(&identity, &geometry));
-    fake.turn_zone(2, ZoneState::Closed, BLOCK);
+    let first = crate::set::LABEL_ZONES_OF_MEMBER;
+    fake.put_at(first.into(), encode_header(&identity, &geometry));
+    fake.turn_zone(first as usize, ZoneState::Closed, BLOCK);
     let mut label = crate::set::hostile::seed();
     label.resize(BLOCK as usize, 0);
     let mut damaged = label.clone();
