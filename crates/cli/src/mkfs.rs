@@ -366,7 +366,8 @@ impl Layouts {
     }
 }
 
-fn label(text: &str) -> Result<String, String> {
+/// Parses a label.
+pub(crate) fn label(text: &str) -> Result<String, String> {
     refused_label(text).map_or_else(|| Ok(text.to_owned()), Err)
 }
 

@@ -109,7 +109,7 @@ struct Called {
     failed: i32,
 }
 
-const ALL_COMMANDS: [Called; 26] = [
+const ALL_COMMANDS: [Called; 27] = [
     Called { command: "mkfs", words: &[PATH], failed: 1 },
     Called { command: "mount", words: &[PATH, FOLDER], failed: 1 },
     Called { command: "umount", words: &[PATH], failed: 1 },

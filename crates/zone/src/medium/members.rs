@@ -12,9 +12,7 @@ use super::Medium;
 use super::find::{FoundMember, find};
 use crate::file::{FileDevice, FileError, OpenMode};
 use crate::format::decode_header;
-use crate::set::{
-    Concatenation, LABEL_ZONES_OF_MEMBER, Layout, MemberId, MemberLabel, MemberState, Overlay, Set, SetError,
-};
+use crate::set::{LABEL_ZONES_OF_MEMBER, Layout, MemberId, MemberLabel, MemberState, Overlay, Set, SetError};
 use crate::zoned::{ZonedDevice, is_zoned};
 use crate::{Device, FsId, MetadataCopy, ZoneId};
 
@@ -519,10 +517,11 @@ fn check_zones(path: &Path, fs_id: FsId, sets: &[(SetReport, Vec<LockedMember>)]
 }
 
 fn concatenate(path: &Path, sets: &[OpenSet]) -> Result<Arc<dyn Device>, FileError> {
-    let mut devices: Vec<Arc<dyn Device>> = sets.iter().map(|one| Arc::clone(&one.set) as _).collect();
-    if devices.len() == 1 {
-        return Ok(devices.swap_remove(0));
+    let all: Vec<Arc<Set>> = sets.iter().map(|one| Arc::clone(&one.set)).collect();
+    // This checks that no set of the volume is missing, also if there is only one.
+    let device = Set::concatenate(all).map_err(|error| explained(path, &[], error))?;
+    match sets {
+        [one] => Ok(Arc::clone(&one.set) as _),
+        _ => Ok(Arc::new(device)),
     }
-    let device = Concatenation::new(devices).map_err(|error| explained(path, &[], error))?;
-    Ok(Arc::new(device))
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::members::{NewSet, SetMedium, Single};
 use super::{Medium, MediumDraft, VolumeOptions};
 use crate::file::FileError;
-use crate::set::{Concatenation, LABEL_ZONES_OF_MEMBER, Layout, Set, SetError};
+use crate::set::{Concatenation, LABEL_ZONES_OF_MEMBER, Layout, Part, Set, SetError};
 use crate::{Blocks, FsId, Geometry};
 
 /// One slot of each member is for its label, and a volume needs six.
@@ -21,7 +21,7 @@ const OPEN_ZONES_MIN: u32 = 7;
 pub enum PlannedLayout {
     /// Each block is on one member.
     Stripe {
-        /// Bytes of consecutive blocks on one member; 16 blocks if `None`.
+        /// Bytes of consecutive blocks on one member; 8 blocks if `None`.
         chunk_bytes: Option<u64>,
     },
     /// Each block is on every member.
@@ -109,6 +109,7 @@ impl SetsDraft {
     /// Empties all members, and makes sets of them. `done` receives the prepared bytes of one member and their total.
     pub(super) fn make(self, done: &mut dyn FnMut(u64, u64)) -> Result<SetMedium, FileError> {
         let mut sets = Vec::new();
+        let count = self.sets.len() as u16;
         let path = self.sets[0].members[0].0.clone();
         for (number, SetDraft { layout, members, .. }) in (0..).zip(self.sets) {
             let mut opened: Vec<(PathBuf, Single)> = Vec::new();
@@ -117,7 +118,7 @@ impl SetsDraft {
                 opened.push((path, single));
             }
             let devices = opened.iter().map(|(_, single)| single.device()).collect();
-            let set = Set::create(layout, devices, self.fs_id, number);
+            let set = Set::create_part(layout, devices, self.fs_id, Part { number, count });
             let set =
                 set.map_err(|error| FileError::Member { path: opened[0].0.clone(), why: error.to_string() })?;
             sets.push(NewSet { set: Arc::new(set), members: opened });

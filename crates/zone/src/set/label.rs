@@ -61,7 +61,7 @@ impl MemberLabel {
 
     /// The number of the set in its volume.
     pub fn set(&self) -> u32 {
-        self.label.set
+        u32::from(self.label.part.number)
     }
 
     /// How the set distributes blocks.
