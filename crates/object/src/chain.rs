@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rt::sync::atomic::{AtomicU64, Ordering};
 use rt::sync::{Condvar, Mutex};
-use zone::{Geometry, Result, ZoneId};
+use zone::{Geometry, Life, Result, ZoneId};
 
 use crate::device::{Mode, ObjectDevice, OpenOptions, PartId, State, VolumeShape};
 use crate::error::ObjectError;
@@ -53,6 +53,8 @@ struct Snapshot {
     /// The parts that must be in the store before.
     parts: Vec<PartId>,
     reset: BTreeSet<ZoneId>,
+    /// The lives of the zones of `pieces`.
+    lives: BTreeMap<ZoneId, Life>,
 }
 
 /// A chain that was read.
@@ -250,8 +252,10 @@ impl ObjectDevice {
         }
     }
 
-    fn snapshot(&self, last_table: Option<u64>) -> Snapshot {
+    fn snapshot(&self, last_table: Option<u64>) -> Result<Snapshot> {
         let mut state = self.state.lock();
+        // A part that failed is not in flight any more.
+        state.check()?;
         let mut changed = std::mem::take(&mut state.changed);
         changed.append(&mut state.noted);
         if last_table.is_some() && !rt::is_planted("object-changes-of-table") {
@@ -259,20 +263,22 @@ impl ObjectDevice {
             changed.extend(&state.in_new_chunk);
         }
         let (pieces, payload) = state.tails.to_record(&self.shape, last_table, self.limits.tail_pieces);
-        Snapshot {
+        let lives = pieces.iter().map(|piece| (piece.zone, state.table.life(piece.zone))).collect();
+        Ok(Snapshot {
             zones: changed.into_iter().map(|zone| (zone, state.table.entry(zone))).collect(),
             references: last_table.map_or_else(Vec::new, |_| state.tails.references(&pieces)),
             pieces,
             payload,
             parts: state.in_flight.keys().copied().collect(),
             reset: std::mem::take(&mut state.reset),
-        }
+            lives,
+        })
     }
 
     /// Adds a bundle with everything that has changed to the chain.
     fn add_bundle(&self, chain: &mut Chain, is_table: bool, is_closing: bool) -> Result<()> {
-        let Snapshot { zones, pieces, payload, references, parts, reset } =
-            self.snapshot(is_table.then_some(chain.table));
+        let Snapshot { zones, pieces, payload, references, parts, reset, lives } =
+            self.snapshot(is_table.then_some(chain.table))?;
         if !rt::is_planted("object-parts-first") {
             self.wait_for_parts(&parts)?;
         }
@@ -291,14 +297,12 @@ impl ObjectDevice {
         {
             let mut state = self.state.lock();
             let State { table, tails, .. } = &mut *state;
-            let lives: BTreeMap<_, _> =
-                bundle.zones.iter().map(|(zone, entry)| (*zone, entry.life)).collect();
-            tails.note(&bundle.pieces, |zone| lives.get(&zone).is_none_or(|&life| life == table.life(zone)));
+            tails.note(&bundle.pieces, |zone| lives.get(&zone) == Some(&table.life(zone)));
         }
         let now = self.clock.monotonic_ns();
-        let lives = bundle.zones.iter().filter(|(zone, _)| reset.contains(zone));
+        let emptied = bundle.zones.iter().filter(|(zone, _)| reset.contains(zone));
         let mut garbage = self.garbage.lock();
-        lives.for_each(|(zone, entry)| garbage.add_zone(now, *zone, entry.life));
+        emptied.for_each(|(zone, entry)| garbage.add_zone(now, *zone, entry.life));
         if is_table {
             (chain.table, chain.bytes_since_table) = (bundle.sequence, 0);
             chain.named_chunks.clone_from(&chain.chunks);
@@ -309,7 +313,7 @@ impl ObjectDevice {
             let needed: BTreeSet<u64> = references.iter().map(|piece| piece.bundle).collect();
             let unneeded = chain.bundles.range(..bundle.sequence).filter(|bundle| !needed.contains(bundle));
             unneeded.for_each(|&bundle| garbage.add_bundle(now, bundle));
-            garbage.search_chunks(now);
+            garbage.add_chunks(now, &chain.named_chunks);
         }
         Ok(())
     }
@@ -485,13 +489,14 @@ fn list_quickly(
     after: &str,
     options: &OpenOptions,
 ) -> std::result::Result<Vec<String>, ObjectError> {
-    loop {
+    for _ in 0..ATTEMPTS {
         let began_ns = options.clock.monotonic_ns();
         let listed = store.list(prefix, after).map_err(|error| failed(store, error))?;
         if options.clock.monotonic_ns() - began_ns <= options.limits.grace_ns / 2 {
             return Ok(listed);
         }
     }
+    Err(failed(store, StoreError::Failed("listings take too long".to_owned())))
 }
 
 /// Reads the chain to its end.
@@ -543,6 +548,10 @@ fn load_once(store: &dyn Store, names: &Names, shape: &Shape) -> std::result::Re
         differing.extend(bundle.zones.iter().map(|(zone, _)| *zone));
         bytes_since_table += bytes as u64;
         apply(&mut table, &mut pieces, &bundle);
+    }
+    if table.active().len() > shape.geometry.max_active as usize {
+        let why = "more zones are active than the volume may have";
+        return Err(LoadError::Other(damaged(store, &names.bundle(end), why)));
     }
     let tails = read_tails(store, names, shape, &table, pieces)?;
     let bundles = all.range(last.swept.min(end)..).copied().collect();
@@ -630,15 +639,11 @@ fn read_tails(
             .into_iter()
             .filter(|piece| piece.block >= first)
             .collect();
-        let mut next = first;
-        for piece in &of_tail {
-            if piece.block != next {
-                break;
-            }
-            next += piece.blocks;
-        }
-        if next != pointer || (first..pointer).is_empty() != of_tail.is_empty() {
-            let why = format!("zone {} lacks blocks from {next} to {pointer}", zone.0);
+        let end = of_tail
+            .iter()
+            .try_fold(first, |next, piece| (piece.block == next).then_some(next + piece.blocks));
+        if end != Some(pointer) {
+            let why = format!("blocks of zone {} between {first} and {pointer} are missing", zone.0);
             return Err(LoadError::Other(damaged(store, &names.bundles(), why)));
         }
         if of_tail.is_empty() {

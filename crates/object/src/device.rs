@@ -114,7 +114,7 @@ pub struct ObjectDevice {
     pub(crate) bytes_beside_zones: AtomicU64,
 }
 
-/// What commands change.
+/// The state that commands change.
 pub(crate) struct State {
     pub(crate) table: Table,
     pub(crate) tails: Tails,
@@ -281,12 +281,12 @@ impl Drop for ObjectDevice {
     /// Ends the ownership, so that the next process need not ask whether this one is alive. What was not flushed may
     /// become durable. A device that has failed writes nothing more.
     fn drop(&mut self) {
-        crate::holder::forget(&self.nonce);
         if self.mode == Mode::ReadWrite
             && self.state.lock().broken.is_none()
             && let Err(error) = self.close()
         {
             tracing::warn!("{}: the volume was not closed: {error}", self.store.describe());
         }
+        crate::holder::forget(&self.nonce);
     }
 }

@@ -35,7 +35,7 @@ pub enum ObjectError {
     /// Another process owns the volume, as far as is known.
     #[error(
         "{store}: the volume is in use by process {process} on {host}; unmount it there, or end its ownership with \
-         `-o takeover` (what it has not synced is lost)"
+         `-o takeover` (data that it has not synced is lost)"
     )]
     InUse {
         /// The store.

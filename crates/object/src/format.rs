@@ -191,7 +191,7 @@ pub(crate) struct Holder {
     pub(crate) host: String,
 }
 
-/// What a bundle has.
+/// The contents of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Bundle {
     pub(crate) sequence: u64,
@@ -341,7 +341,7 @@ pub(crate) fn decode_volume(object: &[u8]) -> Result<Shape, Unreadable> {
         && (1..=zone::Address::BLOCKS_MAX).contains(&geometry.zone_blocks)
         && (1..=geometry.zone_blocks).contains(&geometry.max_append)
         && (1..=geometry.max_active).contains(&geometry.max_open)
-        && (1..=geometry.zones).contains(&geometry.max_active)
+        && (1..=crate::ZONES_ACTIVE).contains(&geometry.max_active)
         && shape.part_blocks > 0
         && shape.chunk_zones > 0
         && shape.part_bytes() <= crate::PART_BYTES_MAX;
@@ -546,7 +546,8 @@ fn bundle_behind_start(shape: &Shape, sequence: u64, mut rest: &[u8]) -> Option<
         && offset == (head_bytes + rest.len()) as u64
         && chunks.len() == if is_table { shape.chunks() } else { 0 }
         && if is_table { table == sequence } else { table < sequence && references.is_empty() }
-        && head.owner.get() != OWNERS_MANY
+        && head.owner.get() < OWNERS_MANY - 1
+        && sequence < u64::MAX
         && flags & !(FLAG_TABLE | FLAG_OWNER | FLAG_CLOSING) == 0;
     let holder = &head.holder;
     let host = holder.host.split(|&byte| byte == 0).next().unwrap_or_default();
@@ -579,7 +580,8 @@ fn loaded_piece(shape: &Shape, stored: &StoredPiece, bundle: u64, offset: u64) -
     let is_possible = zone.0 < shape.geometry.zones
         && blocks > 0
         && u64::from(block % shape.part_blocks) + u64::from(blocks) <= u64::from(shape.part_blocks)
-        && block < shape.geometry.zone_blocks;
+        && block < shape.geometry.zone_blocks
+        && offset < 1 << 40;
     is_possible.then_some(Piece { zone, block, blocks, bundle, offset })
 }
 

@@ -1,6 +1,6 @@
 //! Background work: the table, and the deletion of objects that are not needed any more.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use zone::{Life, Result, ZoneId};
 
@@ -9,30 +9,32 @@ use crate::format::{Shape, decode_bundle};
 use crate::store::StoreError;
 use crate::table::Table;
 
-/// What is to be deleted, in the order in which it became unnecessary.
+/// Objects that are to be deleted, in the order in which they became unnecessary.
 pub(crate) struct Garbage {
     /// With the time from which it may be deleted.
     queue: VecDeque<(u64, Unneeded)>,
-    /// How long it is kept for processes that read.
+    /// The bundles in the queue.
+    bundles: BTreeSet<u64>,
+    /// How long objects stay for processes that read.
     grace_ns: u64,
 }
 
-/// What is not needed any more.
+/// Objects that are not needed any more.
 enum Unneeded {
     /// This bundle, unless it is an owner bundle.
     Bundle(u64),
     /// The parts of this zone that are of lives before this one.
     Zone(ZoneId, Life),
-    /// Chunks of the table that a table bundle does not name any more.
-    Chunks,
+    /// Chunks of the table with smaller numbers than these, which a table bundle has.
+    Chunks(Vec<u64>),
 }
 
 impl Garbage {
-    /// What the table says that an earlier process left. It may be deleted at once.
+    /// Parts that an earlier process has not deleted, as the table says. They may be deleted at once.
     pub(crate) fn of_opened(table: &Table, shape: &Shape, grace_ns: u64) -> Garbage {
         let zones = (0..shape.geometry.zones).map(ZoneId).filter(|&zone| table.has_garbage(zone));
         let unneeded = zones.map(|zone| (0, Unneeded::Zone(zone, table.life(zone))));
-        Garbage { queue: unneeded.collect(), grace_ns }
+        Garbage { queue: unneeded.collect(), bundles: BTreeSet::new(), grace_ns }
     }
 
     fn add(&mut self, now_ns: u64, unneeded: Unneeded) {
@@ -41,9 +43,7 @@ impl Garbage {
 
     /// A bundle that the last table bundle does not need.
     pub(crate) fn add_bundle(&mut self, now_ns: u64, sequence: u64) {
-        let is_queued =
-            |unneeded: &Unneeded| matches!(unneeded, Unneeded::Bundle(queued) if *queued == sequence);
-        if !self.queue.iter().any(|(_, unneeded)| is_queued(unneeded)) {
+        if self.bundles.insert(sequence) {
             self.add(now_ns, Unneeded::Bundle(sequence));
         }
     }
@@ -53,17 +53,24 @@ impl Garbage {
         self.add(now_ns, Unneeded::Zone(zone, life));
     }
 
-    /// The chunks that the last table bundle does not name.
-    pub(crate) fn search_chunks(&mut self, now_ns: u64) {
-        if !self.queue.iter().any(|(_, unneeded)| matches!(unneeded, Unneeded::Chunks)) {
-            self.add(now_ns, Unneeded::Chunks);
+    /// The chunks with smaller numbers than those of the last table bundle.
+    pub(crate) fn add_chunks(&mut self, now_ns: u64, named: &[u64]) {
+        if !self.queue.iter().any(|(_, unneeded)| matches!(unneeded, Unneeded::Chunks(_))) {
+            self.add(now_ns, Unneeded::Chunks(named.to_vec()));
         }
     }
 
     /// The next one that may be deleted now.
     fn next(&mut self, now_ns: u64) -> Option<Unneeded> {
         let is_due = self.queue.front().is_some_and(|(from_ns, _)| *from_ns <= now_ns);
-        if is_due { self.queue.pop_front().map(|(_, unneeded)| unneeded) } else { None }
+        if !is_due {
+            return None;
+        }
+        let (_, unneeded) = self.queue.pop_front()?;
+        if let Unneeded::Bundle(sequence) = unneeded {
+            self.bundles.remove(&sequence);
+        }
+        Some(unneeded)
     }
 }
 
@@ -86,7 +93,11 @@ impl ObjectDevice {
         let now = self.clock.monotonic_ns();
         let Some(unneeded) = self.garbage.lock().next(now) else { return Ok(false) };
         if let Err(error) = self.delete(&unneeded) {
-            self.garbage.lock().add(now, unneeded);
+            let mut garbage = self.garbage.lock();
+            match unneeded {
+                Unneeded::Bundle(sequence) => garbage.add_bundle(now, sequence),
+                unneeded => garbage.add(now, unneeded),
+            }
             return Err(self.not_deleted(&error));
         }
         Ok(true)
@@ -96,18 +107,17 @@ impl ObjectDevice {
         zone::DeviceError::Unusable(format!("objects that are not needed could not be deleted: {error}"))
     }
 
-    /// Deletes what a bundle of the chain has made unnecessary. That stays so, so a request that is executed late does
+    /// Deletes objects that a bundle of the chain has made unnecessary. That stays so, so a request that is executed late does
     /// no harm, even if another process owns the volume by then.
     fn delete(&self, unneeded: &Unneeded) -> crate::StoreResult<()> {
         match unneeded {
             Unneeded::Bundle(sequence) => self.delete_bundle(*sequence),
             Unneeded::Zone(zone, life) => self.delete_parts(*zone, *life),
-            Unneeded::Chunks => self.delete_chunks(),
+            Unneeded::Chunks(named) => self.delete_chunks(named),
         }
     }
 
-    fn delete_chunks(&self) -> crate::StoreResult<()> {
-        let named = self.chain.lock().named_chunks.clone();
+    fn delete_chunks(&self, named: &[u64]) -> crate::StoreResult<()> {
         for name in self.store.list(&self.names.chunks(), "")? {
             let newest = |chunk: u32| named.get(chunk as usize).copied().unwrap_or(0);
             if self.names.chunk_of(&name).is_some_and(|(chunk, number)| number < newest(chunk)) {
@@ -122,7 +132,7 @@ impl ObjectDevice {
         let is_owner = match self.store.read(&name, None) {
             Ok(object) => match decode_bundle(&self.shape, sequence, &object) {
                 Ok(bundle) => bundle.is_owner,
-                // What cannot be read may be an owner bundle.
+                // A bundle that cannot be read may be an owner bundle.
                 Err(_) => true,
             },
             Err(StoreError::NotFound(_)) => false,

@@ -13,6 +13,7 @@ mod holder;
 pub mod hostile;
 mod names;
 mod reading;
+#[cfg(feature = "client")]
 mod remote;
 mod store;
 mod table;
@@ -22,6 +23,7 @@ mod writing;
 pub use device::{Limits, Mode, ObjectDevice, OpenOptions, VolumeShape};
 pub use error::ObjectError;
 pub use holder::Holder;
+#[cfg(feature = "client")]
 pub use remote::{Credentials, Remote};
 pub use store::{Created, Creation, Result as StoreResult, Store, StoreError};
 
@@ -30,7 +32,7 @@ const SEEK_BYTES: u32 = 1 << 20;
 /// The usual size of a part.
 const PART_BYTES: u64 = 4 << 20;
 /// The largest size of a part that a volume may have.
-const PART_BYTES_MAX: u64 = 1 << 30;
+const PART_BYTES_MAX: u64 = 64 << 20;
 /// How many zones may be active: each has an unfinished part in memory.
 const ZONES_ACTIVE: u32 = 8;
 /// The usual number of zones of a chunk of the table.

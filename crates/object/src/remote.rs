@@ -113,20 +113,19 @@ impl Remote {
         let client =
             LocalFileSystem::new_with_prefix(directory).map_err(|error| refused(error.to_string()))?;
         // Without this, a create may be lost with the power.
-        let client = client.with_fsync(true);
+        let client = client.with_fsync(true).with_automatic_cleanup(true);
         Ok(Remote { runtime: runtime()?, client: Arc::new(client), place: Path::default(), url })
     }
 
     fn path(&self, name: &str) -> Path {
-        match self.place.as_ref() {
-            "" => Path::from(name),
-            place => Path::from(format!("{place}/{name}")),
-        }
+        self.place.parts().chain(Path::from(name).parts()).collect()
     }
 
-    fn name<'a>(&self, path: &'a Path) -> &'a str {
-        let place = self.place.as_ref();
-        path.as_ref().strip_prefix(place).map_or(path.as_ref(), |rest| rest.trim_start_matches('/'))
+    fn name(&self, path: &Path) -> String {
+        match path.prefix_match(&self.place) {
+            Some(parts) => parts.collect::<Path>().to_string(),
+            None => path.to_string(),
+        }
     }
 
     fn spawn_read(&self, name: &str, range: Option<Range<u64>>) -> JoinHandle<Result<Bytes>> {
@@ -246,7 +245,7 @@ impl Store for Remote {
                 .map_err(|error| failure(&listed, error))?;
             Ok(found)
         });
-        let mut names: Vec<String> = self.wait(task)?.iter().map(|path| self.name(path).to_owned()).collect();
+        let mut names: Vec<String> = self.wait(task)?.iter().map(|path| self.name(path)).collect();
         names.sort_unstable();
         Ok(names)
     }

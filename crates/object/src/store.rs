@@ -33,7 +33,7 @@ pub trait Store: Send + Sync {
     fn describe(&self) -> String;
 }
 
-/// Waits for a creation. If the store says that the object exists, it may be the same one, and a reply was lost; or the
+/// Waits for a creation, and repeats it if it failed. If the store says that the object exists, it may be the same one, and a reply was lost; or the
 /// store refused because a request of ours was still in progress, and there is no object at all. Returns whether the
 /// object is there with these bytes now.
 pub(crate) fn wait_for(
@@ -42,25 +42,31 @@ pub(crate) fn wait_for(
     bytes: &Bytes,
     creation: Box<dyn Creation>,
 ) -> Result<Placed> {
-    let mut created = creation.wait()?;
-    for _ in 0..CREATIONS_MAX {
-        if created == Created::New || rt::is_planted("object-trust-exists") {
-            return Ok(Placed::Ours);
-        }
-        match store.read(name, None) {
-            Ok(found) if found == bytes => return Ok(Placed::Ours),
-            Ok(found) => return Ok(Placed::Other(found)),
-            Err(StoreError::NotFound(_)) => created = store.create(name, bytes.clone()).wait()?,
+    let mut created = creation.wait();
+    for attempt in 1.. {
+        let is_last = attempt == CREATIONS_MAX;
+        match created {
+            Ok(Created::New) => return Ok(Placed::Ours),
+            Ok(Created::Exists) if rt::is_planted("object-trust-exists") => return Ok(Placed::Ours),
+            Ok(Created::Exists) => match store.read(name, None) {
+                Ok(found) if found == bytes => return Ok(Placed::Ours),
+                Ok(found) => return Ok(Placed::Other(found)),
+                Err(StoreError::NotFound(_)) if !is_last => {}
+                Err(error) => return Err(error),
+            },
+            Err(StoreError::Failed(_)) if !is_last => {}
             Err(error) => return Err(error),
         }
+        created = store.create(name, bytes.clone()).wait();
     }
-    Err(StoreError::Failed(format!("the store says that {name} exists, and that it does not")))
+    unreachable!("the last attempt returns")
 }
 
-/// How often a creation is repeated that the store contradicts.
-const CREATIONS_MAX: usize = 5;
+/// How often a creation is begun that fails, or about which the store contradicts itself. Each has time limits of its
+/// own.
+const CREATIONS_MAX: u32 = 5;
 
-/// What is there after a creation.
+/// The object with the name after a creation.
 #[derive(Debug)]
 pub(crate) enum Placed {
     /// The object that was to be created.

@@ -97,12 +97,13 @@ impl ObjectDevice {
                 self.break_down(format!("a part of zone {} could not be written: {why}", id.zone.0))
             });
             state = self.state.lock();
-            state.in_flight.remove(&id);
             self.part_ended.notify_all();
-            match failed {
-                Some(error) => return Err(error),
-                None => return Ok(state),
+            if let Some(error) = failed {
+                // It can still be read from memory.
+                return Err(error);
             }
+            state.in_flight.remove(&id);
+            return Ok(state);
         }
     }
 }

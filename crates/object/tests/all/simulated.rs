@@ -64,6 +64,8 @@ struct Inner {
     rng: Rng,
     requests: u64,
     is_ended: bool,
+    /// The number of the next requests that fail.
+    outage: u32,
 }
 
 /// The fate of a request.
@@ -78,7 +80,14 @@ enum Fate {
 impl World {
     pub(crate) fn process(&self, plan: Plan) -> Process {
         let rng = Rng::with_seed(plan.seed);
-        Process(Arc::new(Mutex::new(Inner { world: self.clone(), plan, rng, requests: 0, is_ended: false })))
+        Process(Arc::new(Mutex::new(Inner {
+            world: self.clone(),
+            plan,
+            rng,
+            requests: 0,
+            is_ended: false,
+            outage: 0,
+        })))
     }
 
     /// A copy that changes no more with this one.
@@ -188,11 +197,21 @@ impl Process {
             return Fate::Fails(inner.plan.end.expect("it ends here").1);
         }
         let is_faulty = inner.plan.fault_each.is_some_and(|each| inner.rng.u32(0..each) == 0);
-        if !is_faulty {
+        if !is_faulty && inner.outage == 0 {
             return Fate::Usual;
         }
         let at = [At::Before, At::After, At::Late][inner.rng.usize(0..3)];
-        if inner.rng.u8(0..8) == 0 { Fate::Fails(at) } else { Fate::Repeated(at) }
+        if inner.outage > 0 {
+            inner.outage -= 1;
+            return Fate::Fails(at);
+        }
+        match inner.rng.u8(0..8) {
+            0 => {
+                inner.outage = inner.rng.u32(0..9);
+                Fate::Fails(at)
+            }
+            _ => Fate::Repeated(at),
+        }
     }
 
     fn change_now(&self, request: &Request) -> StoreResult<Created> {
