@@ -33,11 +33,20 @@ const NOT_FOR_OTHERS: Mode = Mode::from_raw_mode(0o022);
 ///
 /// Blocks SIGXFSZ, which ends a process that writes beyond the file size limit (`ulimit -f`). With the signal blocked, the
 /// write fails with EFBIG.
+///
+/// Raises a stack size limit below the usual one (`ulimit -s`): reading the command line needs a quarter of a mebibyte in
+/// builds for tests.
 pub(crate) fn begin() {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGXFSZ);
     if let Err(error) = signals.thread_block() {
         tracing::debug!("SIGXFSZ cannot be blocked: {error}");
+    }
+    let stack = getrlimit(Resource::Stack);
+    let wanted = stack.maximum.map_or(STACK_BYTES, |maximum| maximum.min(STACK_BYTES));
+    if stack.current.is_some_and(|current| current < wanted) {
+        // Fails only for limits above the maximum.
+        let _ = setrlimit(Resource::Stack, Rlimit { current: Some(wanted), ..stack });
     }
 }
 

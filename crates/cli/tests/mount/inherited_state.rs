@@ -94,7 +94,7 @@ fn descriptors_of_the_caller_are_closed() {
 fn limits_of_the_caller_are_raised() {
     let bench = bench_or_skip!();
     let mounted =
-        mount_after(&bench, "ulimit -S -f 8192 && ulimit -S -t 1 && ulimit -S -n 40 && ulimit -S -s 256");
+        mount_after(&bench, "ulimit -S -f 8192 && ulimit -S -t 1 && ulimit -S -n 40 && ulimit -S -s 128");
     let daemon = mounted.daemon();
     for name in ["Max file size", "Max cpu time", "Max open files", "Max stack size"] {
         let (lower, upper) = limits(&daemon, name);
