@@ -29,6 +29,9 @@ const RATIO_MAX: f64 = 8.0;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Times below this for 4 N are too short to compare.
 const TIME_NS_MIN: u64 = 1_000_000;
+/// The same for each of the 4 N items. An operation that looks at thousands of other items takes longer. A shorter one
+/// depends on which caches of the processor have the items.
+const TIME_NS_MIN_PER_ITEM: u64 = 500;
 /// One command per this number of items may be accidental, like that of a checkpoint.
 const THINGS_PER_COMMAND: u64 = 4;
 
@@ -96,7 +99,8 @@ impl Table {
 
     fn too_much(&self, number: u64) -> Vec<&'static str> {
         let is_too_much = |(what, small, large): (&'static str, Cost, Cost)| {
-            let time = large.time_ns >= TIME_NS_MIN && ratio(small.time_ns, large.time_ns) > RATIO_MAX;
+            let is_comparable = large.time_ns >= TIME_NS_MIN.max(4 * number * TIME_NS_MIN_PER_ITEM);
+            let time = is_comparable && ratio(small.time_ns, large.time_ns) > RATIO_MAX;
             let commands = small.commands.max(number / THINGS_PER_COMMAND);
             let commands = ratio(commands, large.commands) > RATIO_MAX;
             (time || commands).then_some(what)
