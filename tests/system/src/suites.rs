@@ -121,7 +121,7 @@ const FIXED: [(&str, &str, &str); 19] = [
     ),
     ("sim/shows", "cargo run --release --locked --package polder-sim -- shows --seeds 20 --seed {seed}", ""),
     ("sets", "cargo test --package polder-zone --features planted --test all --locked -- sets::", ""),
-    ("objects", "cargo test --package polder-object --features planted,client --test all --locked", ""),
+    ("objects", "cargo test --package polder-object --features client,planted --test all --locked", ""),
     ("sanitizer/tree", "cargo system sanitizer --package polder-tree", ""),
     ("sanitizer/extent", "cargo system sanitizer --package polder-extent", ""),
     ("sanitizer/fs", "cargo system sanitizer --package polder-fs", ""),
