@@ -389,7 +389,7 @@ fn nonce() -> [u8; 16] {
     rt::random::secret()
 }
 
-/// Creates an object that nobody else creates.
+/// Creates an object whose name no other process uses.
 fn create_new(store: &dyn Store, name: &str, object: Bytes) -> std::result::Result<(), ObjectError> {
     let creation = store.create(name, object.clone());
     match wait_for(store, name, &object, creation) {

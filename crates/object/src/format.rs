@@ -419,16 +419,40 @@ fn loaded_zone(
     })
 }
 
+fn stored_holder(holder: &Holder) -> StoredHolder {
+    let mut host = [0; 64];
+    let name = holder.host.as_bytes();
+    let length = name.len().min(host.len());
+    host[..length].copy_from_slice(&name[..length]);
+    StoredHolder {
+        machine: holder.machine,
+        boot: holder.boot,
+        process_namespace: U64::new(holder.process_namespace),
+        process: U32::new(holder.process),
+        reserved: U32::ZERO,
+        process_started: U64::new(holder.process_started),
+        host,
+    }
+}
+
+fn loaded_holder(stored: &StoredHolder) -> Holder {
+    let host = stored.host.split(|&byte| byte == 0).next().unwrap_or_default();
+    Holder {
+        machine: stored.machine,
+        boot: stored.boot,
+        process_namespace: stored.process_namespace.get(),
+        process: stored.process.get(),
+        process_started: stored.process_started.get(),
+        host: String::from_utf8_lossy(host).into_owned(),
+    }
+}
+
 /// A bundle with the blocks of its pieces, whose offsets are filled in.
 pub(crate) fn encode_bundle(shape: &Shape, bundle: &mut Bundle, payload: &[Bytes]) -> Bytes {
     let count = |count: usize| U32::new(u32::try_from(count).expect("a bundle is small"));
     let runs: Vec<StoredRun> =
         bundle.zones.iter().flat_map(|(zone, entry)| stored_runs(*zone, entry)).collect();
     let bytes: usize = payload.iter().map(Bytes::len).sum();
-    let mut host = [0; 64];
-    let name = bundle.holder.host.as_bytes();
-    let length = name.len().min(host.len());
-    host[..length].copy_from_slice(&name[..length]);
     let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
     let head = StoredBundle {
         sequence: U64::new(bundle.sequence),
@@ -448,15 +472,7 @@ pub(crate) fn encode_bundle(shape: &Shape, bundle: &mut Bundle, payload: &[Bytes
         pieces: count(bundle.pieces.len()),
         references: count(bundle.references.len()),
         payload_bytes: count(bytes),
-        holder: StoredHolder {
-            machine: bundle.holder.machine,
-            boot: bundle.holder.boot,
-            process_namespace: U64::new(bundle.holder.process_namespace),
-            process: U32::new(bundle.holder.process),
-            reserved: U32::ZERO,
-            process_started: U64::new(bundle.holder.process_started),
-            host,
-        },
+        holder: stored_holder(&bundle.holder),
     };
     let mut object = start(BUNDLE_MAGIC, shape.fs_id);
     object.extend_from_slice(head.as_bytes());
@@ -549,8 +565,6 @@ fn bundle_behind_start(shape: &Shape, sequence: u64, mut rest: &[u8]) -> Option<
         && head.owner.get() < OWNERS_MANY - 1
         && sequence < u64::MAX
         && flags & !(FLAG_TABLE | FLAG_OWNER | FLAG_CLOSING) == 0;
-    let holder = &head.holder;
-    let host = holder.host.split(|&byte| byte == 0).next().unwrap_or_default();
     is_right.then(|| Bundle {
         sequence,
         table,
@@ -558,14 +572,7 @@ fn bundle_behind_start(shape: &Shape, sequence: u64, mut rest: &[u8]) -> Option<
         nonce: head.nonce,
         previous_nonce: head.previous_nonce,
         owner: head.owner.get(),
-        holder: Holder {
-            machine: holder.machine,
-            boot: holder.boot,
-            process_namespace: holder.process_namespace.get(),
-            process: holder.process.get(),
-            process_started: holder.process_started.get(),
-            host: String::from_utf8_lossy(host).into_owned(),
-        },
+        holder: loaded_holder(&head.holder),
         is_owner: flags & FLAG_OWNER != 0,
         is_closing: flags & FLAG_CLOSING != 0,
         chunks: is_table.then(|| chunks.iter().map(|sequence| sequence.get()).collect()),

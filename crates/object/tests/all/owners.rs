@@ -44,7 +44,7 @@ fn take_over(world: &World, seed: u64, flushes: u64, stays: bool) -> Other {
 /// Enough flushes that bundles are deleted, and their names are free again.
 const MANY: u64 = 20;
 
-/// Writes, and deletes what is not needed any more. Returns whether that succeeded.
+/// Writes, and deletes objects that are not needed any more. Returns whether the writes succeeded.
 fn work(owner: &mut Owner, seed: u64, flushes: u64) -> bool {
     for round in 0..flushes {
         let zone = ZoneId((seed + round) as u32 % 12);

@@ -1,4 +1,4 @@
-//! Opening, closing, refusing, and what is left in the store.
+//! Volumes are opened, closed and refused, and unneeded objects are deleted.
 
 use std::sync::Arc;
 
