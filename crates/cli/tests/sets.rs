@@ -103,6 +103,19 @@ fn a_refused_mkfs_of_several_members_changes_none_of_them() {
     assert!(before == after, "something was changed or created: {:?}", place.names());
 }
 
+/// The first member was emptied before it was known that the second one cannot be created.
+#[test]
+fn a_member_is_not_emptied_if_another_one_cannot_be_created() {
+    let place = Place::new();
+    place.succeed(&["mkfs", "v", "--size", "64M"]);
+    let before = place.succeed(&["info", "v"]);
+    // No program can create files there.
+    let impossible = "/sys/polder-member";
+    place.refusal(1, &["mkfs", "--force", "--size", "64M", "--layout", "mirror", "v", "n", impossible]);
+    assert_eq!(place.succeed(&["info", "v"]), before);
+    assert!(!place.names().contains(&"n".to_owned()), "a new file was left: {:?}", place.names());
+}
+
 #[test]
 fn mkfs_reports_what_is_not_used() {
     let place = Place::new();

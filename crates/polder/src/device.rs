@@ -197,22 +197,13 @@ impl Draft {
         self.medium.unused_parts()
     }
 
-    /// The files that do not exist yet.
-    fn new_files(&self) -> Vec<PathBuf> {
-        match &self.medium {
-            MediumDraft::Sets(draft) => draft.new_files(),
-            medium if medium.is_new() => self.paths.clone(),
-            _ => Vec::new(),
-        }
-    }
-
     /// Makes the volume. What was there is lost. `done` receives the prepared bytes and the total, of each device. If this
     /// fails, files that it has created are removed.
-    pub fn make(self, done: &mut dyn FnMut(u64, u64)) -> Result<Made> {
-        let new_files = self.new_files();
-        let made = self.make_over(&new_files, done);
+    pub fn make(mut self, done: &mut dyn FnMut(u64, u64)) -> Result<Made> {
+        let created = self.medium.create_files()?;
+        let made = self.make_over(&created, done);
         if made.is_err() {
-            for path in new_files {
+            for path in created {
                 // This call created and locked it, and it is useless.
                 let _ = std::fs::remove_file(path);
             }
@@ -244,6 +235,7 @@ fn unreadable(path: &Path, error: &io::Error) -> FileError {
 #[cfg(test)]
 mod tests {
     use zone::file::{FileDevice, FileOptions};
+    use zone::medium::PlannedLayout;
 
     use super::*;
 
@@ -276,6 +268,23 @@ mod tests {
             attempts < 3
         });
         assert!(matches!(opened, Err(FileError::InUse(_))) && attempts == 3);
+    }
+
+    /// The file of the other program was removed when making the volume failed.
+    #[test]
+    fn a_file_that_another_program_creates_meanwhile_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = ["a", "b"].map(|name| folder.path().join(name));
+        let plan = SetPlan { layout: PlannedLayout::Mirror, members: paths.to_vec() };
+        let (fs_id, reserve) = (FsId([7; 16]), Reserve::default());
+        let options = VolumeOptions { size: Some(96 << 20), fs_id, ..VolumeOptions::default() };
+        let label = String::new();
+        let format = FormatOptions { label, fs_id, uid: 0, gid: 0, page_size: None, groups: None, reserve };
+        let draft = Draft::of_sets(&[plan], &options, format).unwrap();
+        std::fs::write(&paths[1], "of another program").unwrap();
+        assert!(draft.make(&mut |_, _| {}).is_err());
+        assert_eq!(std::fs::read(&paths[1]).unwrap(), b"of another program");
+        assert!(!paths[0].exists(), "the file that was created is removed");
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod members;
 mod set_draft;
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::file::{
@@ -281,6 +281,17 @@ impl MediumDraft {
     /// Whether there is no file yet.
     pub fn is_new(&self) -> bool {
         matches!(self, MediumDraft::File(draft) if draft.is_new())
+    }
+
+    /// Creates the files that do not exist yet, and returns their paths. If this fails, none of them is left.
+    pub fn create_files(&mut self) -> Result<Vec<PathBuf>, FileError> {
+        match self {
+            MediumDraft::File(draft) => {
+                Ok(if draft.create_file()? { vec![draft.path().to_owned()] } else { Vec::new() })
+            }
+            MediumDraft::Zoned(_) => Ok(Vec::new()),
+            MediumDraft::Sets(draft) => draft.create_files(),
+        }
     }
 
     /// The parts of members that are not used.

@@ -68,9 +68,9 @@ impl VolumeOptions {
         self
     }
 
-    /// Whether members of a volume on several devices may be missing, as far as the layout tolerates that. The default
-    /// is false. A member that is missing while the volume is open for writing lacks what is written, and is not used
-    /// any more when it returns.
+    /// Whether the volume may be opened without some of its members, as far as the layout tolerates that. The default is
+    /// false. If the volume is opened for writing without a member, that member is stale from then on: it is not used
+    /// when it returns.
     pub fn degraded(mut self, degraded: bool) -> VolumeOptions {
         self.sets.degraded = if degraded { Degraded::Permitted } else { Degraded::Refused };
         self

@@ -76,17 +76,36 @@ impl FileDraft {
         &self.layout.geometry
     }
 
+    /// Its file or device.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Whether there is no file yet.
     pub fn is_new(&self) -> bool {
         self.found.is_none()
     }
 
+    /// Creates the file, if there is none, and asks the host for its space. Returns whether it was created. If this fails,
+    /// no file is left.
+    pub fn create_file(&mut self) -> Result<bool, FileError> {
+        if self.found.is_some() {
+            return Ok(false);
+        }
+        self.found = Some(make_file(&self.path)?);
+        if let Err(error) = self.check_space() {
+            // This call created and locked it.
+            let _ = std::fs::remove_file(&self.path);
+            return Err(error);
+        }
+        Ok(true)
+    }
+
     /// Creates the volume and opens it; old contents are lost. While the host's blocks are allocated, `allocated`
     /// receives the bytes so far and the total.
     pub fn make(mut self, allocated: &mut dyn FnMut(u64, u64)) -> Result<FileDevice, FileError> {
-        let found = self.found.take();
-        let is_new = found.is_none();
-        let file = found.map_or_else(|| make_file(&self.path), Ok)?;
+        let is_new = self.create_file()?;
+        let Some(file) = self.found.take() else { return Err(FileError::NotFound(self.path)) };
         let filled = self.fill(&file, allocated);
         if filled.is_err() && is_new {
             // This call created and locked it, so it contains no data of others.

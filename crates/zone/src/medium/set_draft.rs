@@ -95,10 +95,22 @@ impl SetsDraft {
         &self.geometry
     }
 
-    /// The files that do not exist yet.
-    pub fn new_files(&self) -> Vec<PathBuf> {
-        let members = self.sets.iter().flat_map(|set| &set.members);
-        members.filter(|(_, draft)| draft.is_new()).map(|(path, _)| path.clone()).collect()
+    /// Creates the files that do not exist yet, before anything is erased, and returns their paths. If one cannot be
+    /// created, none of them is left.
+    pub fn create_files(&mut self) -> Result<Vec<PathBuf>, FileError> {
+        let mut created = Vec::new();
+        for (_, draft) in self.sets.iter_mut().flat_map(|set| &mut set.members) {
+            match draft.create_files() {
+                Ok(mut files) => created.append(&mut files),
+                Err(error) => {
+                    for path in created {
+                        let _ = std::fs::remove_file(path);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(created)
     }
 
     /// The parts of the members that are not used.
