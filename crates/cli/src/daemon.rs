@@ -24,8 +24,8 @@ use polder::device::{prepare_writes, refused_label};
 use polder::sharing::{Sharing, Waiting};
 use rt::sync::Mutex;
 use serde_json::Value;
-use zone::file::OpenMode;
-use zone::medium::{Degraded, Members, SetOptions};
+use zone::file::{FileError, OpenMode};
+use zone::medium::{Degraded, Members, SetOptions, member_label};
 use zone::{FsId, Medium};
 
 use crate::check::Report;
@@ -103,10 +103,24 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
     let registry = Registry::of_user();
     let log = prepare_process(&daemon)?;
     let page = daemon.status_page()?;
-    let device = daemon.open_device()?;
     let volume = FileId::of(&daemon.path).with_context(|| daemon.path.display().to_string())?;
+    let bind = |fs_id| Socket::bind(registry, fs_id, volume, daemon.words.read_only);
+    // Opening a member changes labels. So a volume that is mounted by another member is refused before.
+    let (device, mut socket) = match member_label(&daemon.path) {
+        Some(label) => {
+            let socket = bind(label.fs_id()).map_err(|error| match volume::is_locked(&daemon.path) {
+                Ok(true) => FileError::InUse(daemon.path.clone()).into(),
+                _ => error,
+            })?;
+            (daemon.open_device()?, socket)
+        }
+        None => {
+            let device = daemon.open_device()?;
+            let socket = bind(device.fs_id())?;
+            (device, socket)
+        }
+    };
     let members = device.members().cloned();
-    let mut socket = Socket::bind(registry, device.fs_id(), volume, daemon.words.read_only)?;
     let waiting = daemon.listen()?;
     let (fs, last_mount) = daemon.recover(device)?;
     fs.start().with_context(|| daemon.path.display().to_string())?;

@@ -203,9 +203,11 @@ fn wait_for_close(client: &mut Client) -> Result<()> {
 }
 
 /// Whether another process holds the volume.
-fn is_locked(path: &Path) -> Result<bool> {
+pub(crate) fn is_locked(path: &Path) -> Result<bool> {
     match open_when_free(path, OpenMode::ReadOnly, patience()) {
         Err(FileError::InUse(_)) => Ok(true),
+        // The members that are there were locked before others were missed.
+        Err(FileError::MembersMissing { .. }) => Ok(false),
         opened => opened.map(|_| false).map_err(Into::into),
     }
 }

@@ -194,13 +194,23 @@ fn a_mirror_works_without_a_member_only_on_request() {
     let mounted = members.mount("a", &["-o", "degraded"]);
     assert_contents(&mounted.path("later"), 5);
     assert!(!mounted.path("file").exists(), "the stale member was read");
-    // It is locked, so that nobody mounts it alone meanwhile.
+    // The mount holds the lock of the stale member too.
     assert!(bench.fail(1, &["mkfs", "--force", &members.path("a")]).contains("in use"));
     mounted.umount();
     members.check("b");
     bench.succeed(&["check", "--repair", &members.path("b")]);
+}
 
-    // The stale member alone: both were used apart then.
+#[test]
+fn members_of_a_mirror_that_were_used_apart_are_refused() {
+    let bench = bench_or_skip!();
+    let members = Members::make(&bench, &["--layout", "mirror", "a", "b"]);
+    let mounted = members.mount("a", &[]);
+    write(&mounted.path("file"), 3);
+    mounted.umount();
+    members.take_away("a");
+    members.mount("b", &["-o", "degraded"]).umount();
+    members.bring_back("a");
     members.take_away("b");
     let mounted = members.mount("a", &["-o", "degraded"]);
     assert_contents(&mounted.path("file"), 3);
@@ -213,6 +223,45 @@ fn a_mirror_works_without_a_member_only_on_request() {
             "{said}"
         );
     }
+}
+
+/// The mount of the other member was refused only after its label excluded the first one, and then both members were
+/// taken for halves that were used apart.
+#[test]
+fn a_refused_mount_by_the_other_member_changes_nothing() {
+    let bench = bench_or_skip!();
+    let members = Members::make(&bench, &["--layout", "mirror", "a", "b"]);
+    members.take_away("b");
+    let mounted = members.mount("a", &["-o", "degraded"]);
+    write(&mounted.path("file"), 3);
+    let elsewhere = bench.volume().with_file_name("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    let b = members.away("b");
+    let words = ["mount", b.to_str().unwrap(), elsewhere.to_str().unwrap(), "-o", "degraded"];
+    let said = bench.fail(1, &words);
+    assert!(said.contains("is mounted"), "{said}");
+    mounted.umount();
+    members.bring_back("b");
+    assert_eq!(members.states(&members.path("a")), ["ok", "stale"]);
+    let mounted = members.mount("b", &["-o", "degraded"]);
+    assert_contents(&mounted.path("file"), 3);
+    mounted.umount();
+}
+
+/// The copy of the header near the end survives a mkfs of many file systems.
+#[test]
+fn a_former_member_that_has_another_file_system_is_no_member() {
+    let bench = bench_or_skip!();
+    let members = Members::make(&bench, &["--layout", "mirror", "a", "b"]);
+    members.take_away("b");
+    members.mount("a", &["-o", "degraded"]).umount();
+    members.bring_back("b");
+    let mut start = vec![0; 64 << 10];
+    start[..4].copy_from_slice(b"XFSB");
+    File::options().write(true).open(members.path("b")).unwrap().write_all_at(&start, 0).unwrap();
+    assert_eq!(bench.polder(&["probe", &members.path("b")]).status.code(), Some(2));
+    assert_eq!(members.states(&members.path("a")), ["ok", "failed"]);
+    members.mount("a", &["-o", "degraded"]).umount();
 }
 
 #[test]

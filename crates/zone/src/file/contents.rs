@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::format::{HEADER_BYTES, Layout, NoHeader};
+use super::format::{FILE_MAGIC, HEADER_BYTES, Layout, NoHeader};
 use super::header::Headers;
 use super::{FileError, search};
 use crate::set::MemberLabel;
@@ -105,10 +105,10 @@ pub(super) fn contents_of(file: &File, path: &Path, size: u64) -> Result<FileCon
     let start = look(0, PROBE_BYTES)?;
     let header = Headers::read(file, size);
     match header {
-        Ok(Headers { fs_id, layout, .. }) if layout.is_member => {
-            return Ok(match label_of(file, fs_id, &layout) {
+        Ok(Headers { layout, .. }) if layout.is_member => {
+            return Ok(match member_label(file, size) {
                 Some(label) => FileContents::Member(Box::new(label)),
-                None => other(UNLABELLED),
+                None => other(signature_without_header(file, size).unwrap_or(UNLABELLED)),
             });
         }
         Ok(Headers { fs_id, layout, .. }) => {
@@ -132,6 +132,12 @@ pub(super) fn contents_of(file: &File, path: &Path, size: u64) -> Result<FileCon
 /// The label of a member of a set in an open file of `size` bytes; `None` if it is something else.
 pub(super) fn member_label(file: &File, size: u64) -> Option<MemberLabel> {
     let Headers { fs_id, layout, .. } = Headers::read(file, size).ok()?;
+    let mut magic = [0; FILE_MAGIC.len()];
+    let has_first_header = file.read_exact_at(&mut magic, 0).is_ok() && magic == FILE_MAGIC;
+    if !has_first_header && signature_without_header(file, size).is_some() {
+        // The disk was given to another program, which left the copy of the header near its end.
+        return None;
+    }
     if layout.is_member { label_of(file, fs_id, &layout) } else { None }
 }
 

@@ -216,6 +216,11 @@ fn devices() -> impl Iterator<Item = PathBuf> {
 }
 
 fn no_member(path: &Path) -> FileError {
+    if let Err(error) = fs::File::open(path)
+        && error.kind() == std::io::ErrorKind::PermissionDenied
+    {
+        return FileError::denied(path, &error);
+    }
     let why = match path.exists() {
         true => "is not a member of a volume on several devices; leave it out, or correct the path",
         false => "no such file; correct the path of this member",

@@ -288,7 +288,7 @@ impl SetMedium {
         for (number, NewSet { set, members }) in (0..).zip(new) {
             let labels = members.iter().map(|(path, device)| {
                 let label = MemberLabel::read(&*device.device())
-                    .map_err(|why| FileError::Member { path: path.clone(), why })?;
+                    .map_err(|(why, _)| FileError::Member { path: path.clone(), why })?;
                 Ok(FoundMember { path: path.clone(), label })
             });
             let found = labels.collect::<Result<Vec<FoundMember>, FileError>>()?;
@@ -337,8 +337,29 @@ struct Opening<'a> {
     degraded: Degraded,
     opened: Vec<Single>,
     locked: Vec<Arc<dyn Device>>,
-    /// The first error of a member that cannot be opened.
+    /// The first error of a member of the present set that cannot be opened.
     failure: Option<FileError>,
+}
+
+/// Why a member cannot be used.
+enum Unusable {
+    /// Its device fails: the set may do without it.
+    Fails(FileError),
+    /// Anything else: a set that did without it would make a good member stale, or use a stale one.
+    Refused(FileError),
+}
+
+/// Whether this process may open a file or device, as far as it is not the device that fails.
+fn is_readable(path: &Path) -> bool {
+    match std::fs::File::open(path) {
+        Ok(_) => true,
+        Err(error) => {
+            let limits =
+                [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE].map(rustix::io::Errno::raw_os_error);
+            error.kind() != std::io::ErrorKind::PermissionDenied
+                && error.raw_os_error().is_none_or(|errno| !limits.contains(&errno))
+        }
+    }
 }
 
 /// A member whose device is open and locked.
@@ -348,14 +369,15 @@ struct LockedMember {
 }
 
 impl Opening<'_> {
-    /// Opens and locks members. Those that cannot be used are left out.
+    /// Opens and locks members. Those whose device fails are left out.
     fn lock(&mut self, members: Vec<FoundMember>) -> Result<Vec<LockedMember>, FileError> {
         let mut locked = Vec::new();
+        self.failure = None;
         for found in members {
             match self.lock_one(&found) {
                 Ok(member) => locked.push(member),
-                Err(error @ FileError::InUse(_)) => return Err(error),
-                Err(error) => {
+                Err(Unusable::Refused(error)) => return Err(error),
+                Err(Unusable::Fails(error)) => {
                     tracing::error!(member = %found.path.display(), %error, "a member cannot be used");
                     self.failure.get_or_insert(error);
                 }
@@ -364,24 +386,31 @@ impl Opening<'_> {
         Ok(locked)
     }
 
-    fn lock_one(&mut self, found: &FoundMember) -> Result<LockedMember, FileError> {
+    fn lock_one(&mut self, found: &FoundMember) -> Result<LockedMember, Unusable> {
         let path = &found.path;
-        let single = Single::open(path, self.mode)?;
+        let single = Single::open(path, self.mode).map_err(|error| match error {
+            FileError::Io { .. } if is_readable(path) => Unusable::Fails(error),
+            error => Unusable::Refused(error),
+        })?;
         let below = single.device();
         // It was read without a lock before.
-        let label = MemberLabel::read(&*below);
-        let label = label.map_err(|why| FileError::Member { path: path.clone(), why })?;
+        let label = MemberLabel::read(&*below).map_err(|(why, is_failing)| {
+            let error = FileError::Member { path: path.clone(), why };
+            if is_failing { Unusable::Fails(error) } else { Unusable::Refused(error) }
+        })?;
         let is_same = (label.fs_id(), label.set(), label.position())
             == (found.label.fs_id(), found.label.set(), found.label.position());
         if !is_same {
             let why = "has become a member of something else meanwhile; try again".to_owned();
-            return Err(FileError::Member { path: path.clone(), why });
+            return Err(Unusable::Refused(FileError::Member { path: path.clone(), why }));
         }
         let device = match self.mode {
             OpenMode::ReadWrite => below,
             OpenMode::ReadOnly => {
                 let covered = Overlay::new(below);
-                Arc::new(covered.map_err(|error| FileError::io(path, "list its zones", error))?)
+                Arc::new(
+                    covered.map_err(|error| Unusable::Fails(FileError::io(path, "list its zones", error)))?,
+                )
             }
         };
         self.opened.push(single);

@@ -42,13 +42,13 @@ impl MemberLabel {
     /// The newest label of a member that is open.
     ///
     /// # Errors
-    /// The reason why it has none that can be used.
-    pub fn read(device: &dyn Device) -> Result<MemberLabel, String> {
+    /// The reason why it has none that can be used, and whether that is because the device fails.
+    pub fn read(device: &dyn Device) -> Result<MemberLabel, (String, bool)> {
         let found = FoundLabel::read(device).map_err(|why| match why {
-            Unlabelled::Absent => "it has no label of a member".to_owned(),
-            Unlabelled::Unknown(why) => format!("its label cannot be used: {why}"),
-            Unlabelled::Lost => "its newest label is lost".to_owned(),
-            Unlabelled::Failed(error) => format!("its label cannot be read: {error}"),
+            Unlabelled::Absent => ("it has no label of a member".to_owned(), false),
+            Unlabelled::Unknown(why) => (format!("its label cannot be used: {why}"), false),
+            Unlabelled::Lost => ("its newest label is lost".to_owned(), false),
+            Unlabelled::Failed(error) => (format!("its label cannot be read: {error}"), true),
         })?;
         let FoundLabel { label, position, .. } = found;
         Ok(MemberLabel { label, position })
