@@ -109,7 +109,7 @@ impl Device for Overlay {
         if !old.is_empty() {
             self.below.read(zone, block, old)?;
         }
-        // Blocks that nobody has written are read only in zones without a pointer.
+        // Unwritten blocks can be read only in zones without a pointer.
         new.fill(0);
         let changes = self.changes.lock();
         let end = block + (new.len() / block_size) as Blocks + below;

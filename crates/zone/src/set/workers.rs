@@ -135,7 +135,7 @@ impl Workers {
         Workers { most, threads: Mutex::default() }
     }
 
-    /// Whether a command with so many bytes is worth it.
+    /// Whether a command of this size is sent to several members at the same time.
     pub(super) fn is_worth_it(&self, bytes: usize) -> bool {
         self.most > 0 && bytes >= BYTES_MIN
     }

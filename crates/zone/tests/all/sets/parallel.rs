@@ -133,7 +133,7 @@ const RATE: f64 = 50e6;
 /// The commands of one mebibyte that are compared.
 const COMMANDS: u32 = 24;
 
-/// A device that takes real time: so many bytes a second, one command after the other.
+/// A device with a limited rate in real time, which executes one command after the other.
 struct Paced {
     device: Emulated,
     rate: f64,
