@@ -45,9 +45,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut rows = mounted()?;
     let are_hidden = add_unmounted(&mut rows)?;
     if are_hidden {
-        error_line!(
-            "polder: some block devices cannot be read by this user; run this as root to see all volumes"
-        );
+        let advice = match rustix::process::geteuid().is_root() {
+            true => "this container may not open them; permit them to see all volumes",
+            false => "run this as root to see all volumes",
+        };
+        error_line!("polder: some block devices cannot be read: {advice}");
     }
     if arguments.json {
         return line!("{}", serde_json::to_string_pretty(&rows)?);
