@@ -251,7 +251,7 @@ pub(crate) fn to_stat(found: &Metadata) -> stat {
 }
 
 /// A size in which reading and writing is fast.
-const BLOCK_BYTES: i64 = 1 << 20;
+const BLOCK_BYTES: libc::blksize_t = 1 << 20;
 
 fn seconds(time: SystemTime) -> (i64, i64) {
     match time.duration_since(UNIX_EPOCH) {
