@@ -17,7 +17,7 @@ use zone::file::{FileError, RestoredHeader};
 use crate::control::Request;
 use crate::misuse::MISUSED;
 use crate::name::AnyPath;
-use crate::output::line;
+use crate::output::{line, note};
 use crate::scrub::{self, Place};
 use crate::volume::{LastMount, Opened, Volume};
 use crate::{complain, misuse, progress, volume};
@@ -314,7 +314,7 @@ impl Report {
 /// Prints the last line.
 pub(crate) fn show_count(path: &std::path::Display<'_>, findings: usize) -> Result<()> {
     match findings {
-        0 => line!("{path}: clean"),
+        0 => note!("{path}: clean"),
         1 => line!("{path}: 1 finding"),
         count => line!("{path}: {count} findings"),
     }

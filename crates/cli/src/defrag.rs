@@ -8,6 +8,7 @@ use crate::files::{FileLayout, Files, Named};
 use crate::fragments::describe;
 use crate::interrupt::Interrupt;
 use crate::name::AnyPath;
+use crate::output::note;
 use crate::unmounted::UnmountedVolume;
 use crate::{bytes, output, progress};
 
@@ -35,8 +36,8 @@ struct Done {
 impl Done {
     fn message(&self, all: usize) -> String {
         match self.scattered {
-            0 => format!("none of {all} files is scattered, nothing to do\n"),
-            _ => format!("{} of {all} files defragmented, {} moved\n", self.files, bytes::show(self.bytes)),
+            0 => format!("none of {all} files is scattered, nothing to do"),
+            _ => format!("{} of {all} files defragmented, {} moved", self.files, bytes::show(self.bytes)),
         }
     }
 }
@@ -58,7 +59,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     files.close()?;
     worked?;
     if done.scattered > 0 || !interrupt.has_arrived() {
-        output::say(done.message(files.files.len()))?;
+        note!("{}", done.message(files.files.len()))?;
     }
     if interrupt.has_arrived() {
         bail!("interrupted; completed work stays, run the command again to continue");
@@ -101,9 +102,7 @@ fn defragment_all(files: &mut Files, interrupt: &Interrupt, done: &mut Done) -> 
         before_this += before.bytes();
         if let Some(after) = files.layout(&file)?.filter(|after| is_better(&before, after)) {
             done.files += 1;
-            bar.suspend(|| {
-                output::say(format!("{}: {}\n", AnyPath::from(&*file.path), change(&before, &after)))
-            })?;
+            bar.suspend(|| note!("{}: {}", AnyPath::from(&*file.path), change(&before, &after)))?;
         }
         if interrupt.has_arrived() {
             break;

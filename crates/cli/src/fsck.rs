@@ -12,7 +12,7 @@ use clap::{CommandFactory, Parser};
 use zone::file::FileError;
 
 use crate::check::{self, Over};
-use crate::output::line;
+use crate::output::{line, note};
 use crate::{complain, explain, volume};
 
 /// The bits of `fsck`'s exit status.
@@ -98,7 +98,7 @@ impl Arguments {
                 return if self.yes { repair(named, &path, Over::Damage) } else { Ok(UNCORRECTED) };
             }
         } else if was_closed {
-            line!("{}: clean", named.display())?;
+            note!("{}: clean", named.display())?;
         }
         drop(opened);
         if was_closed || self.dry {

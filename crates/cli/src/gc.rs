@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::control::Request;
 use crate::interrupt::Interrupt;
 use crate::numbers::whole;
+use crate::output::note;
 use crate::volume::Volume;
 use crate::{output, progress};
 
@@ -195,7 +196,7 @@ impl Arguments {
             text += &format!(", {} unreadable blocks are lost", summary.blocks_lost);
         }
         let (before, now) = (summary.free_zones_before, summary.free_zones);
-        output::say(format!("{text}\n{now} free zones, {before} before; {dead_blocks} dead blocks remain\n"))
+        note!("{text}\n{now} free zones, {before} before; {dead_blocks} dead blocks remain")
     }
 }
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::output::line;
+use crate::output::note;
 
 /// The program, and the names that are links to it.
 const PROGRAM: &str = "polder";
@@ -57,7 +57,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         link(&directory.join(name))?;
     }
     copy_program(&running, &program)?;
-    line!("{}, with {}", program.display(), NAMES.join(", "))
+    note!("{}, with {}", program.display(), NAMES.join(", "))
 }
 
 /// Replaces the program in one step, so that a mount at this moment finds the old one or the new one.

@@ -5,6 +5,7 @@ use std::fmt::{Debug, Write};
 use std::fs::{File, OpenOptions};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 use tracing::field::{Field, Visit};
@@ -21,6 +22,20 @@ use crate::syslog::{SOCKET, Syslog};
 
 /// The environment variable with the filter: `level` or `crate=level,…`.
 const FILTER: &str = "POLDER_LOG";
+/// The level of `--verbose`.
+const VERBOSE: &str = "debug";
+
+static IS_VERBOSE: AtomicBool = AtomicBool::new(false);
+
+/// From now on, details are logged, unless the environment variable says otherwise.
+pub(crate) fn be_verbose() {
+    IS_VERBOSE.store(true, Ordering::Relaxed);
+}
+
+/// Whether the user asked for details.
+pub(crate) fn is_verbose() -> bool {
+    IS_VERBOSE.load(Ordering::Relaxed)
+}
 
 /// The destination of the lines.
 pub(crate) enum Reader<'a> {
@@ -63,6 +78,7 @@ fn lines<S: Subscriber + for<'s> LookupSpan<'s>>() -> fmt::Layer<S> {
 }
 
 fn filter<S: Subscriber + for<'s> LookupSpan<'s>>(default: &str) -> impl layer::Filter<S> + use<S> {
+    let default = if is_verbose() { VERBOSE } else { default };
     let asked = EnvFilter::try_from_env(FILTER).unwrap_or_else(|_| EnvFilter::new(default));
     let all = asked.max_level_hint().is_none_or(|level| level >= LevelFilter::DEBUG);
     asked.and(FirstOfAKind { all, kinds: LoggedKinds::default() })

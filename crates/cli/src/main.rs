@@ -84,8 +84,21 @@ const FAILED: u8 = 1;
 #[derive(Parser)]
 #[command(name = "polder", version, propagate_version = true)]
 struct Arguments {
+    #[command(flatten)]
+    amount: Amount,
     #[command(subcommand)]
     command: Command,
+}
+
+/// How much is printed.
+#[derive(clap::Args)]
+struct Amount {
+    /// Print only errors and requested data: no summary of what was done, and no progress.
+    #[arg(long, short, global = true)]
+    quiet: bool,
+    /// Log details: to standard error, and in the log of a mount.
+    #[arg(long, short, global = true, conflicts_with = "quiet")]
+    verbose: bool,
 }
 
 #[derive(Subcommand)]
@@ -124,6 +137,8 @@ enum Command {
 #[command(name = "mkfs.polder", version)]
 struct MkfsArguments {
     #[command(flatten)]
+    amount: Amount,
+    #[command(flatten)]
     mkfs: mkfs::Arguments,
 }
 
@@ -131,11 +146,44 @@ fn main() -> ExitCode {
     inherited::begin();
     let called = std::env::args_os().next().unwrap_or_default();
     match Path::new(&called).file_name().and_then(|name| name.to_str()) {
-        Some("mkfs.polder") => parsed::<MkfsArguments>(|arguments| finish(mkfs::run(&arguments.mkfs))),
+        Some("mkfs.polder") => parsed::<MkfsArguments>(|arguments| {
+            arguments.amount.set(true);
+            finish(mkfs::run(&arguments.mkfs))
+        }),
         Some("fsck.polder") => fsck::main(),
         Some("mount.polder" | "mount.fuse.polder") => mount_helper::main(),
         Some("umount.polder" | "umount.fuse.polder") => umount_helper::main(),
-        _ => parsed::<Arguments>(|arguments| run(arguments.command)),
+        _ => parsed::<Arguments>(|arguments| {
+            arguments.amount.set(!arguments.command.logs());
+            run(arguments.command)
+        }),
+    }
+}
+
+impl Amount {
+    /// `starts_log` is false for a command that starts a log of its own.
+    fn set(&self, starts_log: bool) {
+        if self.quiet {
+            output::be_quiet();
+        }
+        if self.verbose {
+            logging::be_verbose();
+            if starts_log {
+                // Standard error is always there.
+                let _ = logging::start(&logging::Reader::Starter);
+            }
+        }
+    }
+}
+
+impl Command {
+    /// Whether the command starts a log of its own.
+    fn logs(&self) -> bool {
+        match self {
+            Command::Mount(_) | Command::Po2(_) => true,
+            Command::Zones(arguments) => arguments.is_mount(),
+            _ => false,
+        }
     }
 }
 

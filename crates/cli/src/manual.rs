@@ -8,7 +8,7 @@ use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
-use crate::output::line;
+use crate::output::note;
 use crate::{fsck, mount_helper, umount_helper};
 
 /// The section of commands for administrators.
@@ -32,7 +32,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     for page in &pages {
         page.write(directory)?;
     }
-    line!("{}: {} pages", directory.display(), pages.len())
+    note!("{}: {} pages", directory.display(), pages.len())
 }
 
 /// A page, named like its command.

@@ -13,7 +13,7 @@ use zone::{Device, FsId, Geometry, Medium};
 
 use crate::misuse::Misuse;
 use crate::numbers::{self, whole};
-use crate::output::line;
+use crate::output::note;
 use crate::{bytes, info, inherited, progress, way};
 
 /// Make a volume in a file, on a block device or on a zoned device.
@@ -97,20 +97,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     });
     bar.finish_and_clear();
     let Made { device, kind, closed } = made.map_err(plain)?;
-    line!("{}", describe(&shown(&paths), fs_id, device.geometry()))?;
+    note!("{}", describe(&shown(&paths), fs_id, device.geometry()))?;
     if let Some(found) = describe_kind(kind) {
-        line!("{found}")?;
+        note!("{found}")?;
     }
-    plans.iter().enumerate().try_for_each(|plan| line!("{}", describe_set(plan)))?;
-    unused_parts.iter().filter_map(describe_unused).try_for_each(|part| line!("{part}"))?;
+    plans.iter().enumerate().try_for_each(|plan| note!("{}", describe_set(plan)))?;
+    unused_parts.iter().filter_map(describe_unused).try_for_each(|part| note!("{part}"))?;
     let of_zoned = unused_zones.map(|unused_zones| describe_zoned(device.geometry(), unused_zones));
-    of_zoned.iter().flatten().try_for_each(|of_it| line!("{of_it}"))?;
+    of_zoned.iter().flatten().try_for_each(|of_it| note!("{of_it}"))?;
     let space = describe_space(&device).with_context(|| shown(&paths))?;
-    space.iter().try_for_each(|of_it| line!("{of_it}"))?;
+    space.iter().try_for_each(|of_it| note!("{of_it}"))?;
     let is_one = paths.len() == 1;
     closed.iter().try_for_each(|(path, closed)| match is_one {
-        true => line!("{}", describe_access(closed)),
-        false => line!("{}: {}", path.display(), describe_access(closed)),
+        true => note!("{}", describe_access(closed)),
+        false => note!("{}: {}", path.display(), describe_access(closed)),
     })
 }
 

@@ -1,8 +1,21 @@
 //! Output to standard output and standard error. The reader may close its end at any time.
 
 use std::io::{ErrorKind, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
+
+static IS_QUIET: AtomicBool = AtomicBool::new(false);
+
+/// From now on, only errors and requested data are printed.
+pub(crate) fn be_quiet() {
+    IS_QUIET.store(true, Ordering::Relaxed);
+}
+
+/// Whether summaries and progress are not wanted.
+pub(crate) fn is_quiet() -> bool {
+    IS_QUIET.load(Ordering::Relaxed)
+}
 
 /// Writes the text. It is no error if the reader has closed the pipe.
 pub(crate) fn say(text: impl AsRef<[u8]>) -> Result<()> {
@@ -45,6 +58,17 @@ macro_rules! line {
     };
 }
 pub(crate) use line;
+
+/// The same for a summary, which is not printed if the user asked to be quiet.
+macro_rules! note {
+    ($($what:tt)*) => {
+        match $crate::output::is_quiet() {
+            true => Ok(()),
+            false => $crate::output::line!($($what)*),
+        }
+    };
+}
+pub(crate) use note;
 
 /// Like `eprintln!`, but does not panic if the pipe is closed, see [`complain`].
 macro_rules! error_line {

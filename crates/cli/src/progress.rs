@@ -3,14 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rt::thread::{JoinHandle, Stop};
+
+use crate::output;
 
 const TICK: Duration = Duration::from_millis(100);
 
+/// The bar, unless the user asked to be quiet.
+fn visible(bar: ProgressBar) -> ProgressBar {
+    if output::is_quiet() {
+        bar.set_draw_target(ProgressDrawTarget::hidden());
+    }
+    bar
+}
+
 /// Shows an operation of unknown duration.
 pub(crate) fn waiting(what: &str) -> ProgressBar {
-    let bar = ProgressBar::new_spinner().with_message(what.to_owned());
+    let bar = visible(ProgressBar::new_spinner()).with_message(what.to_owned());
     bar.enable_steady_tick(TICK);
     bar
 }
@@ -18,14 +28,14 @@ pub(crate) fn waiting(what: &str) -> ProgressBar {
 /// Shows how many of these bytes are done.
 pub(crate) fn moving(bytes: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}, {eta} left");
-    ProgressBar::new(bytes).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+    visible(ProgressBar::new(bytes)).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 /// Shows how many of these parts are done.
 pub(crate) fn parts(count: u64, what: &str) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:40} {pos} of {len} {msg}");
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(count).with_style(style).with_message(what.to_owned())
+    visible(ProgressBar::new(count)).with_style(style).with_message(what.to_owned())
 }
 
 /// Shows the progress of parts of several kinds, one kind after the other.

@@ -26,7 +26,7 @@ use crate::copy_target::{
     CopyAttributes, Descent, ends_all, make_file, make_node, set_owner, set_permissions_and_times, set_xattrs,
 };
 use crate::name::AnyPath;
-use crate::output::line;
+use crate::output::{line, note};
 use crate::{progress, volume, way};
 
 /// Save names and data of a volume whose journal and checkpoints are lost into a directory.
@@ -314,14 +314,14 @@ impl Report {
                 "{source}: a later checkpoint may be among the damaged pages: everything may be older than the last state"
             )?;
         }
-        line!(
+        note!(
             "{source}: saved {} files, {} directories, {} others, {} bytes",
             self.files,
             self.directories,
             self.others,
             self.bytes
         )?;
-        line!(
+        note!(
             "{source}: {} pages of metadata read, {} damaged, {} nodes lost, {} attributes refused",
             self.metadata_pages,
             self.metadata_pages_damaged,
@@ -330,7 +330,7 @@ impl Report {
         )?;
         line!("{source}: changes since the last checkpoint were in the journal and are missing")?;
         match self.problems.len() {
-            0 if self.newest => line!("{source}: everything of the last checkpoint was saved"),
+            0 if self.newest => note!("{source}: everything of the last checkpoint was saved"),
             1 => line!("{source}: 1 problem"),
             count => line!("{source}: {count} problems"),
         }

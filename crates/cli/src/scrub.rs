@@ -20,7 +20,7 @@ use tree::NodeScrub;
 use crate::check::{ReportedFinding, exit_status, show_count};
 use crate::control::Request;
 use crate::name::AnyPath;
-use crate::output::line;
+use crate::output::{line, note};
 use crate::volume::Volume;
 use crate::{bytes, progress};
 
@@ -94,7 +94,7 @@ fn scrub(arguments: &Arguments) -> Result<bool> {
     }
     found.findings.iter().try_for_each(|finding| finding.show(&arguments.path))?;
     let path = arguments.path.display();
-    line!("{path}: {} bytes verified", found.bytes)?;
+    note!("{path}: {} bytes verified", found.bytes)?;
     show_count(&path, found.findings.len())?;
     Ok(found.clean)
 }

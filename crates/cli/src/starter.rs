@@ -17,7 +17,7 @@ use nix::sys::signal::SigSet;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use crate::AlreadyReported;
+use crate::{AlreadyReported, logging};
 
 /// The name under which this program has all of its commands.
 pub(crate) const PROGRAM: &str = "polder";
@@ -51,7 +51,8 @@ fn spawn(arguments: Vec<OsString>) -> Result<(PipeReader, Pid)> {
     signals.set_sigdefault(&SigSet::all())?;
     signals.set_sigmask(&SigSet::empty())?;
     // Under another name the program would be another command.
-    let words = [OsString::from(PROGRAM)].into_iter().chain(arguments).map(c_string);
+    let verbose = logging::is_verbose().then(|| OsString::from("--verbose"));
+    let words = [OsString::from(PROGRAM)].into_iter().chain(verbose).chain(arguments).map(c_string);
     let environment = std::env::vars_os().map(|(name, value)| {
         let mut both = name;
         both.push("=");

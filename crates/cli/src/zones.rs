@@ -46,6 +46,13 @@ pub(crate) struct Arguments {
     detach: bool,
 }
 
+impl Arguments {
+    /// Whether the command serves a view until it is unmounted.
+    pub(crate) fn is_mount(&self) -> bool {
+        self.mount.is_some()
+    }
+}
+
 /// A zone. Also an element of the answer to the control request `zones`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Zone {

@@ -844,3 +844,34 @@ fn a_new_volume_is_clean_and_reports_its_properties() {
     assert_eq!(stats["stored"]["free_zones_reserved"], serde_json::Value::Null, "nothing can be written");
     assert_eq!(fs::read(&volume).unwrap(), before, "reading commands change nothing");
 }
+
+#[test]
+fn a_quiet_command_prints_only_data_and_findings() {
+    let place = Place::new();
+    let volume = place.path("volume");
+    let printed = |arguments: &[&str]| {
+        let output = polder(arguments);
+        assert!(output.stderr.is_empty(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let nothing = (Some(0), String::new());
+    assert_eq!(printed(&["mkfs", "-q", &volume, "--size", "64M", "--label", "mine"]), nothing);
+    for silent in [["check", &volume], ["scrub", &volume], ["gc", &volume]] {
+        assert_ne!(printed(&silent).1, "", "{silent:?}");
+        assert_eq!(printed(&[&["--quiet"], silent.as_slice()].concat()), nothing, "{silent:?}");
+    }
+    let quiet = polder_as("mkfs.polder", &["-q", "-f", "-L", "mine", &volume]);
+    assert!(quiet.status.success() && quiet.stdout.is_empty());
+    assert_eq!(printed(&["label", "-q", &volume]), (Some(0), "mine\n".to_owned()));
+
+    // Damage all over the volume.
+    let bytes = fs::metadata(&volume).unwrap().len();
+    let file = fs::File::options().write(true).open(&volume).unwrap();
+    for at in (1..bytes / (1 << 20)).map(|mebibyte| mebibyte << 20) {
+        std::os::unix::fs::FileExt::write_all_at(&file, &[0x5a; 64 << 10], at).unwrap();
+    }
+    let found = polder(&["check", "-q", &volume]);
+    assert_ne!(found.status.code(), Some(0));
+    assert!(!found.stdout.is_empty() || !found.stderr.is_empty());
+    assert!(refusal(2, &["check", "-q", "-v", &volume]).contains("cannot be used with"));
+}

@@ -167,3 +167,12 @@ fn a_label_is_changed_while_mounted_and_unmounted_and_survives_a_kill() {
     mounted.umount();
     assert_eq!(label(), "\n");
 }
+
+#[test]
+fn a_verbose_mount_logs_details() {
+    let bench = bench_or_skip!();
+    bench.mount(&[]).umount();
+    assert!(!bench.logged().contains("FUSE version"), "{}", bench.logged());
+    bench.mount(&["--verbose"]).umount();
+    assert!(bench.logged().contains("DEBUG FUSE version"), "{}", bench.logged());
+}
