@@ -1,8 +1,13 @@
 //! Ownership of devices. Tests that need the driver run in the guest of `cargo system vm po2`; elsewhere they print
 //! why not.
 
+use rt::{Clock, SystemClock};
+
 use super::super::abi::FLAG_IOCTL_ENCODE;
 use super::*;
+
+/// The longest time in which the kernel frees a number.
+const PATIENCE_NS: u64 = 10_000_000_000;
 
 /// The driver, if the kernel has it and devices may be made.
 fn driver() -> Option<Control> {
@@ -94,6 +99,14 @@ fn a_number_is_not_reused_while_its_server_has_the_device_open() {
     assert_ne!(next.device, made.device);
     drop(opened);
     ServedDevice::find(&path_of(next.device)).unwrap().end().unwrap();
-    let gone = ServedDevice::find(&path_of(next.device)).map(drop);
+    // The kernel frees the number a moment after the last process has closed it.
+    let clock = SystemClock::new();
+    let started = clock.monotonic_ns();
+    let gone = loop {
+        match ServedDevice::find(&path_of(next.device)).map(drop) {
+            Ok(()) if clock.monotonic_ns() - started < PATIENCE_NS => std::thread::yield_now(),
+            found => break found,
+        }
+    };
     assert!(matches!(gone, Err(UblkError::Unsuitable(_))), "{gone:?}");
 }
