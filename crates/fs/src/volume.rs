@@ -161,8 +161,16 @@ impl Fs {
     }
 
     /// Ends the threads, makes everything durable and closes the volume, so that the next mount replays nothing.
-    /// Handles that are still open cannot be used afterwards.
+    /// Handles that are still open cannot be used afterwards. Another process may own the device from then on, even if
+    /// closing the volume fails.
     pub fn unmount(&self) -> Result<()> {
+        let closed = self.close();
+        let released = self.store.device().release();
+        closed?;
+        Ok(released.map_err(tree::StoreError::from)?)
+    }
+
+    fn close(&self) -> Result<()> {
         self.runtime.stop_and_join();
         if self.read_only || self.remounted_read_only.load(Ordering::SeqCst) {
             return self.close_read_only();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rt::sync::atomic::{AtomicU64, Ordering};
 use rt::sync::{Condvar, Mutex};
-use zone::{Geometry, Life, Result, ZoneId};
+use zone::{FsId, Geometry, Life, Result, ZoneId};
 
 use crate::device::{Mode, ObjectDevice, OpenOptions, PartId, State, VolumeShape};
 use crate::error::ObjectError;
@@ -84,11 +84,8 @@ impl ObjectDevice {
         force: bool,
     ) -> std::result::Result<(), ObjectError> {
         let shape = wanted.shape()?;
-        match store.read(VOLUME, None) {
-            Err(StoreError::NotFound(_)) => {}
-            Err(error) => return Err(failed(store, error)),
-            Ok(_) if !force => return Err(ObjectError::Exists(store.describe())),
-            Ok(earlier) => delete_volume(store, &earlier)?,
+        if let Some(earlier) = check_place(store, force)? {
+            delete_volume(store, &earlier)?;
         }
         let names = Names::of(shape.fs_id);
         refuse_store_without_conditions(store, &names)?;
@@ -112,6 +109,31 @@ impl ObjectDevice {
         create_new(store, VOLUME, format::encode_volume(&shape))
     }
 
+    /// Checks what [`ObjectDevice::create`] would refuse before it changes anything. Returns the shape of the device.
+    pub fn draft(
+        store: &dyn Store,
+        wanted: &VolumeShape,
+        force: bool,
+    ) -> std::result::Result<Geometry, ObjectError> {
+        let shape = wanted.shape()?;
+        check_place(store, force)?;
+        Ok(shape.geometry)
+    }
+
+    /// The id of the volume in a store, if there is one.
+    pub fn probe(store: &dyn Store) -> std::result::Result<Option<FsId>, ObjectError> {
+        Ok(ObjectDevice::probe_shape(store)?.map(|(fs_id, _)| fs_id))
+    }
+
+    /// The same with the shape of the device.
+    pub fn probe_shape(store: &dyn Store) -> std::result::Result<Option<(FsId, Geometry)>, ObjectError> {
+        match read_volume(store) {
+            Ok(shape) => Ok(Some((shape.fs_id, shape.geometry))),
+            Err(ObjectError::NoVolume(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Opens a volume.
     pub fn open(
         store: Arc<dyn Store>,
@@ -126,12 +148,17 @@ impl ObjectDevice {
                 become_owner(&*store, &names, &shape, options)?
             }
         };
+        let other_owner = match options.mode {
+            Mode::ReadOnly => owner_of(&*store, &loaded.last, &options.holder),
+            Mode::ReadWrite => None,
+        };
         let Loaded { table, tails, last, chunks, differing, bundles, bytes_since_table } = loaded;
         let garbage = Garbage::of_opened(&table, &shape, options.limits.grace_ns);
         Ok(ObjectDevice {
             mode: options.mode,
             owner,
             holder: options.holder.0.clone(),
+            other_owner,
             nonce,
             clock: Arc::clone(&options.clock),
             limits: options.limits,
@@ -227,11 +254,14 @@ impl ObjectDevice {
         Some((chunk, state.table.entries(self.shape.zones_of_chunk(chunk))))
     }
 
-    /// Ends the ownership.
+    /// Ends the ownership. Nothing is written from then on.
     pub(crate) fn close(&self) -> Result<()> {
         let mut chain = self.chain.lock();
         self.state.lock().check()?;
-        self.add_bundle(&mut chain, true, true)
+        self.add_bundle(&mut chain, true, true)?;
+        let why = "the volume was closed; open it again";
+        self.state.lock().broken.get_or_insert_with(|| why.to_owned());
+        Ok(())
     }
 
     fn empty_bundle(&self, chain: &Chain) -> Bundle {
@@ -337,6 +367,11 @@ impl ObjectDevice {
 }
 
 impl VolumeShape {
+    /// The shape of the device, if it is possible.
+    pub fn geometry(&self) -> std::result::Result<Geometry, ObjectError> {
+        Ok(self.shape()?.geometry)
+    }
+
     fn shape(&self) -> std::result::Result<Shape, ObjectError> {
         let refuse = |why| Err(ObjectError::Shape(why));
         let block_size = u64::from(self.block_size);
@@ -412,6 +447,33 @@ fn refuse_store_without_conditions(store: &dyn Store, names: &Names) -> std::res
     }
 }
 
+/// Fails if a new volume may not be made here. Returns what is to be deleted before: the volume that is there.
+fn check_place(store: &dyn Store, force: bool) -> std::result::Result<Option<Bytes>, ObjectError> {
+    let earlier = match store.read(VOLUME, None) {
+        Err(StoreError::NotFound(_)) => return Ok(None),
+        Err(error) => return Err(failed(store, error)),
+        Ok(_) if !force => return Err(ObjectError::Exists(store.describe())),
+        Ok(earlier) => earlier,
+    };
+    // A volume that cannot be read is owned by no process, as far as is known.
+    if let Ok(shape) = format::decode_volume(&earlier)
+        && let Ok(loaded) = load(store, &Names::of(shape.fs_id), &shape)
+        && let Some(refusal) = owner_of(store, &loaded.last, &crate::Holder::this_process())
+    {
+        return Err(refusal);
+    }
+    Ok(Some(earlier))
+}
+
+/// The refusal for a volume whose owner may be alive.
+fn owner_of(store: &dyn Store, last: &Bundle, this: &crate::Holder) -> Option<ObjectError> {
+    if last.is_closing || this.knows_is_gone(&last.holder, &last.nonce) {
+        return None;
+    }
+    let (host, process) = (last.holder.host.clone(), last.holder.process);
+    Some(ObjectError::InUse { store: store.describe(), host, process, is_here: this.can_see(&last.holder) })
+}
+
 /// Deletes a volume: first what makes it one.
 fn delete_volume(store: &dyn Store, volume: &[u8]) -> std::result::Result<(), ObjectError> {
     store.delete(VOLUME).map_err(|error| failed(store, error))?;
@@ -440,10 +502,8 @@ fn become_owner(
     for _ in 0..ATTEMPTS {
         let mut loaded = load(store, names, shape)?;
         let last = &loaded.last;
-        if !last.is_closing && !options.takes_over && !options.holder.knows_is_gone(&last.holder, &last.nonce)
-        {
-            let (host, process) = (last.holder.host.clone(), last.holder.process);
-            return Err(ObjectError::InUse { store: store.describe(), host, process });
+        if let Some(refusal) = owner_of(store, last, &options.holder).filter(|_| !options.takes_over) {
+            return Err(refusal);
         }
         let (sequence, owner) = (last.sequence + 1, last.owner + 1);
         let mut bundle = Bundle {
@@ -468,6 +528,10 @@ fn become_owner(
             Ok(Placed::Ours) => {}
             Ok(Placed::Other(_)) => continue,
             Err(error) => return Err(failed(store, error)),
+        }
+        if owner_of(store, &loaded.last, &options.holder).is_some() {
+            let (host, process) = (&loaded.last.holder.host, loaded.last.holder.process);
+            tracing::warn!("{}: process {process} on {host} has lost its ownership", store.describe());
         }
         // The name may be that of a bundle that was deleted since the chain was read. Then there is a later one.
         // What was created stays: if there is a later bundle, it may be in the chain.

@@ -12,6 +12,7 @@ use zone::{
 };
 
 use crate::chain::Chain;
+use crate::error::ObjectError;
 use crate::format::{Holder as StoredHolder, Shape};
 use crate::garbage::Garbage;
 use crate::holder::Holder;
@@ -100,6 +101,8 @@ pub struct ObjectDevice {
     /// The number of this owner.
     pub(crate) owner: u32,
     pub(crate) holder: StoredHolder,
+    /// Another owner that may be alive, if this device is for reading only.
+    pub(crate) other_owner: Option<ObjectError>,
     pub(crate) nonce: [u8; 16],
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) limits: Limits,
@@ -158,6 +161,17 @@ impl ObjectDevice {
     /// The mode in which it was opened.
     pub fn mode(&self) -> Mode {
         self.mode
+    }
+
+    /// The error [`ObjectError::InUse`] if another process owned the volume when it was opened for reading only, and
+    /// may be alive. Then this device has what that owner had flushed, until the owner deletes it.
+    pub fn other_owner(&self) -> Option<&ObjectError> {
+        self.other_owner.as_ref()
+    }
+
+    /// Bytes of an object of a zone.
+    pub fn part_bytes(&self) -> u64 {
+        u64::from(self.shape.part_blocks) * u64::from(self.shape.geometry.block_size)
     }
 
     /// The store in messages.
@@ -272,14 +286,22 @@ impl Device for ObjectDevice {
         self.mode == Mode::ReadWrite && self.state.lock().broken.is_none() && self.do_background_work()
     }
 
+    /// Ends the ownership, so that the next process need not ask whether this one is alive.
+    fn release(&self) -> Result<()> {
+        if self.mode == Mode::ReadOnly {
+            return Ok(());
+        }
+        self.close()
+    }
+
     fn device_metadata_bytes_written(&self) -> u64 {
         self.bytes_beside_zones.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for ObjectDevice {
-    /// Ends the ownership, so that the next process need not ask whether this one is alive. What was not flushed may
-    /// become durable. A device that has failed writes nothing more.
+    /// Ends the ownership, if that was not done before. What was not flushed may become durable. A device that has
+    /// failed writes nothing more.
     fn drop(&mut self) {
         if self.mode == Mode::ReadWrite
             && self.state.lock().broken.is_none()

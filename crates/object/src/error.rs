@@ -44,6 +44,8 @@ pub enum ObjectError {
         host: String,
         /// The process there.
         process: u32,
+        /// Whether it is a living process of this machine.
+        is_here: bool,
     },
     /// Another process became the owner at the same time.
     #[error("{0}: another process has opened the volume at the same time")]

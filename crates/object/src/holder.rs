@@ -58,6 +58,14 @@ impl Holder {
         (is_this && !OWNERS.lock().contains(nonce)) || self.knows_is_gone_if(holder, started)
     }
 
+    /// Whether `holder` is a process that this one can see, so that it is known to be alive unless it is gone.
+    pub(crate) fn can_see(&self, holder: &Stored) -> bool {
+        let this = &self.0;
+        this.machine != [0; 16]
+            && (this.machine, this.boot, this.process_namespace)
+                == (holder.machine, holder.boot, holder.process_namespace)
+    }
+
     fn knows_is_gone_if(&self, holder: &Stored, started: impl Fn(u32) -> Option<u64>) -> bool {
         let this = &self.0;
         if this.machine == [0; 16] || this.machine != holder.machine {
@@ -89,10 +97,20 @@ fn namespace() -> u64 {
 
 /// When a process was started, in ticks since the machine was. `None` if there is no such process.
 fn started(process: u32) -> Option<u64> {
-    let line = std::fs::read_to_string(Path::new("/proc").join(process.to_string()).join("stat")).ok()?;
+    started_in(&std::fs::read_to_string(Path::new("/proc").join(process.to_string()).join("stat")).ok()?)
+}
+
+/// The same from its line of `stat`. A process that has ended stays until its parent has read its status, but does
+/// nothing any more.
+fn started_in(line: &str) -> Option<u64> {
     // The name of the program is in parentheses and may contain anything.
     let (_, rest) = line.rsplit_once(')')?;
-    rest.split_whitespace().nth(19)?.parse().ok()
+    let mut words = rest.split_whitespace();
+    let state = words.next()?;
+    if matches!(state, "Z" | "X") {
+        return None;
+    }
+    words.nth(18)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -113,6 +131,14 @@ mod tests {
         assert!(!is_gone(&Stored { machine: [8; 16], boot: [9; 16], ..same.clone() }, None));
         let unknown = Holder(Stored { machine: [0; 16], ..same.clone() });
         assert!(!unknown.knows_is_gone_if(&Stored { boot: [9; 16], ..unknown.0.clone() }, |_| None));
+    }
+
+    /// After `kill -9` of a daemon whose parent did not wait for it, the volume stayed in use.
+    #[test]
+    fn a_process_that_has_ended_and_was_not_waited_for_is_gone() {
+        let line = |state| format!("7 (a) b) {state} 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 987 20 21");
+        assert_eq!(started_in(&line("S")), Some(987));
+        assert_eq!((started_in(&line("Z")), started_in(&line("X"))), (None, None));
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod remote;
 mod store;
 mod table;
 mod tails;
+mod url;
 mod writing;
 
 pub use device::{Limits, Mode, ObjectDevice, OpenOptions, VolumeShape};
@@ -26,6 +27,7 @@ pub use holder::Holder;
 #[cfg(feature = "client")]
 pub use remote::{Credentials, Remote};
 pub use store::{Created, Creation, Result as StoreResult, Store, StoreError};
+pub use url::is_url;
 
 /// How many bytes a store delivers in the time of one request.
 const SEEK_BYTES: u32 = 1 << 20;

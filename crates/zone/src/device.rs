@@ -203,6 +203,12 @@ pub trait Device: Send + Sync {
     /// accepted is flushed. Until then, a device with several copies returns no block of which the copies differ.
     fn end_recovery(&self) {}
 
+    /// The volume is closed, and this process does not change the device any more: another one may own it from now on.
+    /// Later commands that change something may fail.
+    fn release(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Discards the storage behind one zone whose reset is durable: returns it to the host of a file, or discards it
     /// on a disk that supports that. Returns whether there was such a zone. This may take long and is called in the
     /// background: it changes nothing that can be read, and no flush waits for it.

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use emulated::bucket::{Faults, Server};
 use polder_object::{Created, Credentials, ObjectDevice, Remote, Store, StoreError};
 use rt::{ManualClock, Timestamp};
 use zone::{Device, ZoneId};
 
 use crate::model::{GRACE_NS, block, found, options, shape};
-use crate::server::{Faults, Server};
 
 fn store(server: &Server) -> Arc<Remote> {
     let credentials = Credentials {
-        endpoint: Some(server.url.clone()),
+        endpoint: Some(server.url().to_owned()),
         access_key: "key".to_owned(),
         secret_key: "secret".to_owned(),
         region: "here".to_owned(),
@@ -22,7 +22,7 @@ fn store(server: &Server) -> Arc<Remote> {
 
 #[test]
 fn a_volume_in_a_bucket_has_what_was_flushed() {
-    let server = Server::start();
+    let server = Server::start().unwrap();
     let store = store(&server);
     let shared = || Arc::<Remote>::clone(&store);
     ObjectDevice::create(&*store, &shape(7), false).unwrap();
@@ -54,7 +54,7 @@ fn a_volume_in_a_bucket_has_what_was_flushed() {
 
 #[test]
 fn objects_of_a_bucket_are_created_once_whatever_the_server_answers() {
-    let server = Server::start();
+    let server = Server::start().unwrap();
     let store = store(&server);
     for (number, faults) in [
         Faults::default(),
@@ -89,7 +89,7 @@ fn objects_of_a_bucket_are_created_once_whatever_the_server_answers() {
 
 #[test]
 fn conflicts_and_lost_replies_do_not_disturb_a_volume() {
-    let server = Server::start();
+    let server = Server::start().unwrap();
     let store = store(&server);
     ObjectDevice::create(&*store, &shape(7), false).unwrap();
     let clock = Arc::new(ManualClock::at(Timestamp(0)));
@@ -109,11 +109,59 @@ fn conflicts_and_lost_replies_do_not_disturb_a_volume() {
 }
 
 #[test]
-fn wrong_credentials_are_reported_and_not_shown() {
-    let server = Server::start();
+fn refusals_say_what_to_do_and_show_no_secrets() {
+    let server = Server::start().unwrap();
     let store = store(&server);
-    server.plan(Faults { is_forbidden: true, ..Faults::default() });
+    for (faults, advice) in [
+        (
+            Faults { forbidden: Some("SignatureDoesNotMatch"), ..Faults::default() },
+            "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY",
+        ),
+        (
+            Faults { forbidden: Some("AccessDenied"), ..Faults::default() },
+            "AccessDenied: The server says so.); check the credentials and their rights",
+        ),
+        (Faults { is_read_only: true, ..Faults::default() }, "check the credentials and their rights"),
+        (Faults { has_no_bucket: true, ..Faults::default() }, "the bucket or directory does not exist"),
+    ] {
+        server.plan(faults);
+        let refusal = ObjectDevice::create(&*store, &shape(7), false).unwrap_err().to_string();
+        assert!(refusal.contains("s3://bucket/some/place") && refusal.contains(advice), "{refusal}");
+        for secret in ["secret", "the-access-key", "the-signed"] {
+            assert!(!refusal.contains(secret), "{refusal}");
+        }
+        let refused = store.create("a", Bytes::from_static(b"a")).wait();
+        assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
+    }
+    server.plan(Faults { ignores_conditions: true, ..Faults::default() });
     let refusal = ObjectDevice::create(&*store, &shape(7), false).unwrap_err().to_string();
-    assert!(refusal.contains("s3://bucket/some/place") && !refusal.contains("secret"), "{refusal}");
-    assert!(matches!(store.read("a", None), Err(StoreError::Refused(_))), "{refusal}");
+    assert!(refusal.contains("use a store that supports conditional writes"), "{refusal}");
+}
+
+/// `polder info` with a wrong address waited for minutes.
+#[test]
+fn a_store_that_never_answered_is_given_up_soon() {
+    let nowhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let credentials = Credentials {
+        endpoint: Some(format!("http://{nowhere}")),
+        access_key: "key".to_owned(),
+        secret_key: "secret".to_owned(),
+        region: "here".to_owned(),
+    };
+    let store = Remote::with_credentials("s3://bucket/some/place", &credentials).unwrap();
+    let clock = rt::SystemClock::new();
+    let refusal = ObjectDevice::probe(&store).unwrap_err().to_string();
+    assert!(rt::Clock::monotonic_ns(&clock) < 60_000_000_000);
+    assert!(refusal.contains("cannot be reached") && refusal.contains("AWS_ENDPOINT_URL"), "{refusal}");
+}
+
+#[test]
+fn directories_are_listed_without_what_is_in_them() {
+    let server = Server::start().unwrap();
+    let store = store(&server);
+    for name in ["a/1", "a/2", "b/c/1", "d/1", "e/1", "f", "with space/1"] {
+        store.create(name, Bytes::from_static(b"x")).wait().unwrap();
+    }
+    let expected = ["a", "b", "d", "e", "with%20space"].map(|name| format!("s3://bucket/some/place/{name}"));
+    assert_eq!(store.directories().unwrap(), expected);
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use polder_object::{Created, ObjectDevice, Remote, Store, StoreError};
+use polder_object::{Created, ObjectDevice, Remote, Store, StoreError, is_url};
 use rt::{ManualClock, Timestamp};
 use zone::Device;
 
@@ -57,8 +57,8 @@ fn a_volume_in_a_directory_is_there_after_it_was_closed() {
 
 #[test]
 fn urls_are_understood_or_refused() {
-    assert!(Remote::is_url("s3://bucket/place") && Remote::is_url("file:///srv"));
-    assert!(!Remote::is_url("/srv/volume") && !Remote::is_url("://x") && !Remote::is_url("a/b://c"));
+    assert!(is_url("s3://bucket/place") && is_url("file:///srv"));
+    assert!(!is_url("/srv/volume") && !is_url("://x") && !is_url("a/b://c") && !is_url("./s3://b/c"));
     let refusal = |text: &str| Remote::at_url(text).err().unwrap().to_string();
     assert!(refusal("file://srv/volume").contains("three slashes"));
     assert!(refusal("ftp://srv/volume").contains("s3://bucket/place"));

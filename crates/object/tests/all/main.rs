@@ -10,7 +10,5 @@ mod model;
 mod owners;
 #[cfg(feature = "planted")]
 mod planted;
-#[cfg(feature = "client")]
-mod server;
 mod simulated;
 mod usual;

@@ -56,6 +56,53 @@ fn a_volume_in_use_is_refused_with_its_owner() {
     assert!(open(&world, &options(&clock(), 42, false)).is_ok());
 }
 
+/// A command that reads says that what it reads may be old.
+#[test]
+fn a_reader_learns_of_the_owner() {
+    let world = made();
+    let reader = || OpenOptions { mode: Mode::ReadOnly, ..options(&clock(), 42, false) };
+    assert_eq!(open(&world, &reader()).unwrap().other_owner(), None);
+    let owner = open(&world, &options(&clock(), 41, false)).unwrap();
+    let reading = open(&world, &reader()).unwrap();
+    assert!(matches!(reading.other_owner(), Some(ObjectError::InUse { process: 41, is_here: false, .. })));
+    drop(owner);
+    assert_eq!(open(&world, &reader()).unwrap().other_owner(), None);
+}
+
+#[test]
+fn a_device_that_was_released_changes_nothing_more() {
+    let world = made();
+    let device = open(&world, &options(&clock(), 41, false)).unwrap();
+    device.append(ZoneId(0), &[1; 512]).unwrap();
+    device.flush().unwrap();
+    device.release().unwrap();
+    let next = open(&world, &options(&clock(), 42, false)).unwrap();
+    for failed in [device.append(ZoneId(0), &[1; 512]).map(drop), device.flush(), device.release()] {
+        assert!(failed.unwrap_err().to_string().contains("was closed"));
+    }
+    drop(device);
+    next.append(ZoneId(0), &[2; 512]).unwrap();
+    next.flush().unwrap();
+    assert_eq!(next.report_zone(ZoneId(0)).unwrap().pointer, 2);
+}
+
+/// The objects of a mounted volume were deleted.
+#[test]
+fn a_volume_in_use_is_not_overwritten() {
+    let world = made();
+    let process = world.process(Plan::default());
+    let owner = open(&world, &options(&clock(), 41, false)).unwrap();
+    for force in [false, true] {
+        let refusal = ObjectDevice::create(&process, &crate::model::shape(8), force).unwrap_err();
+        let expected = if force { "process 41 on elsewhere" } else { "--force" };
+        assert!(refusal.to_string().contains(expected), "{refusal}");
+        assert_eq!(ObjectDevice::draft(&process, &crate::model::shape(8), force).unwrap_err(), refusal);
+    }
+    drop(owner);
+    ObjectDevice::create(&process, &crate::model::shape(8), true).unwrap();
+    assert_eq!(ObjectDevice::probe(&process).unwrap(), Some(zone::FsId([8; 16])));
+}
+
 #[test]
 fn a_device_of_this_process_that_failed_can_be_opened_again() {
     let world = made();
