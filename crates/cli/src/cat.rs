@@ -13,7 +13,7 @@ const PIECE: usize = 1 << 20;
 /// Write the contents of files of a volume that is not mounted to standard output.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The volume's file or block device.
+    /// The volume's file, block device or URL.
     volume: PathBuf,
     /// Paths inside it, from its root.
     #[arg(required = true)]

@@ -49,7 +49,7 @@ const NOT_WITHOUT_DATA: &str = "the contents of files (--data)";
 /// The exit status is 0 if the volume is clean, 4 if there are findings, 8 if it could not be checked.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The volume's file or block device, or the directory that it is mounted on.
+    /// The volume's file, block device or URL, or the directory that it is mounted on.
     path: PathBuf,
     /// Also read and verify the contents of all files.
     #[arg(long)]

@@ -126,8 +126,8 @@ pub(crate) struct Introduction {
 
 impl Introduction {
     /// Whether the daemon holds this file or device.
-    pub(crate) fn holds(&self, file: FileId) -> bool {
-        self.volume == file || self.members.contains(&file)
+    pub(crate) fn holds(&self, file: &FileId) -> bool {
+        self.volume == *file || self.members.contains(file)
     }
 }
 
@@ -217,7 +217,7 @@ impl Wanted {
         drop(alone);
         other.set_read_timeout(None)?;
         match Reached::at(&self.registry, &path)? {
-            Reached::Answers(_, found) if !found.holds(self.volume) => Ok(OfVolume::Foreign),
+            Reached::Answers(_, found) if !found.holds(&self.volume) => Ok(OfVolume::Foreign),
             Reached::Silent(silent) => bail!("{}: {silent}", path.display()),
             _ => Ok(OfVolume::Others(other)),
         }

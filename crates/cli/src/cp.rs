@@ -36,7 +36,7 @@ const OUTSIDE: InodeNo = InodeNo(0);
 /// Copy a file, or with -r a directory with everything below it, out of a volume that is not mounted.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The volume's file or block device.
+    /// The volume's file, block device or URL.
     volume: PathBuf,
     /// The path inside it, from its root.
     path: PathBuf,

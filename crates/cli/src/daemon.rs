@@ -20,13 +20,13 @@ use fuse::mount::{abort, unmount, unmount_by_force, unmount_lazily};
 use fuse::{AccessTimes, Changes, KernelCache, Memory, MountEntry, MountOptions, Mounted};
 use nix::sys::signal::{SigSet, Signal};
 use polder::Stats;
-use polder::device::{prepare_writes, refused_label};
+use polder::device::{Medium, MediumOptions, id_before_opening, prepare_writes, refused_label};
 use polder::sharing::{Sharing, Waiting};
 use rt::sync::Mutex;
 use serde_json::Value;
+use zone::FsId;
 use zone::file::{FileError, OpenMode};
-use zone::medium::{Degraded, Members, SetOptions, member_label};
-use zone::{FsId, Medium};
+use zone::medium::{Degraded, Members, SetOptions};
 
 use crate::check::Report;
 use crate::control::{Introduction, Request, Service, Socket};
@@ -104,13 +104,16 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
     let log = prepare_process(&daemon)?;
     let page = daemon.status_page()?;
     let volume = FileId::of(&daemon.path).with_context(|| daemon.path.display().to_string())?;
-    let bind = |fs_id| Socket::bind(registry, fs_id, volume, daemon.words.read_only);
-    // Opening a member changes labels. So a volume that is mounted by another member is refused before.
-    let (device, mut socket) = match member_label(&daemon.path) {
-        Some(label) => {
-            let socket = bind(label.fs_id()).map_err(|error| match volume::is_locked(&daemon.path) {
-                Ok(true) => FileError::InUse(daemon.path.clone()).into(),
-                _ => error,
+    let bind = |fs_id| Socket::bind(registry, fs_id, volume.clone(), daemon.words.read_only);
+    // Opening a member changes labels, and opening a volume in an object store ends the ownership of another process. So a
+    // volume that is mounted here already is refused before.
+    let (device, mut socket) = match id_before_opening(&daemon.path) {
+        Some(fs_id) => {
+            let is_held =
+                || volume::is_served(&daemon.path) || matches!(volume::is_locked(&daemon.path), Ok(true));
+            let socket = bind(fs_id).map_err(|error| match is_held() {
+                true => FileError::InUse(daemon.path.clone()).into(),
+                false => error,
             })?;
             (daemon.open_device()?, socket)
         }
@@ -232,7 +235,8 @@ impl Daemon {
         let mode = if self.words.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
         let degraded = if self.words.degraded { Degraded::Permitted } else { Degraded::Refused };
         let sets = SetOptions { devices: self.words.devices.clone(), degraded };
-        let device = volume::open_device(&self.path, mode, &sets)?;
+        let options = MediumOptions { sets, takes_over: self.words.takes_over, ..MediumOptions::default() };
+        let device = volume::open_device(&self.path, mode, &options)?;
         if mode == OpenMode::ReadWrite {
             prepare_writes(&device);
         }
@@ -443,7 +447,7 @@ impl Served {
         Introduction {
             pid: std::process::id(),
             device: self.entry.as_ref().map(|entry| entry.device.clone()),
-            volume: self.volume,
+            volume: self.volume.clone(),
             members: self.members.iter().flat_map(|members| members.paths()).filter_map(id_of).collect(),
             path: AnyPath(self.path.clone()),
             mounted_on,

@@ -41,10 +41,10 @@ impl Daemon {
     }
 
     /// Opens a file or device that the daemon has open, even if it was moved, deleted or hidden.
-    pub(crate) fn reopen(&self, file: FileId) -> Option<File> {
+    pub(crate) fn reopen(&self, file: &FileId) -> Option<File> {
         let open = std::fs::read_dir(format!("/proc/{}/fd", self.pid)).ok()?;
         let mut paths = open.flatten().map(|entry| entry.path());
-        let is_meant = |path: &PathBuf| FileId::of(path).is_ok_and(|found| found == file);
+        let is_meant = |path: &PathBuf| FileId::of(path).is_ok_and(|found| found == *file);
         File::open(paths.find(is_meant)?).ok()
     }
 }

@@ -22,7 +22,7 @@ const SHOWN_BYTES: usize = 48;
 /// Show the stored structures of a volume that is not mounted.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The volume's file or block device.
+    /// The volume's file, block device or URL.
     volume: PathBuf,
     /// The kind of structure.
     #[arg(value_enum)]

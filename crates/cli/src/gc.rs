@@ -24,7 +24,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// Run manual garbage collection: move live blocks out of partly dead zones, until no more zones can be freed.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The volume's file or block device, or the directory that it is mounted on.
+    /// The volume's file, block device or URL, or the directory that it is mounted on.
     path: PathBuf,
     /// End as soon as N zones are free. It is an error if N zones cannot be free. If that is certain in advance,
     /// nothing is moved.

@@ -4,6 +4,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use fuse::MountEntry;
+use polder::device::{is_stored, owner_here};
 use rustix::fs::{major, minor};
 use zone::file::FileError;
 
@@ -52,15 +53,19 @@ fn mounts_of(path: &Path) -> Vec<MountEntry> {
     table
 }
 
-/// The processes that have locked a file or device, from the table of locks and the open files of processes.
+/// The processes that have locked a file or device, from the table of locks and the open files of processes. The owner of a
+/// volume in an object store, if it is on this machine.
 pub(crate) fn processes(path: &Path) -> Vec<u32> {
+    if is_stored(path) {
+        return owner_here(path).into_iter().collect();
+    }
     let (Ok(about), Ok(meant)) = (std::fs::metadata(path), FileId::of(path)) else { return Vec::new() };
     let own = std::process::id();
     let mut found: Vec<u32> = std::fs::read_to_string(LOCKS)
         .unwrap_or_default()
         .lines()
         .filter_map(|line| holder_in(line, about.ino()))
-        .filter(|&pid| pid != own && has_open(pid, meant))
+        .filter(|&pid| pid != own && has_open(pid, &meant))
         .collect();
     found.sort_unstable();
     found.dedup();
@@ -79,9 +84,9 @@ fn holder_in(line: &str, inode: u64) -> Option<u32> {
     (kind == "FLOCK" && of_inode).then(|| pid.parse().ok())?
 }
 
-fn has_open(pid: u32, meant: FileId) -> bool {
+fn has_open(pid: u32, meant: &FileId) -> bool {
     match std::fs::read_dir(format!("/proc/{pid}/fd")) {
-        Ok(open) => open.flatten().any(|entry| FileId::of(&entry.path()).is_ok_and(|found| found == meant)),
+        Ok(open) => open.flatten().any(|entry| FileId::of(&entry.path()).is_ok_and(|found| found == *meant)),
         // If the process has ended, a child has inherited the lock. The open files of another user's process are not
         // readable.
         Err(error) => error.kind() != std::io::ErrorKind::NotFound,

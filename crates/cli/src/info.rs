@@ -20,7 +20,7 @@ const DAMAGED: &str = "damaged";
 /// Show the properties of a volume, mounted or not.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The volume's file or block device, or the directory that it is mounted on.
+    /// The volume's file, block device or URL, or the directory that it is mounted on.
     path: PathBuf,
     /// Write the result as JSON.
     #[arg(long)]

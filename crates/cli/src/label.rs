@@ -13,7 +13,7 @@ use crate::volume::Volume;
 /// Change the label of a volume, mounted or not. Without LABEL, show it.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The volume's file or block device, or the directory that it is mounted on.
+    /// The volume's file, block device or URL, or the directory that it is mounted on.
     path: PathBuf,
     /// The new label, of at most 64 bytes. An empty one removes it.
     #[arg(value_parser = crate::mkfs::label)]

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use fuse::MountEntry;
+use polder::device::{Medium, is_stored, volumes_at};
 use serde::Serialize;
-use zone::Medium;
 use zone::file::{FileContents, FileError, other_signature};
 
 use crate::bytes;
 use crate::control::Request;
 use crate::info::Info;
+use crate::misuse::Misuse;
 use crate::name::AnyPath;
 use crate::output::{error_line, line, say};
 use crate::volume::daemon_of;
@@ -23,6 +24,8 @@ const BLOCK_DEVICES: &str = "/sys/class/block";
 /// List all mounted volumes, and those on block devices that are not mounted.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
+    /// List the volumes in an object store instead: those at this URL, and directly below it.
+    url: Option<PathBuf>,
     /// Write the result as JSON.
     #[arg(long)]
     json: bool,
@@ -42,6 +45,17 @@ struct Row {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let rows = match &arguments.url {
+        Some(url) => stored(url)?,
+        None => of_machine()?,
+    };
+    if arguments.json {
+        return line!("{}", serde_json::to_string_pretty(&rows)?);
+    }
+    say(table(&rows))
+}
+
+fn of_machine() -> Result<Vec<Row>> {
     let mut rows = mounted()?;
     let are_hidden = add_unmounted(&mut rows)?;
     if are_hidden {
@@ -51,10 +65,24 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         };
         error_line!("polder: some block devices cannot be read: {advice}");
     }
-    if arguments.json {
-        return line!("{}", serde_json::to_string_pretty(&rows)?);
+    Ok(rows)
+}
+
+/// The volumes in an object store, mounted or not.
+fn stored(url: &Path) -> Result<Vec<Row>> {
+    if !is_stored(url) {
+        let shown = url.display();
+        return Err(Misuse::error(format!("{shown}: is no URL; write s3://bucket or file:///directory")));
     }
-    say(table(&rows))
+    Ok(volumes_at(url)?.into_iter().map(of_path).collect())
+}
+
+/// The row of a volume that can be looked at by its path.
+fn of_path(path: PathBuf) -> Row {
+    match Info::about(&path) {
+        Ok(info) => Row::of(info),
+        Err(error) => Row { path: AnyPath(path), problem: Some(format!("{error:#}")), ..Row::default() },
+    }
 }
 
 /// One row for each mount, however many directories it has.
@@ -111,12 +139,8 @@ fn add_unmounted(rows: &mut Vec<Row>) -> Result<bool> {
         if fs_id.is_some() && rows.iter().any(|row| row.id == fs_id && !row.mounted_on.is_empty()) {
             continue;
         }
-        rows.push(match Info::about(&path) {
-            Ok(info) => Row::of(info),
-            Err(error) => {
-                Row { id: fs_id, path: AnyPath(path), problem: Some(format!("{error:#}")), ..Row::default() }
-            }
-        });
+        let row = of_path(path);
+        rows.push(Row { id: row.id.or(fs_id), ..row });
     }
     Ok(are_hidden)
 }

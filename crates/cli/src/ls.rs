@@ -15,7 +15,7 @@ use crate::{bytes, output};
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Arguments {
-    /// The volume's file or block device.
+    /// The volume's file, block device or URL.
     volume: PathBuf,
     /// The path inside it, from its root.
     #[arg(default_value = "/")]

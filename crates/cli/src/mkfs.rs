@@ -5,21 +5,24 @@ use std::sync::Arc;
 
 use anyhow::{Context, Error, Result, anyhow};
 use fs::{FormatOptions, Fs, Reserve};
-use polder::device::{ClosedToOthers, Draft, Made, mount_options, new_fs_id, refused_label};
-use zone::file::{FileContents, FileError};
+use polder::device::{
+    ClosedToOthers, Draft, Made, Medium, is_stored, mount_options, new_fs_id, refused_label,
+};
+use zone::file::{FileContents, FileError, StoreTrouble};
 use zone::medium::{MediumKind, PlannedLayout, SetPlan, UnusedPart, VolumeOptions};
 use zone::zoned::UnusedZones;
-use zone::{Device, FsId, Geometry, Medium};
+use zone::{Device, FsId, Geometry};
 
 use crate::misuse::Misuse;
 use crate::numbers::{self, whole};
 use crate::output::note;
 use crate::{bytes, info, inherited, progress, way};
 
-/// Make a volume in a file, on a block device or on a zoned device.
+/// Make a volume in a file, on a block device, on a zoned device or in an object store.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The file, which is created if it does not exist, or the device.
+    /// The file, which is created if it does not exist, or the device. Or the place in an object store:
+    /// s3://bucket/place, or file:///directory.
     #[arg(required_unless_present = "layout")]
     path: Option<PathBuf>,
     #[command(flatten)]
@@ -79,6 +82,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     // All checks precede the first write.
     for path in &paths {
         refuse_old_id(path, arguments.uuid)?;
+        if is_stored(path) {
+            continue;
+        }
         match arguments.size.filter(|_| !std::fs::metadata(path).is_ok_and(|found| !found.is_file())) {
             Some(size) => inherited::allow_file(path, size)?,
             None => inherited::allow_volume(path)?,
@@ -124,7 +130,7 @@ fn describe_access(closed: &ClosedToOthers) -> String {
     let before = closed.mode_before;
     match &closed.result {
         Ok(()) => {
-            let mode = ClosedToOthers::OWNER_ALONE;
+            let mode = closed.mode;
             format!("mode {mode:04o} (was {before:04o}): other users could have read the volume")
         }
         // Some host file systems have no modes.
@@ -163,7 +169,10 @@ impl Arguments {
         match &error {
             polder::Error::Format { .. }
             | polder::Error::Open(
-                FileError::Option { .. } | FileError::GivenByDevice { .. } | FileError::Unfit(_),
+                FileError::Option { .. }
+                | FileError::GivenByDevice { .. }
+                | FileError::Unfit(_)
+                | FileError::ObjectStore { trouble: StoreTrouble::Impossible, .. },
             ) => Misuse::error(error),
             polder::Error::Open(FileError::TooSmall { .. }) if self.size.or(self.zone_size).is_some() => {
                 Misuse::error(error)
@@ -263,6 +272,9 @@ fn describe(shown: &str, fs_id: FsId, geometry: &Geometry) -> String {
 fn describe_kind(kind: MediumKind) -> Option<String> {
     match kind {
         MediumKind::File | MediumKind::ZonedDisk | MediumKind::Sets => None,
+        MediumKind::Objects { part_bytes } => {
+            Some(format!("an object store: a zone has objects of {}", bytes::show(part_bytes)))
+        }
         MediumKind::Disk { discards, streams } => {
             let discards = if discards { "reset zones are discarded" } else { "the disk cannot discard" };
             let streams = if streams > 0 { format!("; {streams} write streams") } else { String::new() };

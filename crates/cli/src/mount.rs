@@ -12,6 +12,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use fuse::mount::unmount_lazily;
+use polder::device::is_stored;
 
 use crate::client::Reached;
 use crate::daemon::{self, Daemon};
@@ -31,14 +32,14 @@ const HEAPS: &str = "2";
 /// Mount a volume on a directory.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The volume's file or block device.
+    /// The volume's file, block device or URL.
     path: PathBuf,
     /// The mount point, an existing directory. Other members of a volume on several devices may stand before it.
     #[arg(required_unless_present = "options", value_name = "DIRECTORY")]
     rest: Vec<PathBuf>,
     /// Mount options, separated by commas: ro, rw, remount, commit=SECONDS, cache=SIZE, status=ADDRESS:PORT, strictatime,
     /// noxattr, nolearn, allow_other, default_permissions, nosuid, nodev, noexec and their opposites. For a volume on
-    /// several devices: degraded, device=PATH.
+    /// several devices: degraded, device=PATH. For a volume in an object store: takeover.
     #[arg(short, value_name = "OPTIONS")]
     options: Vec<String>,
     /// Memory for metadata. A quarter of this size, at most 32M, is added for queued writes.
@@ -107,6 +108,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             "--shared: a volume that is mounted read-only can be opened by other programs, too; leave it out";
         return Err(Misuse::error(why.to_owned()));
     }
+    refuse_options(&arguments.path, &words, devices)?;
     let path = volume::resolve(&arguments.path)?;
     let devices = words.devices.iter().chain(devices).map(|device| volume::resolve(device));
     words.devices = devices.collect::<Result<_>>()?;
@@ -127,6 +129,24 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         detach: arguments.detach,
         shared: arguments.shared,
     })
+}
+
+/// Refuses options that have no meaning for this kind of volume.
+fn refuse_options(named: &Path, words: &Words, devices: &[PathBuf]) -> Result<()> {
+    let why = match is_stored(named) {
+        true if words.degraded => "degraded: a volume in an object store has no members; leave it out",
+        true if !words.devices.is_empty() || !devices.is_empty() => {
+            "device=: a volume in an object store has no members; leave it out"
+        }
+        true if words.takes_over && words.read_only => {
+            "takeover: a read-only mount takes nothing over; leave it out, or mount for writing"
+        }
+        false if words.takes_over => {
+            "takeover: only a volume in an object store can be taken over; leave it out"
+        }
+        _ => return Ok(()),
+    };
+    Err(Misuse::error(why.to_owned()))
 }
 
 /// Limits the number of heaps of the C library. Each thread would have its own heap for buffers that it needs only

@@ -18,7 +18,7 @@ const MISUSED: u8 = 1;
 #[derive(Parser)]
 #[command(name = "mount.polder", version)]
 struct Arguments {
-    /// The volume's file or block device.
+    /// The volume's file, block device or URL.
     path: PathBuf,
     /// The mount point.
     directory: PathBuf,

@@ -35,6 +35,9 @@ pub(crate) struct Words {
     pub(crate) remount: bool,
     /// Members of a volume on several devices may be missing.
     pub(crate) degraded: bool,
+    /// The ownership of another process is ended that may be alive. It is of the moment of mounting, so it is not among
+    /// the options in force.
+    pub(crate) takes_over: bool,
     /// Further members of a volume on several devices.
     pub(crate) devices: Vec<PathBuf>,
 }
@@ -43,7 +46,7 @@ pub(crate) struct Words {
 type Word = (&'static str, fn(&mut Words));
 
 /// Words without a value.
-const PLAIN: [Word; 38] = [
+const PLAIN: [Word; 39] = [
     ("defaults", |_| {}),
     ("rw", |words| words.read_only = false),
     ("ro", |words| words.read_only = true),
@@ -85,6 +88,7 @@ const PLAIN: [Word; 38] = [
     ("noxattr", |words| words.no_xattrs = true),
     ("status_remote", |words| words.is_status_remote = true),
     ("degraded", |words| words.degraded = true),
+    ("takeover", |words| words.takes_over = true),
 ];
 
 /// Options of other file systems that are not supported here, and the reasons in the error messages. To ignore them would
@@ -286,7 +290,7 @@ mod tests {
     /// A volume that `user` in fstab permits users to mount was refused because of an unknown option.
     #[test]
     fn every_word_is_understood() {
-        let list = "ro,nosuid,nodev,noexec,strictatime,noxattr,nolearn,allow_other,cache=128M,commit=30,status=127.0.0.1:9180,status_remote,degraded,device=/a,device=/b,device=/a";
+        let list = "ro,nosuid,nodev,noexec,strictatime,noxattr,nolearn,allow_other,cache=128M,commit=30,status=127.0.0.1:9180,status_remote,degraded,takeover,device=/a,device=/b,device=/a";
         let words = parse(list).unwrap();
         assert_eq!(
             words,
@@ -305,6 +309,7 @@ mod tests {
                 is_status_remote: true,
                 remount: false,
                 degraded: true,
+                takes_over: true,
                 devices: vec!["/a".into(), "/b".into()],
             }
         );

@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::{SigSet, Signal};
 use po2::ublk::{ServedDevice, UblkDevice, UblkError};
 use po2::{Po2Shape, Po2View};
+use polder::device::is_stored;
 use rt::thread::Stop;
 use rt::{Clock, SystemClock};
 use rustix::process::Pid;
@@ -58,6 +59,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     way::refuse_silent_log(arguments.log.as_deref())?;
     let path = volume::resolve(&arguments.device)?;
+    if is_stored(&path) {
+        bail!("{}: an object store is no zoned device; name a device", path.display());
+    }
     match arguments.foreground {
         true => serve(arguments, &path),
         false => start_daemon(daemon_arguments(arguments, &path)?),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use zone::Medium;
+use polder::device::Medium;
 use zone::file::{FileContents, other_signature};
 use zone::medium::missing_path;
 use zone::set::MemberLabel;
@@ -21,7 +21,7 @@ const NO_VOLUME: u8 = 2;
 /// is none.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The file or device.
+    /// The file, device or URL.
     path: PathBuf,
 }
 

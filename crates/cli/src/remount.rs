@@ -81,9 +81,9 @@ impl Mount<'_> {
                 self.directory.display()
             );
         }
-        // The members stay the same.
+        // The members and the owner stay the same.
         let (degraded, devices) = (now.degraded, now.devices.clone());
-        Ok(Words { remount: false, degraded, devices, ..after })
+        Ok(Words { remount: false, degraded, devices, takes_over: false, ..after })
     }
 }
 

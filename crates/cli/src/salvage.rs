@@ -35,7 +35,7 @@ use crate::{progress, volume, way};
 /// was not, 8 if nothing could be saved.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The volume's file or block device. It must not be mounted.
+    /// The volume's file, block device or URL. It must not be mounted.
     source: PathBuf,
     /// The target: a directory that is empty or does not exist yet.
     target: PathBuf,

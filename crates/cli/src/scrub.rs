@@ -36,7 +36,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// The exit status is 0 if there are no findings, 4 if there are findings, 8 if the volume could not be read.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The volume's file or block device, or the directory that it is mounted on.
+    /// The volume's file, block device or URL, or the directory that it is mounted on.
     path: PathBuf,
     /// The largest number of bytes to read per second.
     #[arg(long, value_name = "SIZE", value_parser = rate)]

@@ -13,7 +13,7 @@ use crate::volume::Volume;
 /// Show the writes since a volume was mounted, their causes, and the stored data.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The volume's file or block device, or the directory that it is mounted on.
+    /// The volume's file, block device or URL, or the directory that it is mounted on.
     path: PathBuf,
     /// Write the result as JSON.
     #[arg(long)]

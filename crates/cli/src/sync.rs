@@ -14,7 +14,7 @@ use crate::volume::Volume;
 /// Make all data durable that programs have written to a mounted volume, including the kernel's dirty pages.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The mount point, or the volume's file or block device.
+    /// The mount point, or the volume's file, block device or URL.
     directory: PathBuf,
 }
 

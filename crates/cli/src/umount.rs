@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Error, Result, bail};
 use fuse::MountEntry;
 use fuse::mount::{abort, unmount_by_force, unmount_lazily};
-use polder::device::patience;
+use polder::device::{is_stored, patience};
 use rustix::fs::FlockOperation;
 
 use crate::client::{Client, Reached, Silent};
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Unmount a volume and wait until its daemon has closed it.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The mount point, or the volume's file or block device.
+    /// The mount point, or the volume's file, block device or URL.
     directory: PathBuf,
     /// If the mount is in use, detach it now. It ends when no program uses it any more.
     #[arg(long)]
@@ -82,7 +82,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 /// The mount at a directory, without asking its daemon, or the mount of a volume.
 fn mount_named(named: &Path) -> Result<MountEntry> {
     let shown = named.display();
-    if tags::is_tag(named) {
+    if tags::is_tag(named) || is_stored(named) {
         return mount_of_volume(named);
     }
     if let Err(error) = way::to(named)? {
@@ -113,10 +113,14 @@ fn mount_of_volume(named: &Path) -> Result<MountEntry> {
     }
     let all: Vec<String> =
         own.iter().chain(&unsure).map(|entry| entry.directory.display().to_string()).collect();
-    match (all.as_slice(), volume::is_volume(&path)) {
-        ([], Ok(true)) => bail!("{shown}: this volume is not mounted"),
-        ([], _) => {
-            bail!("{shown}: is not a Polder volume; name a mount point, or the file or device of a volume")
+    // A store need not be asked for that.
+    let is_volume = || is_stored(&path) || matches!(volume::is_volume(&path), Ok(true));
+    match all.as_slice() {
+        [] if is_volume() => bail!("{shown}: this volume is not mounted"),
+        [] => {
+            bail!(
+                "{shown}: is not a Polder volume; name a mount point, or the file, device or URL of a volume"
+            )
         }
         _ => bail!(
             "{shown}: has several mounts, or one whose daemon does not answer; name one of the directories: {}",
@@ -137,7 +141,7 @@ fn detach_served(
     }
     let named = || arguments.directory.display().to_string();
     // Opened through the daemon, because the file may have been moved since it was mounted.
-    let file = client.daemon().and_then(|daemon| daemon.reopen(found.volume));
+    let file = client.daemon().and_then(|daemon| daemon.reopen(&found.volume));
     let bar = progress::writing("unmounting", written(&entry.directory));
     if detach(entry, Way::Unused, Some(&mut client)).with_context(named)? == Detached::InUse {
         drop(bar);
@@ -325,6 +329,10 @@ fn wait_until_free(volume: &Path, wait: impl FnMut() -> bool) -> Result<()> {
 }
 
 fn wait_for_lock(volume: &Path, lock: FlockOperation, wait: impl FnMut() -> bool) -> Result<()> {
+    if is_stored(volume) {
+        // Nothing holds it but its process.
+        return Ok(());
+    }
     way::refuse_silent(volume)?;
     let file = match File::open(volume) {
         // The file was moved, so this path is not the right one to wait for.

@@ -10,14 +10,18 @@ use anyhow::{Context, Result, anyhow, bail};
 use fs::{Fs, FsError, MountOptions};
 use fuse::MountEntry;
 use fuse::mount::entry_at;
-use polder::device::{mount_options, open_when_free, patience, when_free};
+use polder::device::{
+    Medium, MediumOptions, directory_of_url, is_stored, mount_options, normal_url, open_when_free, patience,
+    url_of_directory, when_free,
+};
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, makedev, statx};
 use serde::{Deserialize, Serialize};
-use zone::file::{FileContents, FileError, OpenMode, RestoredHeader};
+use zone::file::{FileContents, FileError, OpenMode, RestoredHeader, StoreTrouble};
 use zone::medium::{Degraded, Members, SetOptions};
-use zone::{Device, FsId, Medium, MetadataCopy};
+use zone::{Device, FsId, MetadataCopy};
 
 use crate::client::{Client, Reached, Silent};
+use crate::name::AnyPath;
 use crate::output::error_line;
 use crate::registry::{PATIENCE, Registry};
 use crate::{inherited, process, progress, tags, way};
@@ -76,19 +80,27 @@ impl LastMount {
     }
 }
 
-/// The identity of a file or device, independent of its path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct FileId {
-    is_device: bool,
-    /// The number of a device, or the device number of the file system that contains a file.
-    device: u64,
-    /// The inode number of a file, 0 for a device.
-    inode: u64,
+/// The identity of a file, device or object store, independent of its path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum FileId {
+    File {
+        is_device: bool,
+        /// The number of a device, or the device number of the file system that contains a file.
+        device: u64,
+        /// The inode number of a file, 0 for a device.
+        inode: u64,
+    },
+    /// The normal form of a URL. To learn it, nothing needs to be asked.
+    Url(AnyPath),
 }
 
 impl FileId {
     /// Reads only attributes that cannot change, so that a server or a daemon behind the file need not answer.
     pub(crate) fn of(path: &Path) -> io::Result<FileId> {
+        if is_stored(path) {
+            return Ok(FileId::Url(path.into()));
+        }
         let wanted = StatxFlags::TYPE | StatxFlags::INO;
         let about = statx(CWD, path, AtFlags::STATX_DONT_SYNC, wanted)?;
         let kind = FileType::from_raw_mode(about.stx_mode.into());
@@ -96,11 +108,11 @@ impl FileId {
         Ok(match is_device {
             true => {
                 let device = makedev(about.stx_rdev_major, about.stx_rdev_minor);
-                FileId { is_device, device, inode: 0 }
+                FileId::File { is_device, device, inode: 0 }
             }
             false => {
                 let device = makedev(about.stx_dev_major, about.stx_dev_minor);
-                FileId { is_device, device, inode: about.stx_ino }
+                FileId::File { is_device, device, inode: about.stx_ino }
             }
         })
     }
@@ -164,6 +176,10 @@ pub(crate) fn daemon_for(named: &Path) -> Result<Option<Client>> {
     let path = resolve(named)?;
     match holder_of(&path)? {
         Holder::Daemon(client) => Ok(Some(client)),
+        _ if is_stored(&path) => bail!(
+            "{}: is in an object store and has no devices; `polder info` shows its properties",
+            path.display()
+        ),
         Holder::Namesake(client, _) if is_locked(&path)? => Ok(Some(client)),
         Holder::Silent(silent) if is_locked(&path)? => Err(silent.of_volume(&path)),
         Holder::None | Holder::Silent(_) | Holder::Namesake(..) => Ok(None),
@@ -182,11 +198,11 @@ fn holder_of(path: &Path) -> Result<Holder> {
             return Ok(holder);
         }
         holder = match Reached::at(&registry, &name)? {
-            Reached::Answers(mut client, found) if found.holds(volume) && found.closing => {
+            Reached::Answers(mut client, found) if found.holds(&volume) && found.closing => {
                 wait_for_close(&mut client)?;
                 holder
             }
-            Reached::Answers(client, found) if found.holds(volume) => return Ok(Holder::Daemon(client)),
+            Reached::Answers(client, found) if found.holds(&volume) => return Ok(Holder::Daemon(client)),
             Reached::Answers(client, found) => Holder::Namesake(client, found.path.0),
             Reached::Silent(silent) => Holder::Silent(silent),
             Reached::Ended | Reached::Unknown => holder,
@@ -205,11 +221,16 @@ fn wait_for_close(client: &mut Client) -> Result<()> {
 /// Whether another process holds the volume.
 pub(crate) fn is_locked(path: &Path) -> Result<bool> {
     match open_when_free(path, OpenMode::ReadOnly, patience()) {
-        Err(FileError::InUse(_)) => Ok(true),
+        Err(FileError::InUse(_) | FileError::ObjectStore { trouble: StoreTrouble::InUse, .. }) => Ok(true),
         // The members that are there were locked before others were missed.
         Err(FileError::MembersMissing { .. }) => Ok(false),
         opened => opened.map(|_| false).map_err(Into::into),
     }
+}
+
+/// Whether a daemon of this user serves the volume at a path.
+pub(crate) fn is_served(path: &Path) -> bool {
+    matches!(holder_of(path), Ok(Holder::Daemon(_)))
 }
 
 /// Waits until a volume that was just unmounted is closed. Fails if a daemon holds it that does not answer. Any other
@@ -231,7 +252,9 @@ impl Opened {
 /// Whether a path is that of a volume, mounted or not. Fails if the path is not readable.
 pub(crate) fn is_volume(path: &Path) -> Result<bool, FileError> {
     match Medium::probe(path) {
-        Err(error @ (FileError::NoAccess(_) | FileError::Forbidden { .. })) => Err(error),
+        Err(
+            error @ (FileError::NoAccess(_) | FileError::Forbidden { .. } | FileError::ObjectStore { .. }),
+        ) => Err(error),
         probed => Ok(matches!(probed, Ok(FileContents::Volume { .. } | FileContents::Member(_)))),
     }
 }
@@ -244,7 +267,7 @@ pub(crate) fn mounts_of(path: &Path) -> Result<(Vec<MountEntry>, Vec<MountEntry>
     table.retain(|entry| entry.is_ours() || entry.is_view());
     let (likely, others): (Vec<_>, Vec<_>) = table.into_iter().partition(|entry| entry.source == path);
     let is_it = |entry: &MountEntry| match reach(entry) {
-        Ok(Reached::Answers(_, found)) => Some(found.holds(volume)),
+        Ok(Reached::Answers(_, found)) => Some(found.holds(&volume)),
         _ => None,
     };
     let (mut own, mut unsure) = (Vec::new(), Vec::new());
@@ -306,11 +329,11 @@ pub(crate) fn reach(entry: &MountEntry) -> Result<Reached> {
 
 /// Opens a volume whose daemon may just have ended. A daemon that is closing the volume holds the lock until its last
 /// writes are done.
-pub(crate) fn open_device(path: &Path, mode: OpenMode, sets: &SetOptions) -> Result<Medium, FileError> {
+pub(crate) fn open_device(path: &Path, mode: OpenMode, options: &MediumOptions) -> Result<Medium, FileError> {
     if mode == OpenMode::ReadWrite {
         inherited::allow_volume(path)?;
     }
-    let open = || when_free(patience(), || Medium::open_with(path, mode, sets));
+    let open = || when_free(patience(), || Medium::open_with(path, mode, options));
     match open() {
         Err(FileError::InUse(_)) if matches!(holder_of(path), Ok(Holder::None)) => open(),
         opened => opened,
@@ -318,13 +341,20 @@ pub(crate) fn open_device(path: &Path, mode: OpenMode, sets: &SetOptions) -> Res
 }
 
 /// Opens a volume for a command. Reading needs no more members than the layout does: nothing changes, and a warning says
-/// which are missing. Writing without a member that is missing would make it stale.
+/// which are missing. Writing without a member that is missing would make it stale. A volume in an object store can be read
+/// while a process of another machine uses it.
 pub(crate) fn open_for_command(path: &Path, mode: OpenMode) -> Result<Medium, FileError> {
     let degraded = match mode {
         OpenMode::ReadOnly => Degraded::Permitted,
         OpenMode::ReadWrite => Degraded::IfExcluded,
     };
-    let medium = open_device(path, mode, &SetOptions { degraded, ..SetOptions::default() })?;
+    let sets = SetOptions { degraded, ..SetOptions::default() };
+    let reads_beside_owner = mode == OpenMode::ReadOnly;
+    let options = MediumOptions { sets, reads_beside_owner, ..MediumOptions::default() };
+    let medium = open_device(path, mode, &options)?;
+    if let Some(owner) = medium.other_owner() {
+        error_line!("polder: {}: {owner}", path.display());
+    }
     for report in medium.members().iter().flat_map(|members| members.report()) {
         if let Some(problem) = report.problem() {
             error_line!("polder: {}: the volume is degraded: {problem}", path.display());
@@ -438,9 +468,12 @@ fn with_help(error: FsError) -> anyhow::Error {
     }
 }
 
-/// The absolute path of a volume, without symbolic links. A name that looks like a tag (`PARTUUID=…`) is always a tag, even
+/// The absolute path of a volume without symbolic links, or its URL in normal form. A name that looks like a tag (`PARTUUID=…`) is always a tag, even
 /// if a file has that name, as for mount(8). Otherwise another user could make such a file and choose the device.
 pub(crate) fn resolve(named: &Path) -> Result<PathBuf> {
+    if is_stored(named) {
+        return resolve_url(named);
+    }
     let link = tags::link(named)?;
     let path = link.as_deref().unwrap_or(named);
     way::into(path)?.map_err(|error| match error.kind() {
@@ -448,6 +481,21 @@ pub(crate) fn resolve(named: &Path) -> Result<PathBuf> {
         io::ErrorKind::PermissionDenied => FileError::denied(path, &error).into(),
         _ => anyhow::Error::new(error).context(path.display().to_string()),
     })
+}
+
+/// The path of a directory that is used as a store has no symbolic links in it either. A directory that does not exist is
+/// reported when it is used.
+fn resolve_url(named: &Path) -> Result<PathBuf> {
+    let url = normal_url(named)?;
+    let Some(directory) = directory_of_url(&url) else { return Ok(url) };
+    match way::into(&directory)? {
+        Ok(directory) => Ok(url_of_directory(&directory)?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(url),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Err(FileError::denied(&directory, &error).into())
+        }
+        Err(error) => Err(anyhow::Error::new(error).context(url.display().to_string())),
+    }
 }
 
 /// The mounted volume at a directory, dead or alive.
@@ -458,7 +506,7 @@ pub(crate) fn mount_at(directory: &Path) -> Result<Option<MountEntry>> {
 /// The mount of a Polder volume or view at a directory, dead or alive. Does not wait for its daemon. Errors of the path
 /// are reported when the path is used.
 pub(crate) fn attached_at(directory: &Path) -> Result<Option<MountEntry>> {
-    if tags::is_tag(directory) {
+    if tags::is_tag(directory) || is_stored(directory) {
         return Ok(None);
     }
     let Ok(directory) = way::to(directory)? else { return Ok(None) };
@@ -475,6 +523,10 @@ pub(crate) fn attached_at(directory: &Path) -> Result<Option<MountEntry>> {
 
 /// The metadata of a file or directory, and the Polder mount that contains it.
 pub(crate) fn mount_around(path: &Path) -> Result<(Metadata, MountEntry)> {
+    if is_stored(path) {
+        let url = normal_url(path)?;
+        bail!("{}: is a URL; name a file or directory in a mounted volume", url.display());
+    }
     way::refuse_silent(path)?;
     let about = std::fs::metadata(path).map_err(|error| inaccessible(path, error))?;
     let found = fuse::mount::locate(path).map_err(|error| inaccessible(path, error))?;

@@ -11,6 +11,7 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result};
 use fuse::mount::{Location, locate_unfollowed};
+use polder::device::{directory_of_url, is_stored};
 use rustix::io::Errno;
 
 use crate::client::Reached;
@@ -34,8 +35,13 @@ pub(crate) fn into(named: &Path) -> Result<io::Result<PathBuf>> {
 }
 
 /// Fails if the path cannot be used without waiting for a silent daemon. Other errors are reported when the path is used.
+/// Of a URL, only a directory that is used as a store can be on such a path.
 pub(crate) fn refuse_silent(named: &Path) -> Result<()> {
-    into(named).map(drop)
+    match (is_stored(named), directory_of_url(named)) {
+        (false, _) => into(named).map(drop),
+        (true, Some(directory)) => into(&directory).map(drop),
+        (true, None) => Ok(()),
+    }
 }
 
 /// The same for the log file of a daemon.

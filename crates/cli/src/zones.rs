@@ -23,7 +23,7 @@ const LINE: usize = 16;
 /// Show the state of each zone of a volume, or mount a view of the contents of its zones.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The volume's file or block device, or the directory that it is mounted on.
+    /// The volume's file, block device or URL, or the directory that it is mounted on.
     path: PathBuf,
     /// Print one line for each zone, with numbers of blocks.
     #[arg(long)]

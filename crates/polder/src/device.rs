@@ -1,7 +1,10 @@
-//! The file or device of a volume: opening it, and making a new volume on it.
+//! The file, device or object store of a volume: opening it, and making a new volume on it.
 //!
 //! [`Volume`](crate::Volume) uses these steps, and so does the command `polder`, which reports what happens between
 //! them.
+
+mod medium;
+mod store;
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -10,15 +13,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fs::{FormatOptions, Fs, MountOptions, Reserve};
+use fs::{FormatOptions, Fs, FsError, MountOptions, Reserve};
 use rt::thread::Stop;
 use rt::{Clock, SystemClock};
 use zone::file::{FileError, OpenMode};
 use zone::medium::{MediumDraft, MediumKind, SetPlan, UnusedPart, VolumeOptions};
 use zone::zoned::UnusedZones;
-use zone::{Device, FsId, Geometry, Medium};
+use zone::{Device, FsId, Geometry};
 
+use self::store::{MadeStore, StoreDraft};
 use crate::error::{Error, Result};
+
+pub(crate) use self::medium::normal_name;
+pub use self::medium::{Medium, MediumOptions, id_before_opening, is_stored};
+pub use self::store::{directory_of_url, normal_url, owner_here, url_of_directory, volumes_at};
 
 /// The time until changes are durable, unless an option sets another.
 pub const COMMIT_INTERVAL_NS: u64 = 5_000_000_000;
@@ -104,10 +112,16 @@ pub fn reserve(percent: f64) -> Option<Reserve> {
 
 /// A new volume that is possible. Nothing is written yet.
 pub struct Draft {
-    /// Its file or device, or its members.
+    /// Its file, device or URL, or its members.
     paths: Vec<PathBuf>,
-    medium: MediumDraft,
+    place: Place,
     format: FormatOptions,
+}
+
+/// Where a new volume will be.
+enum Place {
+    Local(Box<MediumDraft>),
+    Objects(Box<StoreDraft>),
 }
 
 /// A volume that was made. It is locked until the device is dropped.
@@ -116,37 +130,41 @@ pub struct Made {
     pub device: Arc<dyn Device>,
     /// The kind of the device.
     pub kind: MediumKind,
-    /// What became of the permissions of files that existed, if other users had access to them.
+    /// What became of the permissions of files and directories that existed, if other users had access to them.
     pub closed: Vec<(PathBuf, ClosedToOthers)>,
 }
 
 /// The access of other users to an existing file was removed: a volume contains the data of all of its files, whatever
-/// their permissions are, so only its owner may read it, as in a new file.
+/// their permissions are, so only its owner may read it, as in a new file. The same for a directory that is a store.
 #[derive(Debug)]
 pub struct ClosedToOthers {
     /// The permissions before.
     pub mode_before: u32,
+    /// The permissions now, if they could be changed.
+    pub mode: u32,
     /// Some host file systems have no permissions.
     pub result: io::Result<()>,
 }
 
 impl ClosedToOthers {
-    /// The permissions of a volume's file.
-    pub const OWNER_ALONE: u32 = 0o600;
+    /// The permissions of a volume's file, and of a store's directory.
+    const OWNER_ALONE: u32 = 0o600;
+    const OWNER_ALONE_IN_DIRECTORY: u32 = 0o700;
 
     /// Does nothing to the file of another user, or to a device.
     fn close(path: &Path) -> io::Result<Option<ClosedToOthers>> {
         const OTHERS: u32 = 0o077;
         let found = std::fs::metadata(path)?;
-        if !found.is_file()
-            || found.mode() & OTHERS == 0
-            || found.uid() != rustix::process::geteuid().as_raw()
-        {
+        let mode = match (found.is_file(), found.is_dir()) {
+            (true, _) => Self::OWNER_ALONE,
+            (_, true) => Self::OWNER_ALONE_IN_DIRECTORY,
+            _ => return Ok(None),
+        };
+        if found.mode() & OTHERS == 0 || found.uid() != rustix::process::geteuid().as_raw() {
             return Ok(None);
         }
-        let permissions = Permissions::from_mode(Self::OWNER_ALONE);
-        let result = File::open(path).and_then(|file| file.set_permissions(permissions));
-        Ok(Some(ClosedToOthers { mode_before: found.mode() & 0o7777, result }))
+        let result = File::open(path).and_then(|file| file.set_permissions(Permissions::from_mode(mode)));
+        Ok(Some(ClosedToOthers { mode_before: found.mode() & 0o7777, mode, result }))
     }
 }
 
@@ -157,8 +175,11 @@ impl Draft {
     /// [`Error::Open`] if the device cannot be used, or not with these options. [`Error::Format`] if the format is not
     /// possible on it.
     pub fn new(path: &Path, options: &VolumeOptions, format: FormatOptions) -> Result<Draft> {
-        let medium = when_free(patience(), || Medium::draft(path, options))?;
-        Draft { paths: vec![path.to_owned()], medium, format }.checked()
+        let place = match is_stored(path) {
+            true => Place::Objects(Box::new(StoreDraft::new(path, options)?)),
+            false => Place::Local(Box::new(when_free(patience(), || zone::Medium::draft(path, options))?)),
+        };
+        Draft { paths: vec![path.to_owned()], place, format }.checked()
     }
 
     /// The same for a volume on several devices.
@@ -166,65 +187,121 @@ impl Draft {
     /// # Errors
     /// As [`Draft::new`], for each of them.
     pub fn of_sets(plans: &[SetPlan], options: &VolumeOptions, format: FormatOptions) -> Result<Draft> {
-        let medium = when_free(patience(), || Medium::draft_sets(plans, options))?;
-        let paths = plans.iter().flat_map(|plan| plan.members.clone()).collect();
-        Draft { paths, medium, format }.checked()
+        let paths: Vec<PathBuf> = plans.iter().flat_map(|plan| plan.members.clone()).collect();
+        if let Some(stored) = paths.iter().find(|path| is_stored(path)) {
+            return Err(store::no_member(stored).into());
+        }
+        let medium = when_free(patience(), || zone::Medium::draft_sets(plans, options))?;
+        Draft { paths, place: Place::Local(Box::new(medium)), format }.checked()
     }
 
     fn checked(self) -> Result<Draft> {
-        Fs::check_format(self.medium.geometry(), &self.format)
+        Fs::check_format(self.geometry(), &self.format)
             .map_err(|cause| Error::Format { path: self.path().to_owned(), why: cause.to_string() })?;
         Ok(self)
     }
 
     /// The first of its paths.
     fn path(&self) -> &Path {
-        self.paths.first().map_or(Path::new(""), PathBuf::as_path)
+        first_of(&self.paths)
     }
 
     /// The shape of the device.
     pub fn geometry(&self) -> &Geometry {
-        self.medium.geometry()
+        match &self.place {
+            Place::Local(medium) => medium.geometry(),
+            Place::Objects(store) => store.geometry(),
+        }
     }
 
     /// The zones of a zoned device that are not used.
     pub fn unused_zones(&self) -> Option<UnusedZones> {
-        self.medium.unused_zones()
+        match &self.place {
+            Place::Local(medium) => medium.unused_zones(),
+            Place::Objects(_) => None,
+        }
     }
 
     /// The parts of members that are not used.
     pub fn unused_parts(&self) -> Vec<UnusedPart> {
-        self.medium.unused_parts()
+        match &self.place {
+            Place::Local(medium) => medium.unused_parts(),
+            Place::Objects(_) => Vec::new(),
+        }
     }
 
     /// Makes the volume. What was there is lost. `done` receives the prepared bytes and the total, of each device. If this
     /// fails, files that it has created are removed.
-    pub fn make(mut self, done: &mut dyn FnMut(u64, u64)) -> Result<Made> {
-        let created = self.medium.create_files()?;
-        let made = self.make_over(&created, done);
-        if made.is_err() {
-            for path in created {
-                // This call created and locked it, and it is useless.
-                let _ = std::fs::remove_file(path);
-            }
+    pub fn make(self, done: &mut dyn FnMut(u64, u64)) -> Result<Made> {
+        let Draft { paths, place, format } = self;
+        match place {
+            Place::Local(medium) => make_locally(*medium, &paths, &format, done),
+            Place::Objects(store) => make_in_store(*store, &paths, &format),
         }
-        made
     }
+}
 
-    fn make_over(self, new_files: &[PathBuf], done: &mut dyn FnMut(u64, u64)) -> Result<Made> {
-        let mut closed = Vec::new();
-        for path in self.paths.iter().filter(|path| !new_files.contains(path)) {
-            let result = ClosedToOthers::close(path).map_err(|error| unreadable(path, &error))?;
-            closed.extend(result.map(|result| (path.clone(), result)));
+fn first_of(paths: &[PathBuf]) -> &Path {
+    paths.first().map_or(Path::new(""), PathBuf::as_path)
+}
+
+fn make_locally(
+    mut medium: MediumDraft,
+    paths: &[PathBuf],
+    format: &FormatOptions,
+    done: &mut dyn FnMut(u64, u64),
+) -> Result<Made> {
+    let created = medium.create_files()?;
+    let made = make_over(medium, paths, &created, format, done);
+    if made.is_err() {
+        for path in created {
+            // This call created and locked it, and it is useless.
+            let _ = std::fs::remove_file(path);
         }
-        let path = self.path().to_owned();
-        let made = self.medium.make(done)?;
-        let kind = made.kind();
-        let device = made.into_device();
-        let formatted = Fs::format(&device, &self.format, &SystemClock::new());
-        formatted.map_err(|cause| Error::at(&path, cause))?;
-        Ok(Made { device, kind, closed })
     }
+    made
+}
+
+fn make_over(
+    medium: MediumDraft,
+    paths: &[PathBuf],
+    new_files: &[PathBuf],
+    format: &FormatOptions,
+    done: &mut dyn FnMut(u64, u64),
+) -> Result<Made> {
+    let mut closed = Vec::new();
+    for path in paths.iter().filter(|path| !new_files.contains(path)) {
+        let result = ClosedToOthers::close(path).map_err(|error| unreadable(path, &error))?;
+        closed.extend(result.map(|result| (path.clone(), result)));
+    }
+    let made = medium.make(done)?;
+    let kind = made.kind();
+    let device = made.into_device();
+    format_device(&device, paths, format)?;
+    Ok(Made { device, kind, closed })
+}
+
+fn make_in_store(store: StoreDraft, paths: &[PathBuf], format: &FormatOptions) -> Result<Made> {
+    let new_directory = store.create_directory()?;
+    let made = store.make().map_err(Error::from).and_then(|made| {
+        format_device(&made.device, paths, format)?;
+        Ok(made)
+    });
+    if made.is_err()
+        && let Some(directory) = new_directory
+    {
+        // This call created it, and it is useless.
+        let _ = std::fs::remove_dir_all(directory);
+    }
+    let MadeStore { device, kind, closed } = made?;
+    Ok(Made { device, kind, closed: closed.into_iter().collect() })
+}
+
+/// Makes the file system. Another process may own the device then, unless it is locked.
+fn format_device(device: &Arc<dyn Device>, paths: &[PathBuf], format: &FormatOptions) -> Result<()> {
+    let formatted = Fs::format(device, format, &SystemClock::new());
+    let released = formatted.and_then(|()| device.release().map_err(|error| FsError::Io(error.to_string())));
+    released.map_err(|cause| Error::at(first_of(paths), cause))
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> FileError {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use fs::FsError;
 use rustix::io::Errno;
-use zone::file::FileError;
+use zone::file::{FileError, StoreTrouble};
 
 /// The result of an operation.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -148,6 +148,7 @@ impl Error {
 /// The same numbers as mount(2) and open(2) have for such files. A damaged volume is "Structure needs cleaning".
 fn errno_of_open(error: &FileError) -> Errno {
     match error {
+        FileError::ObjectStore { trouble, .. } => errno_of_store(*trouble),
         FileError::NotFound(_) | FileError::BrokenPath { .. } => Errno::NOENT,
         FileError::NoAccess(_) => Errno::ACCESS,
         FileError::Forbidden { .. } => Errno::PERM,
@@ -174,6 +175,19 @@ fn errno_of_open(error: &FileError) -> Errno {
         | FileError::Member { .. }
         | FileError::Unfit(_)
         | FileError::GivenByDevice { .. } => Errno::INVAL,
+    }
+}
+
+fn errno_of_store(trouble: StoreTrouble) -> Errno {
+    match trouble {
+        StoreTrouble::Missing => Errno::NOENT,
+        StoreTrouble::Exists => Errno::EXIST,
+        StoreTrouble::InUse => Errno::BUSY,
+        StoreTrouble::Refused => Errno::ACCESS,
+        StoreTrouble::Failed => Errno::IO,
+        StoreTrouble::Damaged => Errno::UCLEAN,
+        StoreTrouble::Unsuitable => Errno::OPNOTSUPP,
+        StoreTrouble::Impossible => Errno::INVAL,
     }
 }
 

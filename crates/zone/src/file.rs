@@ -60,7 +60,7 @@ pub use contents::FileContents;
 pub(crate) use contents::describe_start;
 pub use contents::other_signature;
 pub use draft::FileDraft;
-pub use error::FileError;
+pub use error::{FileError, StoreTrouble};
 pub use options::{FileOptions, ZONES_MIN};
 pub use volume::RestoredHeader;
 pub(crate) use volume::{lock, physical_block, refusal};

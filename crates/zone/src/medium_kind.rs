@@ -21,4 +21,9 @@ pub enum MediumKind {
     },
     /// Several devices.
     Sets,
+    /// Objects of an object store.
+    Objects {
+        /// The bytes of an object of a zone.
+        part_bytes: u64,
+    },
 }

@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use fuse::mount::{abort, unmount, unmount_lazily};
 use fuse::{MountEntry, MountedView};
 use nix::sys::signal::{SigSet, Signal};
+use polder::device::is_stored;
 use rt::{Clock, SystemClock};
 use rustix::process::{getegid, geteuid};
 use zone::file::OpenMode;
@@ -30,6 +31,13 @@ pub(super) fn run(arguments: &Arguments, directory: &Path) -> Result<()> {
     }
     way::refuse_silent_log(arguments.log.as_deref())?;
     let path = volume::resolve(&arguments.path)?;
+    if is_stored(&path) {
+        bail!(
+            "{}: zones in an object store cannot be mounted, because nothing locks them; `polder zones` without --mount \
+             lists them",
+            path.display()
+        );
+    }
     if path.is_dir() {
         bail!("{}: is a directory; unmount the volume, and name its file or block device", path.display());
     }

@@ -178,8 +178,12 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// The daemon of the mount at this directory.
     pub(crate) fn of(bench: &Bench, directory: &Path) -> Daemon {
-        let info = bench.succeed(&["info", directory.to_str().unwrap(), "--json"]);
-        let info: Value = serde_json::from_str(&info).unwrap();
+        Daemon::in_report(&bench.succeed(&["info", directory.to_str().unwrap(), "--json"]))
+    }
+
+    /// The daemon in a report of `info --json`.
+    pub(crate) fn in_report(info: &str) -> Daemon {
+        let info: Value = serde_json::from_str(info).unwrap();
         let pid = Pid::from_raw(info["pid"].as_i64().unwrap().try_into().unwrap()).unwrap();
         let handle = rustix::process::pidfd_open(pid, PidfdFlags::empty()).unwrap();
         Daemon { pid, handle: handle.into() }

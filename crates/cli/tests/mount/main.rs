@@ -24,6 +24,8 @@ mod killed_daemons;
 mod library;
 mod memory;
 mod moved_mounts;
+#[cfg(feature = "objects")]
+mod objects;
 mod operations;
 mod options;
 mod permissions;

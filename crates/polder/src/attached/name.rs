@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use attach::Listener;
 use rt::sync::atomic::{AtomicBool, Ordering};
 
+use crate::device::id_before_opening;
 use crate::runtime;
 
 /// The socket at which the owner of a volume listens. Its name is removed when this is dropped.
@@ -65,8 +66,8 @@ fn inode_of(name: &Path) -> Option<(u64, u64)> {
 /// The name depends on the identity of the file, and on no path. All members of a volume on several devices have the
 /// same name.
 pub(super) fn of_volume(volume: &Path) -> io::Result<PathBuf> {
-    if let Some(label) = zone::medium::member_label(volume) {
-        return Ok(runtime::directory().join(format!("volume.{}.attach", label.fs_id())));
+    if let Some(fs_id) = id_before_opening(volume) {
+        return Ok(runtime::directory().join(format!("volume.{fs_id}.attach")));
     }
     let found = std::fs::metadata(volume)?;
     let split = |device: u64| (rustix::fs::major(device), rustix::fs::minor(device));

@@ -5,15 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fs::{FormatOptions, Fs, FsError, Reserve};
-use zone::Medium;
 use zone::file::{FileError, OpenMode};
-use zone::medium::{Degraded, PlannedLayout, SetOptions, SetPlan};
+use zone::medium::{Degraded, PlannedLayout, SetPlan};
 
 use super::Volume;
 use crate::access::Access;
 use crate::attached::{Attempt, Server, SocketName, attach};
 use crate::caller::Caller;
-use crate::device::{self, Draft};
+use crate::device::{self, Draft, Medium, MediumOptions};
 use crate::error::{Error, Result};
 use crate::owned::Owned;
 use crate::shared::Shared;
@@ -43,7 +42,7 @@ pub struct VolumeOptions {
     caller: Caller,
     share: bool,
     attach: bool,
-    sets: SetOptions,
+    medium: MediumOptions,
 }
 
 impl VolumeOptions {
@@ -56,7 +55,7 @@ impl VolumeOptions {
             caller: Caller::default(),
             share: true,
             attach: true,
-            sets: SetOptions::default(),
+            medium: MediumOptions::default(),
         }
     }
 
@@ -64,7 +63,7 @@ impl VolumeOptions {
     /// that are not found: those that are files in another directory than the one that is opened. All others are found
     /// by their labels.
     pub fn device(mut self, path: impl AsRef<Path>) -> VolumeOptions {
-        self.sets.devices.push(path.as_ref().to_owned());
+        self.medium.sets.devices.push(path.as_ref().to_owned());
         self
     }
 
@@ -72,7 +71,15 @@ impl VolumeOptions {
     /// false. If the volume is opened for writing without a member, that member is stale from then on: it is not used
     /// when it returns.
     pub fn degraded(mut self, degraded: bool) -> VolumeOptions {
-        self.sets.degraded = if degraded { Degraded::Permitted } else { Degraded::Refused };
+        self.medium.sets.degraded = if degraded { Degraded::Permitted } else { Degraded::Refused };
+        self
+    }
+
+    /// Whether the ownership of a volume in an object store is taken from another process that may be alive: one on
+    /// another machine that has not closed the volume. The default is false. That process loses what it has not synced,
+    /// and every later change of it fails. Files and devices have a lock instead, and this is refused for them.
+    pub fn takeover(mut self, takeover: bool) -> VolumeOptions {
+        self.medium.takes_over = takeover;
         self
     }
 
@@ -116,18 +123,19 @@ impl VolumeOptions {
         self
     }
 
-    /// Opens a volume in a file or on a device. Recovers it if it was not closed, and starts its threads. If another
-    /// process owns the volume, attaches to that process ([attached volumes](crate#one-process-owns-a-volume)).
+    /// Opens a volume in a file, on a device, or in an object store. Recovers it if it was not closed, and starts its
+    /// threads. If another process owns the volume, attaches to that process
+    /// ([attached volumes](crate#one-process-owns-a-volume)).
     ///
     /// # Errors
     /// As [`Volume::open`]. [`InvalidInput`](std::io::ErrorKind::InvalidInput) for a cache that is too small.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume> {
-        let path = path.as_ref();
+        let path = &*device::normal_name(path.as_ref())?;
         self.check()?;
         let mode = if self.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
         let (mut wait, mut owners) = (device::patience(), 0);
         loop {
-            match Medium::open_with(path, mode, &self.sets) {
+            match Medium::open_with(path, mode, &self.medium) {
                 Err(FileError::InUse(_)) if self.attach => {}
                 Err(FileError::InUse(_)) if wait() => continue,
                 opened => return self.own(path, opened?),

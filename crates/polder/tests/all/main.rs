@@ -13,6 +13,8 @@ mod life;
 mod locks;
 mod mounted;
 mod names;
+#[cfg(feature = "objects")]
+mod stored;
 mod threads;
 
 /// Threads share everything.

@@ -219,6 +219,14 @@ pub enum FileError {
         /// The requested size in bytes.
         size: u64,
     },
+    /// A volume in an object store cannot be made or opened.
+    #[error("{why}")]
+    ObjectStore {
+        /// What kind of error it is.
+        trouble: StoreTrouble,
+        /// The store, the reason and the remedy.
+        why: String,
+    },
     /// The system refused an operation.
     #[error("{}: cannot {operation}: {reason}", path.display())]
     Io {
@@ -229,6 +237,27 @@ pub enum FileError {
         /// The system's words.
         reason: String,
     },
+}
+
+/// The kinds of errors of a volume in an object store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreTrouble {
+    /// There is no volume.
+    Missing,
+    /// There is a volume already, or something else.
+    Exists,
+    /// A process of another machine owns the volume.
+    InUse,
+    /// The store refuses the request: credentials, rights, a bucket that does not exist.
+    Refused,
+    /// The store could not be reached, or failed.
+    Failed,
+    /// An object is damaged or missing.
+    Damaged,
+    /// The store lacks a property that Polder needs.
+    Unsuitable,
+    /// The URL or an option is not possible.
+    Impossible,
 }
 
 /// The command that repairs a volume with this start.
