@@ -14,13 +14,16 @@
 //!   (`resets.rs`).
 //! * Zones that a member of a mirror lacks are copied when the set is opened. A copy counts when it is complete
 //!   (`repair.rs`).
+//! * A member of a mirror can be replaced. Everything is copied to the new one, step by step, before it counts
+//!   (`rebuild.rs`).
 //! * Large commands and flushes are sent to several members at the same time (`workers.rs`).
 //! * Until [`Device::end_recovery`] a mirror reads all copies and returns zeros for blocks in which they differ. So what
 //!   recovery accepts is on every copy (`reading.rs`).
 //!
-//! Locks, in the order in which they are taken: the lock of a superzone, that of the label (`roster.rs`), that of the
-//! labels of a member (`member.rs`). The table of zones and the unflushed resets have locks that are never held while
-//! another one is taken, or while a command is sent.
+//! Locks, in the order in which they are taken: the cursor of the copies (`rebuild.rs`), the lock of a superzone, that of
+//! the label (`roster.rs`), that of the labels of a member, that of the zone that is copied to it (`member.rs`). The table
+//! of zones and the unflushed resets have locks that are never held while another one is taken, or while a command is
+//! sent.
 
 mod agreement;
 mod concatenation;
@@ -35,11 +38,13 @@ mod member;
 mod opening;
 mod overlay;
 mod reading;
+mod rebuild;
 mod repair;
 mod resets;
 mod roster;
 mod workers;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use rt::sync::atomic::{AtomicBool, Ordering};
@@ -56,8 +61,9 @@ pub use roster::MemberState;
 
 use agreement::{Agreement, Means};
 use layout::Shape;
-use member::{Member, is_of_member};
+use member::{Member, Use, is_of_member};
 use reading::{OneRead, Reading};
+use rebuild::{Copied, Copies, CopyZone};
 use resets::UnflushedResets;
 use roster::Roster;
 
@@ -76,10 +82,39 @@ pub struct Set {
     /// One for each superzone: held while it is changed.
     zone_locks: Vec<Mutex<()>>,
     resets: UnflushedResets,
+    /// What the member that is being rebuilt has.
+    copies: Copies,
     /// The zones that a member lacks and that could not be copied when the set was opened.
     not_copied: Vec<ZoneId>,
     /// Recovery has not ended: nothing that is read may be on one copy only.
     is_recovering: AtomicBool,
+}
+
+/// What a step of the rebuild of a member did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RebuildStep {
+    /// No member is being rebuilt.
+    Idle,
+    /// It copied a piece.
+    More,
+    /// The member has everything, and counts from now on.
+    Complete,
+    /// Nothing can be copied now: this many superzones have blocks that no member can read. They can be copied when
+    /// garbage collection has emptied them.
+    Blocked(u32),
+    /// The new member has failed. The set continues without it.
+    GivenUp(String),
+}
+
+/// How much of a member was rebuilt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RebuildState {
+    /// The position of the member.
+    pub position: usize,
+    /// The superzones that it has.
+    pub zones_done: u32,
+    /// All superzones.
+    pub zones: u32,
 }
 
 impl Set {
@@ -120,9 +155,10 @@ impl Set {
         let geometry = roster.used().geometry(layout, roster.width(), &present);
         let (zones, not_copied) = opening::agreed_zones(&roster, &geometry)?;
         let zone_locks = zones.iter().map(|_| Mutex::new(())).collect();
+        let copies = Copies::new(zones.len());
         let machine = Mutex::new(Machine::new(geometry.clone(), zones));
         let (resets, is_recovering) = (UnflushedResets::default(), AtomicBool::new(true));
-        Ok(Set { layout, roster, geometry, machine, zone_locks, resets, not_copied, is_recovering })
+        Ok(Set { layout, roster, geometry, machine, zone_locks, resets, copies, not_copied, is_recovering })
     }
 
     /// The device of a volume that consists of these sets, given in any order. Refuses sets of several volumes, and a
@@ -132,6 +168,11 @@ impl Set {
         let parts: Vec<(FsId, Part)> = sets.iter().map(|set| (set.fs_id(), set.part())).collect();
         concatenation::check_parts(&parts)?;
         Concatenation::new(sets.into_iter().map(|set| set as Arc<dyn Device>).collect())
+    }
+
+    /// The shape that a device needs at least to be a member.
+    pub fn member_geometry(&self) -> Geometry {
+        self.roster.used().member_geometry()
     }
 
     /// The id of the volume.
@@ -154,6 +195,157 @@ impl Set {
         self.roster.states()
     }
 
+    /// Why a device of this shape, whose last zone has this capacity, cannot replace the member at a position.
+    ///
+    /// # Errors
+    /// The reason. Nothing was written.
+    pub fn check_replacement(
+        &self,
+        position: usize,
+        device: &Geometry,
+        last_zone: Blocks,
+    ) -> Result<(), SetError> {
+        let refuse = |why: String| Err(SetError::NotReplaceable(why));
+        self.roster.check()?;
+        if self.layout != Layout::Mirror {
+            return refuse("the set is a stripe, and no other member has its data".to_owned());
+        }
+        if position >= self.roster.width() {
+            return refuse(format!(
+                "the set has no position {position}; `polder device list` shows the positions"
+            ));
+        }
+        if let Some(other) = self.roster.rebuilt() {
+            let position = other.position;
+            return refuse(format!(
+                "the member at position {position} is being rebuilt; wait until that has ended"
+            ));
+        }
+        if self.roster.counting().all(|member| member.position == position) {
+            return refuse(
+                "it is the only one that counts: nothing could be copied to the new one".to_owned(),
+            );
+        }
+        if let Some(why) = self.roster.used().missing_in(device) {
+            return refuse(format!("the new device has {why}; name another one"));
+        }
+        let last = ZoneId(self.geometry.zones - 1);
+        let wanted = self.machine.lock().zone(last)?.capacity;
+        let is_last_used = device.sequential() == label::LABEL_ZONES_OF_MEMBER + self.geometry.zones;
+        match is_last_used && last_zone < wanted {
+            true => refuse(format!(
+                "the last zone of the new device has {last_zone} blocks instead of {wanted}; name a larger one"
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes a device the member at a position. What is on it is erased. Everything is copied to it by
+    /// [`Set::rebuild_step`], and it does not count before. The member that had the position is not used any more.
+    ///
+    /// # Errors
+    /// The device cannot be used, or its labels cannot be written. If [`Set::check_replacement`] or a zone of the device
+    /// is the reason, nothing was written.
+    pub fn replace(&self, position: usize, device: Arc<dyn Device>) -> Result<(), SetError> {
+        let report = device.report()?;
+        let last_zone = report.last().map_or(0, |info| info.capacity);
+        // No other thread replaces a member meanwhile.
+        let mut cursor = self.copies.cursor();
+        self.check_replacement(position, device.geometry(), last_zone)?;
+        if self.roster.has(&device) {
+            return Err(SetError::NotReplaceable("the new device is a member of the set".to_owned()));
+        }
+        let superzones = self.machine.lock().zones().to_vec();
+        let own = report.iter().skip(label::LABEL_ZONES_OF_MEMBER as usize);
+        for (zone, (wanted, has)) in superzones.iter().zip(own).enumerate() {
+            let why = match has.state {
+                ZoneState::ReadOnly | ZoneState::Offline => "takes no writes".to_owned(),
+                _ if has.capacity < wanted.capacity => {
+                    format!("has {} blocks instead of {}", has.capacity, wanted.capacity)
+                }
+                _ => continue,
+            };
+            let zone = zone as u32 + label::LABEL_ZONES_OF_MEMBER;
+            return Err(SetError::NotReplaceable(format!(
+                "zone {zone} of the new device {why}; name another one"
+            )));
+        }
+        self.copies.begin(&mut cursor);
+        self.roster.join(position, device)
+    }
+
+    /// Copies one piece of one superzone, at most, to the member that is being rebuilt. When it has all of them, it counts.
+    ///
+    /// # Errors
+    /// No member is left.
+    pub fn rebuild_step(&self) -> Result<RebuildStep, DeviceError> {
+        self.roster.check()?;
+        let mut cursor = self.copies.cursor();
+        let Some(member) = self.roster.rebuilt() else { return Ok(RebuildStep::Idle) };
+        for _ in 0..rebuild::EMPTY_ZONES_PER_STEP {
+            let Some(zone) = self.copies.next(&mut cursor) else {
+                return match (cursor.begin_again(), self.copies.is_complete()) {
+                    (_, true) => self.complete(member),
+                    (0, false) => Ok(RebuildStep::More),
+                    (unreadable, false) => Ok(RebuildStep::Blocked(unreadable)),
+                };
+            };
+            let _lock = self.lock_zone(zone)?;
+            let (info, roster) = (self.machine.lock().zone(zone)?, &self.roster);
+            if self.copies.has(zone) {
+                continue;
+            }
+            match (CopyZone { roster, member, zone, info }).step(&self.copies, &mut cursor) {
+                Ok(Copied::Empty) => {}
+                Ok(Copied::Whole | Copied::Piece | Copied::Unreadable) => return Ok(RebuildStep::More),
+                Err((position, error)) => {
+                    let failed = self.roster.at(position).unwrap_or(member);
+                    let error = self.roster.judge(failed, error);
+                    let is_too_often = position == member.position && cursor.fail();
+                    if !is_of_member(&error) && !is_too_often {
+                        return Ok(RebuildStep::More);
+                    }
+                    return self.give_up(position, member, &error);
+                }
+            }
+        }
+        Ok(RebuildStep::More)
+    }
+
+    /// Excludes a member that failed while a superzone was copied.
+    fn give_up(
+        &self,
+        position: usize,
+        member: &Member,
+        error: &DeviceError,
+    ) -> Result<RebuildStep, DeviceError> {
+        self.roster.exclude(&[position], error)?;
+        match position == member.position {
+            true => Ok(RebuildStep::GivenUp(error.to_string())),
+            false => Ok(RebuildStep::More),
+        }
+    }
+
+    /// The member has everything: makes that durable, and then makes the member count.
+    fn complete(&self, member: &Member) -> Result<RebuildStep, DeviceError> {
+        if !rt::is_planted("set-rebuild-flush")
+            && let Err(error) = member.device().flush()
+        {
+            return self.give_up(member.position, member, &error);
+        }
+        match self.roster.count_in(member, || self.copies.is_complete())? {
+            true => Ok(RebuildStep::Complete),
+            false => Ok(RebuildStep::More),
+        }
+    }
+
+    /// How much of the member that is being rebuilt it has. `None` if there is none.
+    pub fn rebuild_state(&self) -> Option<RebuildState> {
+        let position = self.roster.rebuilt()?.position;
+        let zones = self.geometry.zones;
+        Some(RebuildState { position, zones_done: self.copies.count(), zones })
+    }
+
     fn lock_zone(&self, zone: ZoneId) -> Result<MutexGuard<'_, ()>, DeviceError> {
         self.roster.check()?;
         let lock = self.zone_locks.get(zone.0 as usize);
@@ -164,16 +356,49 @@ impl Set {
         self.layout.shape_of(self.roster.width(), capacity)
     }
 
-    /// Executes a command on all members that count. Members that fail are excluded. `Ok` holds the first error of a
-    /// zone.
+    /// The members that get a change of a superzone. The caller holds its lock.
+    fn receivers(&self, zone: ZoneId) -> Vec<&Member> {
+        self.roster.receivers(self.copies.has(zone) && !rt::is_planted("set-rebuild-append"))
+    }
+
+    /// Executes a command on members. Those that fail are excluded. `Ok` holds the first error of a zone.
     fn on_all(
         &self,
+        zone: ZoneId,
+        members: Vec<&Member>,
         command: impl Fn(&Member) -> Result<(), DeviceError>,
     ) -> Result<Option<DeviceError>, DeviceError> {
-        let failed = |member: &Member| {
-            command(member).err().map(|error| (member.position, self.roster.judge(member, error)))
+        let failed = |member: &Member| self.roster.failure(member, command(member).err()?);
+        self.settle(zone, members.into_iter().filter_map(failed).collect())
+    }
+
+    /// Excludes members whose commands failed as a whole. An error of a zone of the member that is being rebuilt is none
+    /// of the superzone: the member lacks the superzone from then on.
+    fn settle(
+        &self,
+        zone: ZoneId,
+        mut failures: Vec<(usize, DeviceError)>,
+    ) -> Result<Option<DeviceError>, DeviceError> {
+        let is_of_zone = |(_, error): &(usize, DeviceError)| !is_of_member(error);
+        for (failed, _) in failures.clone().into_iter().filter(is_of_zone) {
+            if self.lose_copy(zone, Some(failed)) {
+                failures.retain(|failure| failure.0 != failed);
+            }
+        }
+        self.roster.settle(failures)
+    }
+
+    /// The member that is being rebuilt, if it has this position, lacks a superzone from now on. The caller holds the lock of
+    /// the superzone. Returns whether there is such a member.
+    fn lose_copy(&self, zone: ZoneId, position: Option<usize>) -> bool {
+        let Some(member) = self.roster.lose_copy(position, || self.copies.set(zone, false)) else {
+            return false;
         };
-        self.roster.settle(self.roster.counting().filter_map(failed).collect())
+        // Its zone may have a slot. If that fails, the zone is emptied before it is copied.
+        if let Err(error) = member.reset(zone) {
+            tracing::warn!(zone = zone.0, member = member.position, %error, "a copy was not removed");
+        }
+        true
     }
 
     /// Appends to the members. The caller holds the lock of the zone, whose pointer is `start`.
@@ -187,10 +412,10 @@ impl Set {
         let send_part = |member: &Member| {
             let part = reading::gather(shape, member.position, start, from, block_size);
             let error = member.append_at(zone, blocks_of(member).start, &part).err()?;
-            Some((member.position, self.roster.judge(member, error)))
+            self.roster.failure(member, error)
         };
         let members: Vec<&Member> =
-            self.roster.counting().filter(|member| !blocks_of(member).is_empty()).collect();
+            self.receivers(zone).into_iter().filter(|member| !blocks_of(member).is_empty()).collect();
         let workers = self.roster.workers();
         let failures = match workers.is_worth_it(from.len()) {
             true => {
@@ -210,7 +435,7 @@ impl Set {
                 failures
             }
         };
-        self.roster.settle(failures)?.map_or(Ok(()), Err)
+        self.settle(zone, failures)?.map_or(Ok(()), Err)
     }
 
     /// Makes the members agree after an append that failed.
@@ -220,10 +445,11 @@ impl Set {
         start: Blocks,
         info: ZoneInfo,
     ) -> Result<ZoneInfo, DeviceError> {
+        self.lose_copy(zone, None);
         if start == 0 && !rt::is_planted("set-keep-header") {
             // Nothing of this life was acknowledged. Members that have the header would fill the others.
             self.resets.add(zone);
-            let failure = self.on_all(|member| member.reset(zone));
+            let failure = self.on_all(zone, self.receivers(zone), |member| member.reset(zone));
             self.resets.add(zone);
             if let Some(error) = failure? {
                 tracing::warn!(zone = zone.0, %error, "a zone that was not begun was not reset");
@@ -231,6 +457,15 @@ impl Set {
         }
         // A reset may have changed the capacity.
         self.agree(zone, if start == 0 { Blocks::MAX } else { info.capacity })
+    }
+
+    /// The state of a superzone that was reset: its zone of the member that is being rebuilt may be smaller now.
+    fn within_copy(&self, zone: ZoneId, info: ZoneInfo) -> ZoneInfo {
+        let Some(member) = self.roster.rebuilt().filter(|_| self.copies.has(zone)) else { return info };
+        match member.report_zone(zone) {
+            Ok(own) => ZoneInfo { capacity: info.capacity.min(own.capacity), ..info },
+            Err(_) => info,
+        }
     }
 
     /// Makes the members agree about a superzone that has this capacity, or a smaller one.
@@ -244,7 +479,7 @@ impl Set {
     /// take none.
     fn finish_rest(&self, zone: ZoneId) -> bool {
         let mut is_finished = true;
-        for member in self.roster.counting() {
+        for member in self.receivers(zone) {
             let info = member.report_zone(zone);
             let finished = info.and_then(|info| match info.state.is_active() {
                 true => member.finish(zone).or_else(|_| member.finish(zone)),
@@ -252,7 +487,7 @@ impl Set {
             });
             if let Err(error) = finished {
                 tracing::warn!(zone = zone.0, member = member.position, %error, "a zone was not finished");
-                is_finished = false;
+                is_finished &= self.lose_copy(zone, Some(member.position));
             }
         }
         is_finished
@@ -411,7 +646,7 @@ impl Device for Set {
         // The others are full when one fails, so the zone takes no more appends. It keeps its slot unless a second
         // attempt succeeds.
         let finish = |member: &Member| member.finish(zone).or_else(|_| member.finish(zone));
-        if let Some(error) = self.on_all(finish)? {
+        if let Some(error) = self.on_all(zone, self.receivers(zone), finish)? {
             return Err(error);
         }
         self.force(zone, ZoneInfo { state: ZoneState::Full, ..known });
@@ -422,18 +657,34 @@ impl Device for Set {
         let _lock = self.lock_zone(zone)?;
         let known = self.check_change(zone, |machine| machine.reset(zone, None))?;
         self.resets.add(zone);
-        let failure = self.on_all(|member| member.reset(zone));
+        // The member that is being rebuilt has what is empty.
+        let members = match rt::is_planted("set-rebuild-reset") {
+            false => self.roster.receivers(true),
+            true => self.receivers(zone),
+        };
+        let is_rebuilt_empty = Cell::new(false);
+        let reset = |member: &Member| {
+            member.reset(zone)?;
+            is_rebuilt_empty.set(is_rebuilt_empty.get() || member.usage() == Use::Rebuilt);
+            Ok(())
+        };
+        let failure = self.on_all(zone, members, reset);
         // Once more: a flush that began in between does not cover it.
         self.resets.add(zone);
         let failure = failure?;
         if let Some(error) = failure {
             // Some members are empty. When the set is opened again, the others say what the zone has.
+            self.lose_copy(zone, None);
             self.finish_rest(zone);
             self.force(zone, ZoneInfo { state: ZoneState::ReadOnly, ..known });
             return Err(error);
         }
+        if is_rebuilt_empty.get() {
+            self.copies.set(zone, true);
+        }
         // Capacities may have changed.
         let info = self.agree(zone, Blocks::MAX)?;
+        let info = self.within_copy(zone, info);
         self.force(zone, info);
         Ok(())
     }
@@ -446,11 +697,11 @@ impl Device for Set {
     }
 
     fn discard_one_zone(&self) -> bool {
-        self.roster.counting().any(|member| member.device().discard_one_zone())
+        self.roster.in_use().any(|member| member.device().discard_one_zone())
     }
 
     fn set_placement(&self, zone: ZoneId, role: Role, class: u8) {
-        for member in self.roster.counting() {
+        for member in self.roster.in_use() {
             member.device().set_placement(member.zone(zone), role, class);
         }
     }

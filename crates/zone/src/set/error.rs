@@ -38,6 +38,14 @@ pub enum SetError {
         /// Whether the layout tolerates that.
         tolerated: bool,
     },
+    /// The devices were to become members, and did not.
+    #[error(
+        "no device is a member yet: it was to replace one; give the devices of the other members as well"
+    )]
+    NotJoined,
+    /// A member cannot be replaced.
+    #[error("the member cannot be replaced: {0}")]
+    NotReplaceable(String),
     /// The sets are not those of one volume, each once.
     #[error("the sets do not make a volume: {0}")]
     NotOneVolume(String),

@@ -19,6 +19,9 @@ pub(crate) const LABEL_BYTES: usize = 512;
 /// The upper bound of generations. A set that reaches it excludes no more members.
 pub(super) const GENERATIONS_MAX: u64 = 1 << 62;
 
+/// The incompatible feature of a label that lists a member that is being rebuilt, or one that has not joined the set.
+pub(super) const FEATURE_REBUILDING: u64 = 1;
+
 /// The stored label.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -33,7 +36,7 @@ pub(crate) struct StoredLabel {
     fs_id: [u8; 16],
     /// Counts the labels of the set.
     generation: U64,
-    /// Features that must be known to use the set: none yet.
+    /// Features that must be known to use the set: [`FEATURE_REBUILDING`].
     features_incompatible: U64,
     /// The oldest release that reads this version.
     reader: Reader,
@@ -53,7 +56,8 @@ pub(crate) struct StoredLabel {
     repaired_member: u8,
     /// The zone of the set that it lacks.
     repaired_zone: U32,
-    /// The state of each member: 0 there is none, 1 it counts, 2 it has failed.
+    /// The state of each member: 0 there is none, 1 it counts, 2 it has failed, 3 it is being rebuilt, 4 it has not
+    /// joined.
     states: [u8; MEMBERS_MAX],
     /// The id of each member.
     ids: [[u8; 16]; MEMBERS_MAX],
@@ -82,8 +86,45 @@ pub struct MemberId(pub(crate) [u8; 16]);
 pub(crate) struct Standing {
     /// Its id.
     pub(crate) id: MemberId,
+    /// Whether its contents count, or will.
+    pub(crate) state: StandingState,
+}
+
+/// Whether the contents of a member count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StandingState {
+    /// They do.
+    Counts,
+    /// They do not: it has failed, or was missing.
+    Failed,
+    /// They will, when everything was copied to it.
+    Rebuilding,
+    /// Only the label of the member itself says this, and it decides nothing: the labels of the others do not list it.
+    Joining,
+}
+
+impl Standing {
     /// Whether its contents count.
-    pub(crate) counts: bool,
+    pub(crate) fn counts(&self) -> bool {
+        self.state == StandingState::Counts
+    }
+}
+
+impl StandingState {
+    const ALL: [StandingState; 4] =
+        [StandingState::Counts, StandingState::Failed, StandingState::Rebuilding, StandingState::Joining];
+
+    fn stored(self) -> u8 {
+        1 + StandingState::ALL.iter().position(|state| *state == self).expect("it is one of all") as u8
+    }
+
+    fn of_stored(stored: u8) -> Option<StandingState> {
+        StandingState::ALL.get(usize::from(stored).checked_sub(1)?).copied()
+    }
+
+    fn needs_feature(self) -> bool {
+        matches!(self, StandingState::Rebuilding | StandingState::Joining)
+    }
 }
 
 /// The place of a set in its volume.
@@ -150,16 +191,18 @@ pub(crate) fn encode_label(label: &Label, position: usize) -> [u8; LABEL_BYTES] 
     };
     let (mut states, mut ids) = ([0; MEMBERS_MAX], [[0; 16]; MEMBERS_MAX]);
     for (index, member) in label.members.iter().enumerate() {
-        states[index] = if member.counts { 1 } else { 2 };
+        states[index] = member.state.stored();
         ids[index] = member.id.0;
     }
+    let is_rebuilding = label.members.iter().any(|member| member.state.needs_feature());
+    let features = if is_rebuilding { FEATURE_REBUILDING } else { 0 };
     let mut stored = StoredLabel {
         magic: LABEL_MAGIC,
         checksum: U32::ZERO,
         version: U32::new(FORMAT_VERSION),
         fs_id: label.fs_id.0,
         generation: U64::new(label.generation),
-        features_incompatible: U64::ZERO,
+        features_incompatible: U64::new(features),
         reader: READER,
         set: U16::new(label.part.number),
         sets: U16::new(label.part.count),
@@ -192,7 +235,7 @@ pub(crate) fn decode_label(block: &[u8]) -> Result<(Label, usize), NoLabel> {
         return Err(NoLabel::Damaged);
     }
     let (version, features) = (stored.version.get(), stored.features_incompatible.get());
-    if version != FORMAT_VERSION || features != 0 {
+    if version != FORMAT_VERSION || features & !FEATURE_REBUILDING != 0 {
         let newer = HeaderError::Newer { version, features, reader: stored.reader };
         return Err(NoLabel::Unknown(newer.to_string()));
     }
@@ -232,11 +275,26 @@ fn contents(stored: &StoredLabel) -> Option<(Label, usize)> {
     if !is_possible {
         return None;
     }
-    let standing = |index: usize| match stored.states[index] {
-        state @ (1 | 2) => Some(Standing { id: MemberId(stored.ids[index]), counts: state == 1 }),
-        _ => None,
+    let standing = |index: usize| {
+        let state = StandingState::of_stored(stored.states[index])?;
+        Some(Standing { id: MemberId(stored.ids[index]), state })
     };
     let members = (0..width).map(standing).collect::<Option<Vec<Standing>>>()?;
+    let rebuilt: Vec<(usize, &Standing)> =
+        members.iter().enumerate().filter(|(_, member)| member.state.needs_feature()).collect();
+    let is_rebuilt_possible = match rebuilt[..] {
+        [] => stored.features_incompatible.get() == 0,
+        [(index, member)] => {
+            let is_own = index == position;
+            layout == Layout::Mirror
+                && stored.features_incompatible.get() == FEATURE_REBUILDING
+                && (is_own || member.state == StandingState::Rebuilding)
+        }
+        _ => false,
+    };
+    if !is_rebuilt_possible {
+        return None;
+    }
     Some((Label { fs_id: FsId(stored.fs_id), part, layout, generation, used, repair, members }, position))
 }
 

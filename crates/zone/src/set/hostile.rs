@@ -3,7 +3,9 @@
 use crate::format::checksum;
 use crate::{FsId, ZoneId};
 
-use super::format::{LABEL_BYTES, Label, MemberId, Part, Repair, Standing, decode_label, encode_label};
+use super::format::{
+    LABEL_BYTES, Label, MemberId, Part, Repair, Standing, StandingState, decode_label, encode_label,
+};
 use super::layout::{Layout, Used};
 
 /// A label. Asserts that an accepted one is possible, and is encoded to what was decoded.
@@ -20,7 +22,8 @@ pub(crate) fn label(bytes: &[u8]) {
 
 /// A valid input.
 pub(crate) fn seed() -> Vec<u8> {
-    let standing = |id: u8| Standing { id: MemberId([id; 16]), counts: id != 2 };
+    let state = |id: u8| if id == 2 { StandingState::Failed } else { StandingState::Counts };
+    let standing = |id: u8| Standing { id: MemberId([id; 16]), state: state(id) };
     let members = (1..=3).map(standing).collect();
     let used =
         Used { block_size: 512, zones: 5, member_blocks: 12, max_open: 7, max_active: 8, max_append: 8 };

@@ -5,7 +5,7 @@
 
 use crate::{Device, FsId};
 
-use super::format::{Label, MemberId, decode_label};
+use super::format::{Label, MemberId, StandingState, decode_label};
 use super::layout::{LABEL_ZONES, Layout};
 use super::member::{FoundLabel, Unlabelled};
 
@@ -96,7 +96,22 @@ impl MemberLabel {
 
     /// Whether the contents of the member at a position count.
     pub fn counts(&self, position: usize) -> bool {
-        self.label.members[position].counts
+        self.label.members[position].counts()
+    }
+
+    /// Whether the member at a position does not count, and will not.
+    pub fn is_failed(&self, position: usize) -> bool {
+        self.label.members[position].state == StandingState::Failed
+    }
+
+    /// Whether everything is being copied to the member at a position, which then counts.
+    pub fn is_rebuilt(&self, position: usize) -> bool {
+        self.label.members[position].state == StandingState::Rebuilding
+    }
+
+    /// Whether the device was about to become a member. Then its label says nothing about the others.
+    pub fn is_joining(&self) -> bool {
+        self.label.members[self.position].state == StandingState::Joining
     }
 
     /// The zones of the set.

@@ -169,6 +169,20 @@ impl Used {
         missing.map(|(what, wanted, has)| format!("{has} {what} instead of {wanted}"))
     }
 
+    /// The least that a member needs.
+    pub(super) fn member_geometry(&self) -> Geometry {
+        Geometry {
+            block_size: self.block_size,
+            zones: self.zones.saturating_add(LABEL_ZONES),
+            zone_blocks: self.member_blocks,
+            max_open: self.max_open.saturating_add(1),
+            max_active: self.max_active.saturating_add(1),
+            max_append: self.max_append,
+            conventional: 0,
+            seek_bytes: Geometry::SEEK_BYTES,
+        }
+    }
+
     /// The geometry of the set. It does not depend on which members are present, except for what a command may
     /// transfer at once.
     pub(super) fn geometry(&self, layout: Layout, width: usize, present: &[&Geometry]) -> Geometry {

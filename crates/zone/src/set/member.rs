@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use rt::sync::Mutex;
-use rt::sync::atomic::{AtomicBool, Ordering};
+use rt::sync::atomic::{AtomicU8, Ordering};
 
 use crate::{Blocks, Command, Device, DeviceError, Geometry, Output, Result, ZoneId, ZoneInfo, ZoneState};
 
-use super::format::{Label, MemberId, NoLabel, decode_label, encode_label};
+use super::format::{Label, MemberId, NoLabel, StandingState, decode_label, encode_label};
 use super::layout::LABEL_ZONES;
 
 /// In how many label zones a label is written. The third one has an older label, or is a spare.
@@ -15,14 +15,37 @@ const LABEL_COPIES: usize = 2;
 
 /// One member of a set.
 pub(super) struct Member {
-    /// Its position in the set.
+    /// Its position in the set. Another member may have had it before.
     pub(super) position: usize,
+    /// Its id.
+    pub(super) id: MemberId,
     device: Arc<dyn Device>,
-    /// Whether its contents count. Becomes false once, after a label that says so is durable on all others.
-    counts: AtomicBool,
+    /// Its [`Use`]. Changes after labels that say so are durable on all other members.
+    usage: AtomicU8,
+    /// The superzone that is being copied to it. Its zone has a slot beyond those of the set. The lock is held while a
+    /// label is written, which needs a slot too, and while blocks are copied.
+    copying: Mutex<Option<ZoneId>>,
     /// The generation of the label in each label zone; `None` if it has none that is known to be whole. The lock is
     /// held while a label is written.
     labels: Mutex<Generations>,
+}
+
+/// How a member is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(super) enum Use {
+    /// Not any more, or not yet.
+    Unused,
+    /// It is being rebuilt: it gets changes of superzones that were copied to it, and is not read.
+    Rebuilt,
+    /// Its contents count.
+    Counts,
+}
+
+impl Use {
+    fn of(stored: u8) -> Use {
+        [Use::Unused, Use::Rebuilt, Use::Counts][usize::from(stored)]
+    }
 }
 
 type Generations = [Option<u64>; LABEL_ZONES as usize];
@@ -90,6 +113,11 @@ impl FoundLabel {
     pub(super) fn id(&self) -> MemberId {
         self.label.members[self.position].id
     }
+
+    /// Whether the device was about to become a member.
+    pub(super) fn is_joining(&self) -> bool {
+        self.label.members[self.position].state == StandingState::Joining
+    }
 }
 
 /// Reads a label zone. The state is `None` if it cannot be told. Only an error of the whole device is a failure.
@@ -120,30 +148,41 @@ fn read_slot(
 
 impl Member {
     /// A member without a label.
-    pub(super) fn new(position: usize, device: Arc<dyn Device>) -> Self {
-        Member { position, device, counts: AtomicBool::new(true), labels: Mutex::default() }
+    pub(super) fn new(position: usize, id: MemberId, device: Arc<dyn Device>, usage: Use) -> Self {
+        let usage = AtomicU8::new(usage as u8);
+        Member { position, id, device, usage, copying: Mutex::default(), labels: Mutex::default() }
     }
 
     /// A member with a label.
-    pub(super) fn with_label(device: Arc<dyn Device>, found: &FoundLabel) -> Self {
-        let member = Member::new(found.position, device);
+    pub(super) fn with_label(device: Arc<dyn Device>, found: &FoundLabel, usage: Use) -> Self {
+        let member = Member::new(found.position, found.id(), device, usage);
         *member.labels.lock() = found.generations;
         member
     }
 
-    /// Whether its contents count.
-    pub(super) fn counts(&self) -> bool {
-        self.counts.load(Ordering::Acquire)
+    /// How it is used.
+    pub(super) fn usage(&self) -> Use {
+        Use::of(self.usage.load(Ordering::Acquire))
     }
 
-    /// Makes its contents not count any more.
-    pub(super) fn exclude(&self) {
-        self.counts.store(false, Ordering::Release);
+    /// Whether its contents count.
+    pub(super) fn counts(&self) -> bool {
+        self.usage() == Use::Counts
+    }
+
+    /// Uses it in another way from now on.
+    pub(super) fn set_usage(&self, usage: Use) {
+        self.usage.store(usage as u8, Ordering::Release);
     }
 
     /// The device.
     pub(super) fn device(&self) -> &dyn Device {
         &*self.device
+    }
+
+    /// Whether this is its device.
+    pub(super) fn is_on(&self, device: &Arc<dyn Device>) -> bool {
+        Arc::ptr_eq(&self.device, device)
     }
 
     /// Its geometry, label zones included.
@@ -199,7 +238,10 @@ impl Member {
             return Err(DeviceError::Io { zone: ZoneId(zone as u32), operation: "label", reason: why });
         }
         labels[zone] = None;
+        let mut copying = self.copying.lock();
+        self.take_slot_of_copy(&mut copying)?;
         self.write_label_to(ZoneId(zone as u32), label)?;
+        drop(copying);
         labels[zone] = Some(label.generation);
         Ok(())
     }
@@ -247,6 +289,38 @@ impl Member {
             (count(|state| state == ZoneState::Open) + 1).saturating_sub(self.geometry().max_open);
         let excess = most_written(&infos, LABEL_ZONES, over_open, over_active);
         excess.into_iter().try_for_each(|zone| self.device.finish(zone))
+    }
+
+    /// If all slots are in use, finishes the zone to which a superzone is being copied. The copy begins again later.
+    fn take_slot_of_copy(&self, copying: &mut Option<ZoneId>) -> Result<()> {
+        let Some(zone) = *copying else { return Ok(()) };
+        let infos = self.device.report()?;
+        let count = |is: fn(ZoneState) -> bool| infos.iter().filter(|info| is(info.state)).count() as u32;
+        let has_slot = count(ZoneState::is_active) < self.geometry().max_active
+            && count(|state| state == ZoneState::Open) < self.geometry().max_open;
+        if !has_slot {
+            self.finish(zone)?;
+            *copying = None;
+        }
+        Ok(())
+    }
+
+    /// Appends blocks of a superzone that is being copied to this member, at the pointer of its zone. Returns whether it
+    /// did: a label may have taken the slot of the zone.
+    pub(super) fn append_copy(&self, zone: ZoneId, at: Blocks, from: &[u8]) -> Result<bool> {
+        let mut copying = self.copying.lock();
+        if at == 0 {
+            *copying = Some(zone);
+        }
+        match *copying == Some(zone) {
+            true => self.append_at(zone, at, from).map(|()| true),
+            false => Ok(false),
+        }
+    }
+
+    /// No superzone is being copied to this member any more.
+    pub(super) fn end_copy(&self) {
+        *self.copying.lock() = None;
     }
 
     /// Whether the label of this generation is in as many label zones as it must be.
@@ -341,6 +415,9 @@ impl Member {
     }
 
     pub(super) fn reset(&self, zone: ZoneId) -> Result<()> {
+        let mut copying = self.copying.lock();
+        *copying = copying.filter(|copied| *copied != zone);
+        drop(copying);
         self.device.reset(self.zone(zone)).map_err(|error| of_superzone(zone, error))
     }
 }

@@ -6,6 +6,7 @@ use super::agreement::{Agreement, Means};
 use super::error::SetError;
 use super::layout::Layout;
 use super::member::most_written;
+use super::rebuild;
 use super::repair;
 use super::roster::Roster;
 
@@ -15,6 +16,11 @@ pub(super) fn agreed_zones(
     geometry: &Geometry,
 ) -> Result<(Vec<ZoneInfo>, Vec<ZoneId>), SetError> {
     let layout = roster.layout();
+    if let Some(member) = roster.rebuilt()
+        && let Err(error) = rebuild::free_slots(member, geometry.zones)
+    {
+        roster.exclude(&[member.position], &error)?;
+    }
     let not_copied = match layout {
         Layout::Mirror => repair::copy_missing_zones(roster, geometry.zones)?,
         Layout::Stripe { .. } => Vec::new(),

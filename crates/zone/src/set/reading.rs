@@ -35,14 +35,14 @@ pub(super) struct OneRead<'b> {
 }
 
 /// What one member reads of a batch.
-#[derive(Default)]
-struct MemberBatch<'b> {
+struct MemberBatch<'s, 'b> {
+    member: &'s Member,
     commands: Vec<Command<'b>>,
     /// For each command the read of which it is a piece.
     origins: Vec<Origin>,
 }
 
-impl MemberBatch<'_> {
+impl MemberBatch<'_, '_> {
     fn bytes(&self) -> usize {
         let of = |command: &Command<'_>| match command {
             Command::Read { into, .. } => into.len(),
@@ -66,7 +66,7 @@ impl Reading<'_> {
     /// Reads many pieces: each member gets its part as one batch. Returns the index of each read that failed.
     pub(super) fn read_batch(&self, reads: Vec<OneRead<'_>>) -> Vec<(usize, DeviceError)> {
         let mut failures = Vec::new();
-        let mut batches: BTreeMap<usize, MemberBatch<'_>> = BTreeMap::new();
+        let mut batches: BTreeMap<usize, MemberBatch<'_, '_>> = BTreeMap::new();
         // Once for the whole batch: another thread may exclude members meanwhile.
         let counting: Vec<&Member> = self.roster.counting().collect();
         for read in reads {
@@ -81,17 +81,18 @@ impl Reading<'_> {
                 let (into, behind) = rest.split_at_mut(piece.blocks as usize * self.block_size);
                 let copies = shape.copies(at);
                 let member = match copies > 1 {
-                    true => preferred(&counting, zone, piece.at).position,
-                    false => piece.member,
+                    true => preferred(&counting, zone, piece.at),
+                    false => self.roster.at(piece.member).expect("all members of a stripe are there"),
                 };
-                let batch = batches.entry(member).or_default();
+                let new = || MemberBatch { member, commands: Vec::new(), origins: Vec::new() };
+                let batch = batches.entry(member.position).or_insert_with(new);
                 batch.commands.push(Command::Read { zone, block: piece.at, into });
                 batch.origins.push(Origin { index, zone, info, block: at, copies });
                 (at, rest) = (at + piece.blocks, behind);
             }
         }
         let workers = self.roster.workers();
-        let read = |(position, batch)| self.read_from_member(position, batch);
+        let read = |(_, batch)| self.read_from_member(batch);
         match workers.is_worth_it(batches.values().map(MemberBatch::bytes).sum()) {
             true => {
                 let parts = batches.into_iter().map(|one| move || read(one)).collect();
@@ -103,10 +104,9 @@ impl Reading<'_> {
     }
 
     /// Executes the batch of one member. Pieces that fail are read from other members, if they have them.
-    fn read_from_member(&self, position: usize, mut batch: MemberBatch<'_>) -> Vec<(usize, DeviceError)> {
+    fn read_from_member(&self, mut batch: MemberBatch<'_, '_>) -> Vec<(usize, DeviceError)> {
         let mut failures = Vec::new();
-        let member = self.roster.at(position).expect("a member that counts, or one of a stripe, is there");
-        let outputs: Vec<Output> = member.run(&mut batch.commands);
+        let outputs: Vec<Output> = batch.member.run(&mut batch.commands);
         for ((origin, command), output) in batch.origins.iter().zip(batch.commands).zip(outputs) {
             let Command::Read { block, into, .. } = command else { continue };
             let read = match output {

@@ -9,6 +9,7 @@ mod parallel;
 #[cfg(feature = "planted")]
 mod planted;
 mod repairs;
+mod replaced;
 mod slots;
 mod wrapped;
 

@@ -8,7 +8,11 @@ const USED: Used =
 
 #[test]
 fn a_label_is_decoded_as_it_was_encoded() {
-    let standing = |id: u8| Standing { id: MemberId([id; 16]), counts: !id.is_multiple_of(3) };
+    let state = |id: u8| match id.is_multiple_of(3) {
+        true => StandingState::Failed,
+        false => StandingState::Counts,
+    };
+    let standing = |id: u8| Standing { id: MemberId([id; 16]), state: state(id) };
     for (layout, width) in [(Layout::Mirror, 2), (Layout::STRIPE, 1), (Layout::Stripe { chunk: 5 }, 24)] {
         let members = (1..=width).map(standing).collect();
         let label = Label {
@@ -38,6 +42,43 @@ fn no_label_with_a_wrong_bit_is_accepted() {
     for length in 0..seed.len() {
         assert_eq!(decode_label(&seed[..length]), Err(NoLabel::Damaged));
     }
+}
+
+fn with_states(states: [StandingState; 3]) -> Label {
+    let members = (1..=3).zip(states).map(|(id, state)| Standing { id: MemberId([id; 16]), state });
+    let (seed, _) = decode_label(&hostile::seed()).unwrap();
+    Label { members: members.collect(), ..seed }
+}
+
+/// The label of a member that is being rebuilt has a feature, so that an earlier release refuses it.
+#[test]
+fn labels_of_members_that_are_rebuilt_have_a_feature() {
+    use StandingState::{Counts, Failed, Joining, Rebuilding};
+    for (states, features) in [
+        ([Counts, Failed, Counts], 0),
+        ([Counts, Failed, Rebuilding], FEATURE_REBUILDING),
+        ([Counts, Joining, Counts], FEATURE_REBUILDING),
+    ] {
+        let label = with_states(states);
+        let encoded = encode_label(&label, 1);
+        assert_eq!(u64::from(encoded[offset_of!(StoredLabel, features_incompatible)]), features);
+        assert_eq!(decode_label(&encoded), Ok((label, 1)));
+    }
+    for (states, position) in [
+        ([Rebuilding, Counts, Rebuilding], 0),
+        // Only the label of the member itself says that it has not joined.
+        ([Counts, Joining, Counts], 0),
+    ] {
+        let refused = decode_label(&encode_label(&with_states(states), position));
+        assert!(matches!(refused, Err(NoLabel::Unknown(_))), "{refused:?}");
+    }
+    // The feature and the states agree.
+    let mut encoded = encode_label(&with_states([Counts, Failed, Rebuilding]), 0);
+    encoded[offset_of!(StoredLabel, features_incompatible)] = 0;
+    encoded[8..12].fill(0);
+    let sum = checksum(&[&encoded]);
+    encoded[8..12].copy_from_slice(&sum.to_le_bytes());
+    assert!(matches!(decode_label(&encoded), Err(NoLabel::Unknown(_))));
 }
 
 /// With the right checksum, but of a later release, or with values that no set has.

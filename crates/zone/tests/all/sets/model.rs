@@ -20,9 +20,9 @@ pub(super) enum Op {
 /// An operation that a set has executed, with the number of changes before and after it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Done {
-    op: Op,
-    begin: u64,
-    end: u64,
+    pub(super) op: Op,
+    pub(super) begin: u64,
+    pub(super) end: u64,
 }
 
 /// One life of a zone.

@@ -19,9 +19,18 @@ const SLOT: &str = "sets::slots::a_full_superzone_keeps_its_slot_until_its_membe
 const FIRST: &str = "sets::slots::a_zone_whose_first_append_failed_is_empty";
 const READS: &str = "sets::dying::a_disk_that_only_reads_is_excluded_and_the_command_succeeds";
 const IN_PLACE: &str = "sets::slots::the_only_label_of_a_member_is_not_replaced";
+const REPLACED: &str = "sets::replaced::a_mirror_loses_its_power_at_every_command_of_a_replacement";
+const JOINED: &str = "sets::replaced::a_replacement_has_happened_or_not";
+const CONTINUED: &str = "sets::replaced::a_rebuild_that_was_interrupted_continues";
+const AGAIN: &str = "sets::replaced::a_superzone_that_is_written_again_between_two_pieces_is_copied_anew";
 
 /// Each bug, and a test that must notice it.
-const BUGS: [(&str, &str); 13] = [
+const BUGS: [(&str, &str); 18] = [
+    ("set-joining", JOINED),
+    ("set-rebuild-flush", REPLACED),
+    ("set-rebuild-append", REPLACED),
+    ("set-rebuild-reset", AGAIN),
+    ("set-rebuild-compare", CONTINUED),
     ("set-repair", COPIED),
     ("set-one-copy", UNREADABLE),
     ("set-lost-header", HEADER),
