@@ -15,7 +15,7 @@ use support::workspace;
 use crate::{System, accept, vm};
 
 /// Suites that nothing runs, and why.
-const LEFT_OUT: [(&str, &str); 10] = [
+const LEFT_OUT: [(&str, &str); 12] = [
     ("cargo xtask ci", "it is the gate"),
     ("cargo xtask try", "it leaves a mount behind; `accept/fresh-clone` runs it and removes the mount"),
     ("cargo xtask stage", "it leaves files behind; `package` does the same in a directory of its own"),
@@ -25,6 +25,8 @@ const LEFT_OUT: [(&str, &str); 10] = [
     ("cargo system everything", "it is an older spelling of the other commands"),
     ("cargo system growth", "it is a part of `accept/scale`"),
     ("polder-sim list", "it prints names"),
+    ("feature default", "every build has it unless it says otherwise"),
+    ("feature objects", "it is on by default, so every test of `polder` and `polder-cli` has it"),
     ("polder-sim counted", "`instructions` runs it under Valgrind"),
 ];
 
