@@ -22,6 +22,7 @@ use zone::FsId;
 
 use crate::client::Reached;
 use crate::name::AnyPath;
+use crate::rebuilds::Replacement;
 use crate::registry::{Connected, Name, Registry};
 use crate::scrub::Place;
 use crate::volume::FileId;
@@ -82,6 +83,10 @@ pub(crate) enum Request {
         /// The inode numbers.
         inodes: BTreeSet<u64>,
     },
+    /// Replace a member of a mirror. Everything is copied to the new one in the background.
+    Replace(Replacement),
+    /// The members that are being rebuilt.
+    Rebuilds,
     /// Make all written data durable, including the kernel's dirty pages.
     Sync,
     /// End the mount, like a signal.
@@ -302,6 +307,11 @@ mod tests {
             serde_json::to_string(&Request::Gc { work: true }).unwrap(),
             r#"{"command":"gc","work":true}"#
         );
+        let [old, new] = ["missing", "/c"].map(|path| AnyPath::from(std::path::Path::new(path)));
+        let replace = Request::Replace(Replacement { old, new, force: true });
+        let line = r#"{"command":"replace","old":"missing","new":"/c","force":true}"#;
+        assert_eq!(serde_json::to_string(&replace).unwrap(), line);
+        assert_eq!(serde_json::from_str::<Request>(line).unwrap(), replace);
         assert!(serde_json::from_str::<Request>(r#"{"command":"format"}"#).is_err());
         assert_eq!(serde_json::to_string(&Answer::Error("no".into())).unwrap(), r#"{"error":"no"}"#);
     }

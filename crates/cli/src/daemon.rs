@@ -38,6 +38,7 @@ use crate::monitor::Monitor;
 use crate::monitor::sample::Sample;
 use crate::name::AnyPath;
 use crate::options::Words;
+use crate::rebuilds::{Rebuild, Rebuilds, Replacement};
 use crate::registry::Registry;
 use crate::remount::Mount;
 use crate::sets::SetInfo;
@@ -75,6 +76,8 @@ struct Served {
     volume: FileId,
     /// The members of a volume on several devices.
     members: Option<Arc<Members>>,
+    /// Rebuilds members in the background, unless the volume is open for reading only.
+    rebuilds: Option<Rebuilds>,
     /// The findings of recovery when the volume was mounted.
     last_mount: LastMount,
     cache_bytes: u64,
@@ -141,11 +144,21 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
     if let Some(entry) = mounted.entry() {
         socket.bind_mount(&entry.device);
     }
+    let rebuilds = match members.as_ref().filter(|_| !daemon.words.read_only).map(Rebuilds::start).transpose()
+    {
+        Ok(rebuilds) => rebuilds,
+        Err(error) => {
+            drop(mounted);
+            fs.unmount().with_context(|| daemon.path.display().to_string())?;
+            return Err(error);
+        }
+    };
     let monitor = Monitor::new(mounted.request_times(), fs.store().pool().count());
     let served = Arc::new(Served {
         fs,
         volume,
         members,
+        rebuilds,
         path: daemon.path.clone(),
         last_mount,
         cache_bytes: daemon.cache_bytes,
@@ -309,6 +322,11 @@ impl Service for Served {
             }
             Request::Scrub { at, bytes } => Ok(serde_json::to_value(scrub::piece(&self.fs, &at, bytes)?)?),
             Request::Paths { inodes } => Ok(serde_json::to_value(scrub::paths(&self.fs, &inodes)?)?),
+            Request::Replace(replacement) => Ok(serde_json::to_value(self.replace(&replacement)?)?),
+            Request::Rebuilds => {
+                let all: Vec<Rebuild> = self.rebuilds.iter().flat_map(Rebuilds::all).collect();
+                Ok(serde_json::to_value(all)?)
+            }
             Request::Sync => self.sync().map(|()| Value::Null),
             Request::Unmount => self.detach().map(|()| Value::Null),
             Request::Remount { options } => self.remount(&options).map(|()| Value::Null),
@@ -330,6 +348,17 @@ impl Served {
         Ok(())
     }
 
+    fn replace(&self, replacement: &Replacement) -> Result<Rebuild> {
+        let path = self.path.display();
+        if self.members.is_none() {
+            bail!("{path}: is a volume on one device; only a member of a mirror can be replaced");
+        }
+        let rebuilds = self.rebuilds.as_ref();
+        rebuilds
+            .with_context(|| format!("{path}: is mounted read-only; mount it for writing"))?
+            .begin(replacement)
+    }
+
     /// Ends a mount that no thread serves yet.
     fn take_down(&self) -> Result<()> {
         for directory in self.directories() {
@@ -341,6 +370,7 @@ impl Served {
     }
 
     fn close(&self) -> Result<()> {
+        self.rebuilds.iter().for_each(Rebuilds::stop);
         let fs_id = self.fs_id();
         let closed = self.fs.unmount().with_context(|| format!("volume {fs_id} was not closed properly"));
         match &closed {

@@ -1,4 +1,4 @@
-//! `polder device`: the devices of a volume, and their states.
+//! `polder device`: the devices of a volume, their states, and replacing one.
 
 use std::path::{Path, PathBuf};
 
@@ -10,28 +10,43 @@ use zone::medium::{SetOptions, survey};
 
 use crate::control::Request;
 use crate::info::Info;
+use crate::misuse::Misuse;
 use crate::name::AnyPath;
 use crate::output::{line, say};
 use crate::sets::{MemberInfo, SetInfo};
-use crate::volume;
+use crate::{replace, volume};
 
-/// Show the devices of a volume, mounted or not, and their states.
+/// Show the devices of a volume, mounted or not, and their states; or replace a member of a mirror.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// `list` prints the devices. `status` also says in one line whether all are used, and what to do.
+    /// `list` prints the devices. `status` also says in one line whether all are used, and what to do. `replace` gives a
+    /// mirror a new member, and copies everything to it.
     #[arg(value_enum)]
     action: Action,
     /// The directory that the volume is mounted on, or any of its devices.
     path: PathBuf,
+    /// For `replace`: the old member, by its path, its position, or `missing`.
+    #[arg(required_if_eq("action", "replace"))]
+    old: Option<PathBuf>,
+    /// For `replace`: the new file or device. A file that does not exist is created.
+    #[arg(required_if_eq("action", "replace"))]
+    new: Option<PathBuf>,
     /// Write the result as JSON.
     #[arg(long)]
     json: bool,
+    /// For `replace`: overwrite the present contents of the new device.
+    #[arg(long, short)]
+    force: bool,
+    /// For `replace`: do not wait until everything is copied. A mounted volume copies it in the background.
+    #[arg(long)]
+    no_wait: bool,
 }
 
-#[derive(Clone, Copy, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Action {
     List,
     Status,
+    Replace,
 }
 
 /// The state of all devices.
@@ -54,12 +69,25 @@ struct Devices {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    if let (Action::Replace, Some(old), Some(new)) = (arguments.action, &arguments.old, &arguments.new) {
+        return match arguments.json {
+            true => Err(Misuse::error("--json: replace has no result to write; leave it out".to_owned())),
+            false => replace::run(&arguments.path, old, new, arguments.force, arguments.no_wait),
+        };
+    }
+    if let Some(word) = &arguments.old {
+        let word = word.display();
+        return Err(Misuse::error(format!("{word}: only replace takes more than one path; leave it out")));
+    }
+    if arguments.force || arguments.no_wait {
+        return Err(Misuse::error("--force and --no-wait are for replace; leave them out".to_owned()));
+    }
     let devices = Devices::of(&arguments.path)?;
     match (arguments.action, arguments.json) {
         (Action::List, true) => line!("{}", serde_json::to_string_pretty(&devices.sets)?),
         (Action::List, false) => say(table(&devices.sets)),
-        (Action::Status, true) => line!("{}", serde_json::to_string_pretty(&devices.status())?),
-        (Action::Status, false) => say(table(&devices.sets) + &devices.in_a_line()),
+        (_, true) => line!("{}", serde_json::to_string_pretty(&devices.status())?),
+        (_, false) => say(table(&devices.sets) + &devices.in_a_line()),
     }
 }
 
@@ -114,7 +142,7 @@ fn table(sets: &[SetInfo]) -> String {
         let path = member.path.as_ref().map_or("-".to_owned(), ToString::to_string);
         let id = member.id.clone().unwrap_or("-".to_owned());
         let (number, position) = (set.number.to_string(), member.position.to_string());
-        [number, set.layout.clone(), position, member.state.clone(), path, id]
+        [number, set.layout.clone(), position, member.shown_state(set), path, id]
     };
     let rows = sets.iter().flat_map(|set| set.members.iter().map(move |member| cells(set, member)));
     let all: Vec<[String; 6]> = [HEADS.map(str::to_owned)].into_iter().chain(rows).collect();

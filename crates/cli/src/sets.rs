@@ -32,14 +32,25 @@ pub(crate) struct MemberInfo {
     /// The identity of its membership. Nothing for a volume on one device.
     pub(crate) id: Option<String>,
     pub(crate) path: Option<AnyPath>,
-    /// `ok`, `missing`, `failed` or `stale`.
+    /// `ok`, `missing`, `failed`, `stale` or `rebuilding`.
     pub(crate) state: String,
+    /// Of a member that is being rebuilt in a mounted volume: the zones that it has.
+    #[serde(default)]
+    zones_rebuilt: Option<u32>,
 }
 
 impl SetInfo {
     /// The sets of an open volume, in their present states.
     pub(crate) fn of(members: &Members) -> Vec<SetInfo> {
-        members.report().iter().map(|report| SetInfo::new(report, true)).collect()
+        let mut sets: Vec<SetInfo> =
+            members.report().iter().map(|report| SetInfo::new(report, true)).collect();
+        for rebuild in members.rebuilds() {
+            let set = sets.iter_mut().find(|set| set.number == rebuild.set);
+            if let Some(member) = set.and_then(|set| set.members.get_mut(rebuild.state.position)) {
+                member.zones_rebuilt = Some(rebuild.state.zones_done);
+            }
+        }
+        sets
     }
 
     pub(crate) fn new(report: &SetReport, is_open: bool) -> SetInfo {
@@ -54,9 +65,10 @@ impl SetInfo {
         };
         let problem = report.problem();
         let remedy = problem.as_ref().map(|_| match is_open {
+            true if report.is_whole() => "until that has ended, the data on this set has fewer copies",
             true => {
-                "the data on this set has lost copies: copy what you need to a new volume; a member that returns is not \
-                 used again"
+                "the data on this set has lost copies: give it a new member (`polder device replace`); one that returns \
+                 is not used again"
             }
             false => report.advice(),
         });
@@ -74,7 +86,8 @@ impl SetInfo {
 
     /// The volume on one device, as a set of one.
     pub(crate) fn single(path: AnyPath, zones: u32) -> SetInfo {
-        let member = MemberInfo { position: 0, id: None, path: Some(path), state: "ok".to_owned() };
+        let state = "ok".to_owned();
+        let member = MemberInfo { position: 0, id: None, path: Some(path), state, zones_rebuilt: None };
         SetInfo {
             number: 0,
             layout: "single".to_owned(),
@@ -108,12 +121,22 @@ impl MemberInfo {
             MemberCondition::Missing => "missing",
             MemberCondition::Failed => "failed",
             MemberCondition::Stale => "stale",
+            MemberCondition::Rebuilding => "rebuilding",
         };
         MemberInfo {
             position,
             id: Some(member.id.to_string()),
             path: member.path.clone().map(AnyPath),
             state: state.to_owned(),
+            zones_rebuilt: None,
+        }
+    }
+
+    /// The state, with how much was rebuilt.
+    pub(crate) fn shown_state(&self, set: &SetInfo) -> String {
+        match self.zones_rebuilt {
+            Some(done) => format!("{} {}%", self.state, u64::from(done) * 100 / u64::from(set.zones.max(1))),
+            None => self.state.clone(),
         }
     }
 }

@@ -211,3 +211,101 @@ fn copies_and_strangers_are_recognised() {
     std::os::unix::fs::symlink("away/b", place.path("y")).unwrap();
     place.succeed(&["check", "--repair", "a"]);
 }
+
+impl Place {
+    fn states(&self, name: &str) -> Vec<String> {
+        let status: Value =
+            serde_json::from_str(&self.succeed(&["device", "status", name, "--json"])).unwrap();
+        let sets = status["sets"].as_array().unwrap().clone();
+        let members = sets.iter().flat_map(|set| set["members"].as_array().unwrap().clone());
+        members.map(|member| member["state"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+#[test]
+fn members_of_an_unmounted_mirror_are_replaced() {
+    let place = Place::new();
+    place.succeed(&["mkfs", "--size", "64M", "--label", "whole", "--layout", "mirror", "a", "b"]);
+    fs::remove_file(place.path("b")).unwrap();
+    let said = place.succeed(&["device", "replace", "a", "missing", "c"]);
+    assert!(said.ends_with("/c: rebuilt, and in use\n"), "{said}");
+    assert_eq!(place.states("c"), ["ok", "ok"]);
+    // One that works, by a larger one.
+    fs::File::create(place.path("d")).unwrap().set_len(96 << 20).unwrap();
+    place.succeed(&["device", "replace", "c", "0", "d"]);
+    assert_eq!(place.states("d"), ["ok", "ok"]);
+    let shown = place.succeed(&["device", "list", "a"]);
+    assert!(!shown.contains("/a ") && shown.contains("/d ") && shown.contains("/c "), "{shown}");
+    // The old one returns in place of the other.
+    let said = place.refusal(1, &["device", "replace", "d", "c", "a"]);
+    assert!(said.contains("already contains a member of the Polder volume"), "{said}");
+    place.succeed(&["device", "replace", "d", "c", "a", "--force"]);
+    for name in ["c", "d"] {
+        fs::remove_file(place.path(name)).unwrap();
+    }
+    assert_eq!(place.states("a"), ["missing", "ok"]);
+    let said = place.run(&["info", "a"]);
+    assert!(String::from_utf8(said.stdout).unwrap().contains("whole"));
+    place.succeed(&["device", "replace", "a", "missing", "e", "--no-wait"]);
+    assert_eq!(place.states("e"), ["rebuilding", "ok"]);
+    // Commands work meanwhile. Repeated, it goes on.
+    place.succeed(&["check", "--repair", "e"]);
+    place.succeed(&["device", "replace", "a", "missing", "e"]);
+    assert_eq!(place.states("e"), ["ok", "ok"]);
+    place.succeed(&["check", "--data", "e"]);
+}
+
+#[test]
+fn a_replacement_that_is_refused_changes_nothing() {
+    let place = Place::new();
+    place.succeed(&["mkfs", "--size", "64M", "--layout", "mirror", "a", "b"]);
+    place.succeed(&["mkfs", "--size", "64M", "--layout", "stripe", "s", "t"]);
+    place.succeed(&["mkfs", "--size", "64M", "--layout", "mirror", "m", "n", "--layout", "mirror", "o", "p"]);
+    place.succeed(&["mkfs", "--size", "64M", "v"]);
+    fs::write(place.path("w"), b"a letter ".repeat(10_000_000)).unwrap();
+    fs::File::create(place.path("x")).unwrap().set_len(48 << 20).unwrap();
+    fs::File::create(place.path("y")).unwrap().set_len(1 << 20).unwrap();
+    let candidates = ["v", "w", "x", "y", "s", "m"];
+    let before = candidates.map(|name| fs::read(place.path(name)).unwrap());
+    for (words, complaint) in [
+        (&["a", "b", "v"][..], "already contains the Polder volume"),
+        (&["a", "b", "w"], "use --force"),
+        (&["a", "b", "m"], "already contains a member of the Polder volume"),
+        (&["a", "b", "x"], "zones instead of"),
+        (&["a", "b", "y"], "too few for 16 zones"),
+        (&["a", "b", "a"], "is a member of this volume and is used; name another device"),
+        (&["a", "b", "b"], "is a member of this volume and is used; name another device"),
+        (&["a", "b", "/dev/null"], "name a file or a block device"),
+        (&["a", "b", "/nowhere/e"], "there is no directory /nowhere"),
+        (&["a", "2", "e"], "no such position"),
+        (&["a", "missing", "e"], "no member is missing"),
+        (&["a", "z", "e"], "is no member of the volume that was found"),
+        (&["s", "t", "e"], "is a stripe"),
+        (&["m", "0", "e"], "several sets"),
+        (&["v", "0", "e"], "is a volume on one device"),
+        (&["z", "0", "e"], "no such file"),
+    ] {
+        let said = place.refusal(1, &[&["device", "replace"], words].concat());
+        assert!(said.contains(complaint), "{words:?}: {said}");
+    }
+    for (words, complaint) in [
+        (&["replace", "a", "b"][..], "were not provided"),
+        (&["replace", "a"], "were not provided"),
+        (&["status", "a", "b"], "only replace takes more than one path"),
+        (&["list", "a", "--force"], "are for replace"),
+        (&["replace", "a", "b", "e", "--json"], "has no result"),
+    ] {
+        let said = place.refusal(2, &[&["device"], words].concat());
+        assert!(said.contains(complaint), "{words:?}: {said}");
+    }
+    let after = candidates.map(|name| fs::read(place.path(name)).unwrap());
+    assert!(before == after, "something was written");
+    assert!(!place.names().contains(&"e".to_owned()), "a file was left");
+    assert_eq!(place.states("a"), ["ok", "ok"]);
+    // In a volume of several sets.
+    place.succeed(&["device", "replace", "m", "1:0", "e"]);
+    assert_eq!(place.states("n"), ["ok"; 4]);
+    fs::remove_file(place.path("o")).unwrap();
+    fs::remove_file(place.path("p")).unwrap();
+    assert_eq!(place.states("n"), ["ok", "ok", "ok", "missing"]);
+}

@@ -8,6 +8,7 @@
 
 mod find;
 mod members;
+mod replacing;
 mod set_draft;
 
 use std::io::ErrorKind;
@@ -18,12 +19,13 @@ use crate::file::{
     self, FileContents, FileDevice, FileDraft, FileError, FileOptions, OpenMode, RestoredHeader,
 };
 use crate::zoned::{UnusedZones, ZonedDevice, ZonedDraft, generic_beside, is_zoned};
-use crate::{Device, FsId, Geometry, MetadataCopy};
+use crate::{Blocks, Device, FsId, Geometry, MetadataCopy};
 
 pub use self::find::member_label;
 pub use self::members::{
     Degraded, MemberCondition, MemberReport, Members, SetMedium, SetOptions, SetReport, survey,
 };
+pub use self::replacing::{OldMember, RebuildReport};
 pub use self::set_draft::{PlannedLayout, SetPlan, SetsDraft, UnusedPart};
 pub use crate::medium_kind::MediumKind;
 
@@ -275,6 +277,15 @@ impl MediumDraft {
             MediumDraft::File(draft) => draft.geometry(),
             MediumDraft::Zoned(draft) => draft.geometry(),
             MediumDraft::Sets(draft) => draft.geometry(),
+        }
+    }
+
+    /// The capacity of its last zone, as far as that is known before it is made.
+    fn last_zone(&self) -> Blocks {
+        match self {
+            MediumDraft::File(draft) => draft.last_zone(),
+            MediumDraft::Zoned(draft) => draft.geometry().zone_blocks,
+            MediumDraft::Sets(draft) => draft.geometry().zone_blocks,
         }
     }
 

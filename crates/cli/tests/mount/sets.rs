@@ -396,3 +396,107 @@ fn a_mirror_of_a_disk_and_a_file_is_found_by_its_labels() {
     let id = probed.lines().find_map(|line| line.strip_prefix("ID_FS_UUID=")).unwrap();
     assert_eq!(listed.matches(id).count(), 1, "{listed}");
 }
+
+/// Waits until a member is in this state.
+fn wait_for_states(members: &Members<'_>, path: &str, wanted: &[&str]) {
+    let clock = rt::SystemClock::new();
+    let began = rt::Clock::monotonic_ns(&clock);
+    let stop = rt::thread::Stop::default();
+    while members.states(path) != wanted {
+        let waited = rt::Clock::monotonic_ns(&clock) - began;
+        assert!(waited < 120_000_000_000, "{:?}, not {wanted:?}", members.states(path));
+        stop.wait(std::time::Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_member_of_a_mounted_mirror_is_replaced_while_files_are_written() {
+    let bench = bench_or_skip!();
+    let members = Members::make(&bench, &["--layout", "mirror", "a", "b"]);
+    let directory = bench.directory();
+    let directory = directory.to_str().unwrap();
+    let mounted = members.mount("a", &[]);
+    write(&mounted.path("first"), 3);
+    mounted.umount();
+    fs::remove_file(members.path("b")).unwrap();
+    let mounted = members.mount("a", &["-o", "degraded"]);
+    let said = bench.succeed(&["device", "replace", directory, "missing", &members.path("c"), "--no-wait"]);
+    assert!(said.contains("being rebuilt"), "{said}");
+    for seed in 5..9 {
+        write(&mounted.path(&seed.to_string()), seed);
+    }
+    fs::remove_file(mounted.path("first")).unwrap();
+    wait_for_states(&members, directory, &["ok", "ok"]);
+    write(&mounted.path("last"), 11);
+    // The devices in use are known.
+    let said = bench.fail(1, &["device", "replace", directory, "0", &members.path("c")]);
+    assert!(said.contains("is a member of this volume and is used"), "{said}");
+    assert!(bench.fail(1, &["mkfs", "--force", &members.path("c")]).contains("in use"));
+    mounted.umount();
+    members.check("c");
+    fs::remove_file(members.path("a")).unwrap();
+    let mounted = members.mount("c", &["-o", "degraded"]);
+    for seed in 5..9 {
+        assert_contents(&mounted.path(&seed.to_string()), seed);
+    }
+    assert_contents(&mounted.path("last"), 11);
+    assert!(!mounted.path("first").exists());
+    // The same for a command that waits, and for a member that works.
+    let said = bench.succeed(&["device", "replace", directory, "0", &members.path("d")]);
+    assert!(said.ends_with("/d: rebuilt, and in use\n"), "{said}");
+    let said = bench.succeed(&["device", "replace", directory, &members.path("c"), &members.path("e")]);
+    assert!(said.ends_with("/e: rebuilt, and in use\n"), "{said}");
+    // One that was a member comes back as a new one.
+    let said = bench.fail(1, &["device", "replace", directory, "0", &members.path("c")]);
+    assert!(said.contains("already contains a member of the Polder volume"), "{said}");
+    let again = ["device", "replace", directory, "0", &members.path("c"), "--force"];
+    let said = bench.fail(1, &again);
+    assert!(said.contains("unmount the volume and mount it again"), "{said}");
+    mounted.umount();
+    let mounted = members.mount("e", &[]);
+    bench.succeed(&again);
+    mounted.umount();
+    for name in ["d", "e"] {
+        fs::remove_file(members.path(name)).unwrap();
+    }
+    let mounted = members.mount("c", &["-o", "degraded"]);
+    assert_contents(&mounted.path("last"), 11);
+    mounted.umount();
+    members.check("c");
+}
+
+#[test]
+fn a_rebuild_goes_on_after_the_daemon_was_killed() {
+    let bench = bench_or_skip!();
+    let members = Members::make(&bench, &["--layout", "mirror", "a", "b"]);
+    let directory = bench.directory();
+    let directory = directory.to_str().unwrap();
+    let mounted = members.mount("a", &[]);
+    for seed in 5..7 {
+        write(&mounted.path(&seed.to_string()), seed);
+    }
+    let mut mounted = mounted;
+    let mut kills = 0;
+    bench.succeed(&["device", "replace", directory, "1", &members.path("c"), "--no-wait"]);
+    for seed in 7..10 {
+        write(&mounted.path(&seed.to_string()), seed);
+        mounted.daemon().kill();
+        drop(mounted);
+        kills += usize::from(members.states(&members.path("a")).contains(&"rebuilding".to_owned()));
+        // No option is needed, and the rebuild goes on without a command.
+        mounted = members.mount("c", &[]);
+    }
+    println!("killed {kills} times during the rebuild");
+    wait_for_states(&members, directory, &["ok", "ok"]);
+    mounted.umount();
+    members.check("a");
+    for name in ["a", "b"] {
+        fs::remove_file(members.path(name)).unwrap();
+    }
+    let mounted = members.mount("c", &["-o", "degraded"]);
+    for seed in 5..10 {
+        assert_contents(&mounted.path(&seed.to_string()), seed);
+    }
+    mounted.umount();
+    members.check("c");
+}

@@ -20,7 +20,7 @@ use super::header::Headers;
 use super::slots::Slots;
 use super::volume::{lock, open_file, physical_block_of, size_of};
 use super::{FileContents, FileDevice, FileError, FileOptions, OpenMode};
-use crate::Geometry;
+use crate::{Blocks, Geometry};
 
 /// A volume that can be created as far as its file is concerned. Nothing is written yet; an existing file is locked.
 pub struct FileDraft {
@@ -74,6 +74,11 @@ impl FileDraft {
     /// The shape of the device.
     pub fn geometry(&self) -> &Geometry {
         &self.layout.geometry
+    }
+
+    /// The capacity of its last zone.
+    pub fn last_zone(&self) -> Blocks {
+        self.layout.last_zone_blocks.min(self.layout.geometry.zone_blocks)
     }
 
     /// Its file or device.

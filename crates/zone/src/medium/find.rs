@@ -37,9 +37,14 @@ pub(super) struct FoundMember {
 
 /// The identity of a file or device, independent of its path.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Identity(bool, u64, u64);
+pub(super) struct Identity(bool, u64, u64);
 
 impl Identity {
+    /// The identity of what is at a path.
+    pub(super) fn at(path: &Path) -> Option<Identity> {
+        fs::metadata(path).ok().map(|known| Identity::of(&known))
+    }
+
     fn of(known: &Metadata) -> Identity {
         let kind = known.file_type();
         match kind.is_block_device() || kind.is_char_device() {

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rt::sync::Mutex;
+
 use super::Medium;
 use super::find::{FoundMember, find};
 use crate::file::{FileDevice, FileError, OpenMode};
@@ -51,14 +53,27 @@ pub struct SetMedium {
 
 /// The members of an open volume.
 pub struct Members {
-    sets: Vec<OpenSet>,
+    pub(super) sets: Vec<OpenSet>,
     /// All devices that were opened. Those that are not used stay locked, too.
-    _locked: Vec<Arc<dyn Device>>,
+    pub(super) locked: Mutex<Vec<(PathBuf, Arc<dyn Device>)>>,
+    /// Whether changes of the members stay in memory.
+    pub(super) is_read_only: bool,
 }
 
-struct OpenSet {
-    set: Arc<Set>,
-    report: SetReport,
+pub(super) struct OpenSet {
+    pub(super) set: Arc<Set>,
+    /// As the set was found, with the paths of members that joined since.
+    pub(super) found: Mutex<SetReport>,
+    /// The paths of all members that were used since the volume was opened. They are open until it is closed.
+    pub(super) held: Mutex<Vec<PathBuf>>,
+}
+
+impl OpenSet {
+    fn new(set: Arc<Set>, found: SetReport) -> OpenSet {
+        let held = found.members.iter().filter(|member| member.condition.is_used());
+        let held = held.filter_map(|member| member.path.clone()).collect();
+        OpenSet { set, found: Mutex::new(found), held: Mutex::new(held) }
+    }
 }
 
 /// A set and its members.
@@ -96,17 +111,27 @@ pub enum MemberCondition {
     Failed,
     /// The same, and it is there. It lacks what was written since, and is not read.
     Stale,
+    /// It is there, and everything is being copied to it.
+    Rebuilding,
+}
+
+impl MemberCondition {
+    /// Whether the member gets what is written.
+    pub(super) fn is_used(self) -> bool {
+        matches!(self, MemberCondition::Ok | MemberCondition::Rebuilding)
+    }
 }
 
 impl SetReport {
     /// The set to which these members belong. The newest label says what counts.
     fn of(number: u32, found: &[FoundMember]) -> SetReport {
-        let newest = found.iter().map(|found| &found.label).max_by_key(|label| label.generation());
-        let newest = newest.expect("a set has a member that was found");
+        let newest = newest_of(found);
         let member = |position| {
             let id = newest.id_at(position);
             let path = found.iter().find(|found| found.label.id() == id).map(|found| found.path.clone());
-            let condition = match (newest.counts(position), path.is_some()) {
+            let is_rebuilt = newest.is_rebuilt(position);
+            let condition = match (newest.counts(position) || is_rebuilt, path.is_some()) {
+                (true, true) if is_rebuilt => MemberCondition::Rebuilding,
                 (true, true) => MemberCondition::Ok,
                 (true, false) => MemberCondition::Missing,
                 (false, false) => MemberCondition::Failed,
@@ -138,6 +163,7 @@ impl SetReport {
                 MemberCondition::Missing => "is missing",
                 MemberCondition::Failed => "has failed or was missing before, and was not found",
                 MemberCondition::Stale => "is stale: the volume was used without it",
+                MemberCondition::Rebuilding => "is being rebuilt",
             };
             Some(format!("member {position} ({place}id {}) {state}", member.id))
         };
@@ -149,9 +175,15 @@ impl SetReport {
         self.members.iter().any(|member| member.condition == MemberCondition::Missing)
     }
 
+    /// Whether all members are there, and no user needs to permit anything.
+    pub fn is_whole(&self) -> bool {
+        self.is_usable() && self.members.iter().all(|member| member.condition.is_used())
+    }
+
     /// What the user can do about members that are not used.
     pub fn advice(&self) -> &'static str {
         match (self.is_usable(), self.has_missing()) {
+            (true, false) if self.is_whole() => "mount the volume: the rebuild continues by itself",
             (true, true) => {
                 "give the path of a missing member (`polder mount -o device=PATH`), or mount the volume without it \
                  (`-o degraded`)"
@@ -174,20 +206,21 @@ impl Members {
     /// The paths of the members that are used.
     pub fn paths(&self) -> Vec<PathBuf> {
         let reports = self.report().into_iter().flat_map(|report| report.members);
-        reports
-            .filter(|member| member.condition == MemberCondition::Ok)
-            .filter_map(|member| member.path)
-            .collect()
+        reports.filter(|member| member.condition.is_used()).filter_map(|member| member.path).collect()
     }
 }
 
 impl OpenSet {
     fn report(&self) -> SetReport {
-        let mut report = self.report.clone();
+        let mut report = self.found.lock().clone();
         for (member, state) in report.members.iter_mut().zip(self.set.members()) {
-            if state == MemberState::Failed && member.condition == MemberCondition::Ok {
-                member.condition = MemberCondition::Failed;
-            }
+            let is_used = member.condition.is_used();
+            member.condition = match state {
+                MemberState::Failed if is_used => MemberCondition::Failed,
+                MemberState::Counts if is_used => MemberCondition::Ok,
+                MemberState::Rebuilding if is_used => MemberCondition::Rebuilding,
+                _ => member.condition,
+            };
         }
         report
     }
@@ -277,7 +310,8 @@ impl SetMedium {
         let sets = sets.collect::<Result<Vec<OpenSet>, _>>()?;
         let device = concatenate(path, &sets)?;
         let repaired = opening.opened.iter().flat_map(|one| one.repaired().to_vec()).collect();
-        let members = Arc::new(Members { sets, _locked: opening.locked });
+        let (locked, is_read_only) = (Mutex::new(opening.locked), mode == OpenMode::ReadOnly);
+        let members = Arc::new(Members { sets, locked, is_read_only });
         Ok(SetMedium { fs_id, device, members, opened: opening.opened, repaired })
     }
 
@@ -292,11 +326,11 @@ impl SetMedium {
                 Ok(FoundMember { path: path.clone(), label })
             });
             let found = labels.collect::<Result<Vec<FoundMember>, FileError>>()?;
-            sets.push(OpenSet { set, report: SetReport::of(number, &found) });
+            sets.push(OpenSet::new(set, SetReport::of(number, &found)));
             opened.extend(members.into_iter().map(|(_, device)| device));
         }
         let device = concatenate(path, &sets)?;
-        let members = Arc::new(Members { sets, _locked: Vec::new() });
+        let members = Arc::new(Members { sets, locked: Mutex::default(), is_read_only: false });
         Ok(SetMedium { fs_id, device, members, opened, repaired: Vec::new() })
     }
 }
@@ -336,7 +370,7 @@ struct Opening<'a> {
     mode: OpenMode,
     degraded: Degraded,
     opened: Vec<Single>,
-    locked: Vec<Arc<dyn Device>>,
+    locked: Vec<(PathBuf, Arc<dyn Device>)>,
     /// The first error of a member of the present set that cannot be opened.
     failure: Option<FileError>,
 }
@@ -426,7 +460,7 @@ impl Opening<'_> {
         }
         check_together(self.path, &found)?;
         let report = SetReport::of(number, &found);
-        let Some(problem) = report.problem() else { return Ok(report) };
+        let Some(problem) = report.problem().filter(|_| !report.is_whole()) else { return Ok(report) };
         let is_permitted = match self.degraded {
             Degraded::Refused => false,
             Degraded::IfExcluded => !report.has_missing(),
@@ -448,21 +482,28 @@ impl Opening<'_> {
         }
         let paths: Vec<PathBuf> = members.iter().map(|member| member.found.path.clone()).collect();
         let devices: Vec<Arc<dyn Device>> = members.into_iter().map(|member| member.device).collect();
-        self.locked.extend(devices.iter().map(Arc::clone));
+        self.locked.extend(paths.iter().cloned().zip(devices.iter().map(Arc::clone)));
         let opened = Set::open(devices, self.degraded != Degraded::Refused);
         let set = Arc::new(opened.map_err(|error| explained(self.path, &paths, error))?);
-        Ok(OpenSet { set, report })
+        Ok(OpenSet::new(set, report))
     }
+}
+
+/// The newest label. Labels of devices that have not joined decide nothing, unless there are no others.
+fn newest_of(found: &[FoundMember]) -> &MemberLabel {
+    let labels = found.iter().map(|found| &found.label);
+    let newest = labels.max_by_key(|label| (!label.is_joining(), label.generation()));
+    newest.expect("a set has a member that was found")
 }
 
 /// Refuses members that were used apart from each other: each has changes that the other lacks.
 fn check_together(path: &Path, found: &[FoundMember]) -> Result<(), FileError> {
-    let newest = found.iter().map(|found| &found.label).max_by_key(|label| label.generation());
-    let newest = newest.expect("a set has a member that was found");
+    let newest = newest_of(found);
     for FoundMember { path: one, label } in found {
         let is_same = (label.layout(), label.width()) == (newest.layout(), newest.width());
-        let excludes =
-            |at: &usize| newest.id_at(*at) == label.id_at(*at) && newest.counts(*at) && !label.counts(*at);
+        let excludes = |at: &usize| {
+            newest.id_at(*at) == label.id_at(*at) && !newest.is_failed(*at) && label.is_failed(*at)
+        };
         match (0..newest.width()).find(|at| is_same && excludes(at)) {
             None if is_same => {}
             None => {
@@ -498,6 +539,10 @@ fn explained(path: &Path, paths: &[PathBuf], error: SetError) -> FileError {
         ),
         SetError::Foreign(index) => of(index, "is a member of another set; leave it out".to_owned()),
         SetError::Divided(one, other) => divided(path, one, other),
+        SetError::NotJoined => of(
+            usize::MAX,
+            "was to replace a member, and did not; name another member of the volume".to_owned(),
+        ),
         error => of(usize::MAX, error.to_string()),
     }
 }
