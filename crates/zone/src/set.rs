@@ -270,8 +270,42 @@ impl Set {
                 "zone {zone} of the new device {why}; name another one"
             )));
         }
+        if let Some(zone) = self.only_there(position, &superzones)? {
+            return Err(SetError::NotReplaceable(format!(
+                "superzone {} is on this member only; wait until garbage collection has emptied it, or open the set \
+                 again, so that it is copied",
+                zone.0
+            )));
+        }
         self.copies.begin(&mut cursor);
         self.roster.join(position, device)
+    }
+
+    /// A superzone that the member at a position has, and no other one that counts.
+    fn only_there(&self, position: usize, superzones: &[ZoneInfo]) -> Result<Option<ZoneId>, DeviceError> {
+        let (replaced, others): (Vec<&Member>, Vec<&Member>) =
+            self.roster.counting().partition(|member| member.position == position);
+        let Some(replaced) = replaced.first() else { return Ok(None) };
+        let has = |info: &ZoneInfo| !matches!(info.state, ZoneState::Empty | ZoneState::Offline);
+        let all = self.geometry.zones;
+        let reports = others.iter().map(|member| member.report(all)).collect::<Result<Vec<_>, _>>()?;
+        let candidates = (0..).map(ZoneId).zip(superzones).filter(|(zone, info)| {
+            has(info) && !reports.iter().any(|report| report.get(zone.0 as usize).is_some_and(has))
+        });
+        for (zone, _) in candidates {
+            // It may have been reset meanwhile.
+            let _lock = self.lock_zone(zone)?;
+            let is_used = has(&self.machine.lock().zone(zone)?);
+            let is_on = |member: &&Member| member.report_zone(zone).map(|info| has(&info));
+            if !is_used || !is_on(replaced)? {
+                continue;
+            }
+            let on_others = others.iter().map(is_on).collect::<Result<Vec<bool>, _>>()?;
+            if !on_others.contains(&true) {
+                return Ok(Some(zone));
+            }
+        }
+        Ok(None)
     }
 
     /// Copies one piece of one superzone, at most, to the member that is being rebuilt. When it has all of them, it counts.
@@ -358,7 +392,7 @@ impl Set {
 
     /// The members that get a change of a superzone. The caller holds its lock.
     fn receivers(&self, zone: ZoneId) -> Vec<&Member> {
-        self.roster.receivers(self.copies.has(zone) && !rt::is_planted("set-rebuild-append"))
+        self.roster.receivers(|| self.copies.has(zone) && !rt::is_planted("set-rebuild-append"))
     }
 
     /// Executes a command on members. Those that fail are excluded. `Ok` holds the first error of a zone.
@@ -659,7 +693,7 @@ impl Device for Set {
         self.resets.add(zone);
         // The member that is being rebuilt has what is empty.
         let members = match rt::is_planted("set-rebuild-reset") {
-            false => self.roster.receivers(true),
+            false => self.roster.receivers(|| true),
             true => self.receivers(zone),
         };
         let is_rebuilt_empty = Cell::new(false);

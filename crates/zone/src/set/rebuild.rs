@@ -67,6 +67,17 @@ struct CurrentZone {
     is_compared: bool,
 }
 
+/// What the members that count have of some blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Source {
+    /// One of them has all.
+    Written,
+    /// None of them has written all of them.
+    Unwritten,
+    /// One of them cannot read them, or all lack the zone.
+    Unreadable,
+}
+
 /// What was done for a superzone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Copied {
@@ -283,30 +294,39 @@ impl CopyZone<'_> {
     fn read(&self, at: Blocks, to: Blocks) -> Result<Option<Vec<u8>>, Failure> {
         let block_size = self.member.geometry().block_size as usize;
         let mut bytes = vec![0; (to - at) as usize * block_size];
-        if self.read_any(at, &mut bytes)? {
+        if self.read_any(at, &mut bytes)? == Source::Written {
             return Ok(Some(bytes));
         }
+        // Some of the blocks may be there.
         for (block, into) in (at..to).zip(bytes.chunks_mut(block_size)) {
-            if !self.read_any(block, into)? {
-                return Ok(None);
+            match self.read_any(block, into)? {
+                Source::Written => {}
+                Source::Unwritten => into.fill(0),
+                Source::Unreadable => return Ok(None),
             }
         }
         Ok(Some(bytes))
     }
 
-    /// Reads blocks from one member that counts. In a zone without a pointer, blocks that no member has are zeros.
-    fn read_any(&self, at: Blocks, into: &mut [u8]) -> Result<bool, Failure> {
-        let mut is_unwritten = !self.info.state.has_pointer();
+    /// Reads blocks from one member that counts. In a zone without a pointer, no member may have a block. A member that
+    /// lacks the zone as a whole says nothing about its blocks.
+    fn read_any(&self, at: Blocks, into: &mut [u8]) -> Result<Source, Failure> {
+        let mut source = None;
         for member in self.roster.counting() {
-            match member.read(self.zone, at, into) {
-                Ok(()) => return Ok(true),
+            let found = match member.read(self.zone, at, into) {
+                Ok(()) => return Ok(Source::Written),
                 Err(error) if is_of_member(&error) => return Err((member.position, error)),
-                Err(DeviceError::Unwritten { .. }) => {}
-                Err(_) => is_unwritten = false,
-            }
+                Err(DeviceError::Unwritten { .. }) if !self.info.state.has_pointer() => {
+                    match member.report_zone(self.zone).map_err(|error| (member.position, error))?.state {
+                        ZoneState::Empty => continue,
+                        _ => Source::Unwritten,
+                    }
+                }
+                Err(_) => Source::Unreadable,
+            };
+            source = source.max(Some(found));
         }
-        into.fill(0);
-        Ok(is_unwritten)
+        Ok(source.unwrap_or(Source::Unreadable))
     }
 
     fn of_member<T>(&self, result: Result<T, DeviceError>) -> Result<T, Failure> {

@@ -97,7 +97,7 @@ impl Roster {
         let Label { fs_id, part, layout, used, .. } = label;
         let constants = Constants { fs_id, part, layout, width: label.members.len(), used };
         let takes_time = members.iter().any(|member| member.device().takes_time());
-        let workers = Workers::new(members.len(), takes_time);
+        let workers = Workers::new(constants.width, takes_time);
         let (label, is_broken) = (Mutex::new(label), AtomicBool::new(false));
         Roster { members, new_members: Default::default(), constants, label, is_broken, workers }
     }
@@ -225,9 +225,13 @@ impl Roster {
         self.in_use().any(|member| member.is_on(device))
     }
 
-    /// The members that count.
+    /// The members that count. There is always one: each is asked once, so one that begins to count in the place of another
+    /// can be missed, but not twice.
     pub(super) fn counting(&self) -> impl Iterator<Item = &Member> {
-        self.all().filter(|member| member.counts())
+        let collect = || -> Vec<&Member> { self.all().filter(|member| member.counts()).collect() };
+        let found = collect();
+        let found = if found.is_empty() { collect() } else { found };
+        found.into_iter()
     }
 
     /// The member that is being rebuilt.
@@ -237,14 +241,15 @@ impl Roster {
 
     /// The members that count, and behind them the one that is being rebuilt.
     pub(super) fn in_use(&self) -> impl Iterator<Item = &Member> {
-        self.receivers(true).into_iter()
+        self.receivers(|| true).into_iter()
     }
 
     /// Those that get a change of a superzone: the members that count, and behind them the one that is being rebuilt, if
-    /// it has the superzone.
-    pub(super) fn receivers(&self, has_zone: bool) -> Vec<&Member> {
+    /// it has the superzone. `has_zone` is asked after the members: a member that joins meanwhile has nothing.
+    pub(super) fn receivers(&self, has_zone: impl FnOnce() -> bool) -> Vec<&Member> {
         // Each member is asked once: it may begin to count meanwhile.
         let mut used: Vec<(Use, &Member)> = self.all().map(|member| (member.usage(), member)).collect();
+        let has_zone = has_zone();
         used.retain(|(usage, _)| *usage == Use::Counts || *usage == Use::Rebuilt && has_zone);
         used.sort_by_key(|(usage, _)| std::cmp::Reverse(*usage));
         used.into_iter().map(|(_, member)| member).collect()
@@ -305,9 +310,20 @@ impl Roster {
         &self,
         label: &mut Label,
         mut next: Label,
-        mut lost: Vec<usize>,
+        lost: Vec<usize>,
         error: &DeviceError,
     ) -> Result<(), DeviceError> {
+        if !self.write_label(&mut next, lost) {
+            self.is_broken.store(true, Ordering::Release);
+            return Err(error.clone());
+        }
+        self.use_as_listed(&next, error);
+        *label = next;
+        Ok(())
+    }
+
+    /// The same without using the members as the label says. Returns false if too many of them have failed.
+    fn write_label(&self, next: &mut Label, mut lost: Vec<usize>) -> bool {
         loop {
             for at in lost.drain(..) {
                 next.members[at].state = StandingState::Failed;
@@ -316,28 +332,28 @@ impl Roster {
             next.generation += 1;
             let failed = next.members.iter().filter(|member| !member.counts()).count();
             if failed > next.layout.tolerated(next.members.len()) || next.generation >= GENERATIONS_MAX {
-                self.is_broken.store(true, Ordering::Release);
-                return Err(error.clone());
+                return false;
             }
             if rt::is_planted("set-generation") {
-                break;
+                return true;
             }
-            // On one that is being rebuilt last: a label that is on that one only must not be newer than all others.
-            let (counting, others): (Vec<&Member>, Vec<&Member>) =
-                self.all().filter(|member| is_listed(&next, member)).partition(|member| member.counts());
-            for member in counting.into_iter().chain(others) {
-                if let Err(error) = member.write_label(&next) {
-                    tracing::error!(member = member.position, %error, "a member of the set has failed");
-                    lost.push(member.position);
+            let mut write = |members: Vec<&Member>| {
+                for member in members {
+                    if let Err(error) = member.write_label(next) {
+                        tracing::error!(member = member.position, %error, "a member of the set has failed");
+                        lost.push(member.position);
+                    }
                 }
-            }
-            if lost.is_empty() {
-                break;
+                lost.is_empty()
+            };
+            let (counting, others): (Vec<&Member>, Vec<&Member>) =
+                self.all().filter(|member| is_listed(next, member)).partition(|member| member.counts());
+            // On one that is being rebuilt only after all that count have it: a label that is on that one only must not be
+            // newer than all others.
+            if write(counting) && write(others) {
+                return true;
             }
         }
-        self.use_as_listed(&next, error);
-        *label = next;
-        Ok(())
     }
 
     /// Uses the members as a label says that is durable on all of them. A member begins to count before others cease to:
@@ -381,8 +397,14 @@ impl Roster {
         member.write_label(&joining)?;
         let mut label = self.label.lock();
         self.check()?;
-        let member = slot.get_or_init(|| member);
         let next = with(&label, StandingState::Rebuilding);
+        // Others may have failed while the new device was erased.
+        if !next.members.iter().any(Standing::counts) {
+            let why =
+                "the other members have failed meanwhile: nothing could be copied to the new one".to_owned();
+            return Err(SetError::NotReplaceable(why));
+        }
+        let member = slot.get_or_init(|| member);
         let error = DeviceError::Unusable("another member has its position now".to_owned());
         self.replace_label(&mut label, next, Vec::new(), &error)?;
         match member.usage() {

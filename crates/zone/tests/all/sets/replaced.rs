@@ -321,6 +321,49 @@ fn a_member_fails_at_every_command_of_a_replacement() {
     assert!(counts.0["rebuilt afterwards"] > 50, "{counts:?}");
 }
 
+/// The label of the new member alone said that the other one is replaced, after the only other one had failed while it was
+/// written: the volume could not be opened any more.
+#[test]
+fn a_member_that_fails_during_a_replacement_and_stays_away_is_not_needed() {
+    let changes = replace(2, Old::Works, 3, |_| {}).members[0].commands();
+    let mut counts = Counts::default();
+    for after in 0..changes {
+        let run = replace(2, Old::Works, 3, |members| members[0].lose_power_after(after));
+        let has_joined = !matches!(run.last, RebuildStep::GivenUp(_));
+        let is_replaced = run.counted.is_some();
+        if has_joined && !is_replaced {
+            // It was durable that the old member is replaced, so what followed is on the first one alone.
+            assert!(run.set.report().is_err(), "{after}: {:?}", run.set.members());
+            counts.add("too late", 1);
+            continue;
+        }
+        counts.add(if is_replaced { "replaced" } else { "not replaced" }, 1);
+        let mut rng = fastrand::Rng::with_seed(after);
+        let plans: Vec<CrashPlan> = run.members.iter().map(|_| random_loss(&mut rng)).collect();
+        let end = run.supply.commands();
+        let images = run.supply.images_at(end, &run.members, &plans);
+        let set = Set::open(labelled(&images[1..]), true);
+        let set = set.unwrap_or_else(|why| panic!("{after}, replaced: {is_replaced}: {why}"));
+        run.model_at(end).check(&set).unwrap_or_else(|why| panic!("{after}, {plans:?}: {why}"));
+    }
+    println!("{counts:?}");
+    assert!(counts.0["not replaced"] > 2 && counts.0["replaced"] > 2, "{counts:?}");
+}
+
+/// A member is replaced although it works. The other one lacks a superzone, so its contents would be lost.
+#[test]
+fn the_only_member_that_has_a_superzone_is_not_replaced() {
+    let members = emulated(&small(), 2);
+    let set = create(Layout::Mirror, &members);
+    append(&set, 1, 1).unwrap();
+    set.flush().unwrap();
+    members[0].set_zone_state(member_zone(1), ZoneState::Offline);
+    let error = set.replace(1, new_device()).unwrap_err().to_string();
+    assert!(error.contains("superzone 1 is on this member only"), "{error}");
+    set.replace(0, new_device()).unwrap();
+    assert!(rebuild(&set).unwrap());
+}
+
 fn append(set: &Set, zone: u32, tag: u8) -> Result<u32, DeviceError> {
     set.append(ZoneId(zone), &crate::pattern(set, tag, 1))
 }
