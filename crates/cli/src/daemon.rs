@@ -110,7 +110,7 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
     let bind = |fs_id| Socket::bind(registry, fs_id, volume.clone(), daemon.words.read_only);
     // Opening a member changes labels, and opening a volume in an object store ends the ownership of another process. So a
     // volume that is mounted here already is refused before.
-    let (device, mut socket) = match id_before_opening(&daemon.path) {
+    let (device, mut socket) = match id_before_opening(&daemon.path)? {
         Some(fs_id) => {
             let is_held =
                 || volume::is_served(&daemon.path) || matches!(volume::is_locked(&daemon.path), Ok(true));

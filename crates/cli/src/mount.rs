@@ -133,6 +133,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 
 /// Refuses options that have no meaning for this kind of volume.
 fn refuse_options(named: &Path, words: &Words, devices: &[PathBuf]) -> Result<()> {
+    if let Some(url) = words.devices.iter().chain(devices).find(|device| is_stored(device)) {
+        let why = format!("{}: is in an object store, and cannot be a member; leave it out", url.display());
+        return Err(Misuse::error(why));
+    }
     let why = match is_stored(named) {
         true if words.degraded => "degraded: a volume in an object store has no members; leave it out",
         true if !words.devices.is_empty() || !devices.is_empty() => {

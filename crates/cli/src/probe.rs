@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use polder::device::Medium;
+use polder::device::{Medium, is_stored};
 use zone::file::{FileContents, other_signature};
 use zone::medium::missing_path;
 use zone::set::MemberLabel;
@@ -37,13 +37,15 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn lines(arguments: &Arguments) -> Result<Option<String>> {
+    let is_url = is_stored(&arguments.path);
     let fs_id = match Medium::probe(&arguments.path)? {
         FileContents::Volume { fs_id, .. } => fs_id,
         FileContents::Member(label) => return Ok(Some(properties_of_member(&label))),
+        FileContents::Nothing if is_url => return Ok(None),
         FileContents::Nothing => return Err(missing_path(&arguments.path).into()),
         _ => return Ok(None),
     };
-    if other_signature(&arguments.path).is_some() {
+    if !is_url && other_signature(&arguments.path).is_some() {
         return Ok(None);
     }
     // A volume that another machine or a broken daemon holds still has an ID.

@@ -156,7 +156,10 @@ impl Volume {
             Holder::None => {}
             Holder::Silent(silent) if is_locked(&path)? => return Err(silent.of_volume(&path)),
             Holder::Silent(_) => {}
-            Holder::Namesake(client, _) if is_locked(&path)? => return Ok(Volume::Served(client)),
+            // A copy of a volume in an object store names the owner of the original.
+            Holder::Namesake(client, _) if !is_stored(&path) && is_locked(&path)? => {
+                return Ok(Volume::Served(client));
+            }
             Holder::Namesake(_, served) if mode == OpenMode::ReadWrite => bail!(
                 "{}: a volume with the same ID is mounted from {}; unmount it first (is this one a copy?)",
                 path.display(),

@@ -167,9 +167,14 @@ fn the_volumes_of_a_store_are_listed() {
     assert_eq!(rows, [(one.as_str(), "first"), (two.as_str(), "second")]);
     assert_eq!(place.succeed(&["list", &one]).lines().count(), 2, "the volume itself");
     // A volume that cannot be read is listed with the reason.
-    fs::write(place.path("two/volume"), "no volume at all").unwrap();
+    let object = place.path("two/volume");
+    let mut bytes = fs::read(&object).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&object, bytes).unwrap();
     let said = place.succeed(&["list", &url]);
     assert!(said.lines().count() == 4 && said.contains("object volume: "), "{said}");
+    fs::write(&object, "of another program").unwrap();
+    assert_eq!(place.succeed(&["list", &url]).lines().count(), 2);
     let said = place.refusal(2, &["list", "/dev"]);
     assert!(said.contains("is no URL"), "{said}");
 }
@@ -341,4 +346,46 @@ fn a_volume_in_use_is_read_with_a_warning() {
     }
     owner.close().unwrap();
     assert_eq!(place.succeed(&["cat", &url, "/file"]), "text");
+}
+
+#[test]
+fn what_another_program_has_in_a_directory_is_not_touched() {
+    let place = Place::new();
+    let (directory, url) = (place.path("others"), place.url("others"));
+    fs::create_dir(&directory).unwrap();
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
+    let file = format!("{directory}/volume");
+    fs::write(&file, "of another program").unwrap();
+    for words in [["mkfs", &url, "--size", "64M"].as_slice(), &["mkfs", "--force", &url, "--size", "64M"]] {
+        assert!(place.refusal(1, words).contains("was not written by Polder"), "{words:?}");
+        assert_eq!(fs::read(&file).unwrap(), b"of another program");
+        assert_eq!(fs::metadata(&directory).unwrap().permissions().mode() & 0o777, 0o755);
+    }
+    fs::remove_file(&file).unwrap();
+    fs::write(format!("{directory}/other"), "").unwrap();
+    assert!(place.refusal(1, &["mkfs", "--force", &url, "--size", "64M"]).contains("contains other files"));
+}
+
+#[test]
+fn a_place_without_a_volume_is_none() {
+    let place = Place::new();
+    fs::create_dir(place.path("empty")).unwrap();
+    for name in ["empty", "missing"] {
+        let output = place.run_as("polder", &["probe", &place.url(name)]);
+        assert_eq!((output.status.code(), output.stdout, output.stderr), (Some(2), vec![], vec![]), "{name}");
+    }
+}
+
+/// Parts of the URL that have no meaning were ignored: another place was used than the one that was named.
+#[test]
+fn no_part_of_a_url_is_ignored() {
+    let place = Place::new();
+    for (url, words) in [
+        (place.url("store#2"), "write %23"),
+        ("s3://bucket/place#2".to_owned(), "write %23"),
+        ("s3://host:9000/bucket".to_owned(), "set AWS_ENDPOINT_URL"),
+        ("s3://bucket//place".to_owned(), "name another one"),
+    ] {
+        assert!(place.refusal(2, &["mkfs", &url, "--size", "64M"]).contains(words), "{url}");
+    }
 }

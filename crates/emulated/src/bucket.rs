@@ -221,6 +221,10 @@ fn part_of(object: &[u8], range: Option<&str>) -> Reply {
         return ("200 OK", about.to_owned(), object.to_vec());
     };
     let last = last.min(object.len() - 1);
+    if first >= object.len() {
+        return ("416 Range Not Satisfiable", String::new(), Vec::new());
+    }
+    let last = last.min(object.len() - 1);
     let range = format!("{about}Content-Range: bytes {first}-{last}/{}\r\n", object.len());
     ("206 Partial Content", range, object[first..=last].to_vec())
 }

@@ -25,6 +25,9 @@ use crate::writing::{replaced, unknown_chain};
 /// How often the chain is read again because another process changed it meanwhile.
 const ATTEMPTS: usize = 32;
 
+/// The most bytes that are read of an object `volume`.
+const VOLUME_BYTES_MAX: u64 = 64 << 10;
+
 /// The end of the chain, as far as this process knows.
 pub(crate) struct Chain {
     /// The number of the next bundle.
@@ -87,26 +90,21 @@ impl ObjectDevice {
         if let Some(earlier) = check_place(store, force)? {
             delete_volume(store, &earlier)?;
         }
-        let names = Names::of(shape.fs_id);
-        refuse_store_without_conditions(store, &names)?;
-        let mut first = Bundle {
-            sequence: 0,
-            table: 0,
-            swept: 0,
-            nonce: nonce(),
-            previous_nonce: [0; 16],
-            owner: 0,
-            holder: crate::Holder::this_process().0,
-            is_owner: false,
-            is_closing: true,
-            chunks: Some(vec![NO_CHUNK; shape.chunks()]),
-            zones: Vec::new(),
-            pieces: Vec::new(),
-            references: Vec::new(),
-        };
-        let object = encode_bundle(&shape, &mut first, &[]);
-        create_new(store, &names.bundle(0), object)?;
-        create_new(store, VOLUME, format::encode_volume(&shape))
+        let created = create_empty(store, &shape);
+        if created.is_err() {
+            // The first error is the one that counts.
+            let _ = ObjectDevice::discard(store, shape.fs_id);
+        }
+        created
+    }
+
+    /// Deletes what an unsuccessful attempt to make a volume has left: its objects, and what makes them a volume if that is
+    /// not another one.
+    pub fn discard(store: &dyn Store, fs_id: FsId) -> std::result::Result<(), ObjectError> {
+        if read_volume(store).is_ok_and(|shape| shape.fs_id == fs_id) {
+            store.delete(VOLUME).map_err(|error| failed(store, error))?;
+        }
+        delete_all(store, fs_id)
     }
 
     /// Checks what [`ObjectDevice::create`] would refuse before it changes anything. Returns the shape of the device.
@@ -119,7 +117,6 @@ impl ObjectDevice {
         check_place(store, force)?;
         Ok(shape.geometry)
     }
-
     /// The id of the volume in a store, if there is one.
     pub fn probe(store: &dyn Store) -> std::result::Result<Option<FsId>, ObjectError> {
         Ok(ObjectDevice::probe_shape(store)?.map(|(fs_id, _)| fs_id))
@@ -129,7 +126,7 @@ impl ObjectDevice {
     pub fn probe_shape(store: &dyn Store) -> std::result::Result<Option<(FsId, Geometry)>, ObjectError> {
         match read_volume(store) {
             Ok(shape) => Ok(Some((shape.fs_id, shape.geometry))),
-            Err(ObjectError::NoVolume(_)) => Ok(None),
+            Err(ObjectError::NoVolume(_) | ObjectError::Foreign(_)) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -434,6 +431,30 @@ fn create_new(store: &dyn Store, name: &str, object: Bytes) -> std::result::Resu
     }
 }
 
+/// Creates a volume without contents.
+fn create_empty(store: &dyn Store, shape: &Shape) -> std::result::Result<(), ObjectError> {
+    let names = Names::of(shape.fs_id);
+    refuse_store_without_conditions(store, &names)?;
+    let mut first = Bundle {
+        sequence: 0,
+        table: 0,
+        swept: 0,
+        nonce: nonce(),
+        previous_nonce: [0; 16],
+        owner: 0,
+        holder: crate::Holder::this_process().0,
+        is_owner: false,
+        is_closing: true,
+        chunks: Some(vec![NO_CHUNK; shape.chunks()]),
+        zones: Vec::new(),
+        pieces: Vec::new(),
+        references: Vec::new(),
+    };
+    let object = encode_bundle(shape, &mut first, &[]);
+    create_new(store, &names.bundle(0), object)?;
+    create_new(store, VOLUME, format::encode_volume(shape))
+}
+
 /// Creates an object twice: a store that ignores the condition says that it was new both times.
 fn refuse_store_without_conditions(store: &dyn Store, names: &Names) -> std::result::Result<(), ObjectError> {
     let name = names.probe(nonce());
@@ -449,20 +470,49 @@ fn refuse_store_without_conditions(store: &dyn Store, names: &Names) -> std::res
 
 /// Fails if a new volume may not be made here. Returns what is to be deleted before: the volume that is there.
 fn check_place(store: &dyn Store, force: bool) -> std::result::Result<Option<Bytes>, ObjectError> {
-    let earlier = match store.read(VOLUME, None) {
-        Err(StoreError::NotFound(_)) => return Ok(None),
-        Err(error) => return Err(failed(store, error)),
-        Ok(_) if !force => return Err(ObjectError::Exists(store.describe())),
-        Ok(earlier) => earlier,
+    let Some(earlier) = volume_object(store)? else { return Ok(None) };
+    let shape = match format::decode_volume(&earlier) {
+        Err(Unreadable::Foreign) => return Err(ObjectError::Foreign(store.describe())),
+        _ if !force => return Err(ObjectError::Exists(store.describe())),
+        shape => shape,
     };
-    // A volume that cannot be read is owned by no process, as far as is known.
-    if let Ok(shape) = format::decode_volume(&earlier)
-        && let Ok(loaded) = load(store, &Names::of(shape.fs_id), &shape)
-        && let Some(refusal) = owner_of(store, &loaded.last, &crate::Holder::this_process())
+    if let Ok(shape) = shape
+        && let Some(last) = newest(store, &Names::of(shape.fs_id), &shape)?
+        && let Some(refusal) = owner_of(store, &last, &crate::Holder::this_process())
     {
         return Err(refusal);
     }
     Ok(Some(earlier))
+}
+
+/// The object that makes a place a volume, if there is one. It may be of another program, so it is read only as far as
+/// one of Polder's can be long.
+fn volume_object(store: &dyn Store) -> std::result::Result<Option<Bytes>, ObjectError> {
+    match store.read(VOLUME, Some(0..VOLUME_BYTES_MAX)) {
+        Ok(object) => Ok(Some(object)),
+        Err(StoreError::NotFound(_)) => Ok(None),
+        Err(error) => Err(failed(store, error)),
+    }
+}
+
+/// The newest bundle, which names the owner. `None` if it is damaged, or there is none.
+fn newest(
+    store: &dyn Store,
+    names: &Names,
+    shape: &Shape,
+) -> std::result::Result<Option<Bundle>, ObjectError> {
+    let mut last = None;
+    for _ in 0..ATTEMPTS {
+        let listed = store.list(&names.bundles(), "").map_err(|error| failed(store, error))?;
+        let Some(end) = listed.iter().filter_map(|name| names.sequence(name)).max() else { return Ok(None) };
+        match read_bundle(store, names, shape, end) {
+            Ok((bundle, _)) => return Ok(Some(bundle)),
+            Err(LoadError::Gone(error)) => last = Some(error),
+            Err(LoadError::Other(ObjectError::Damaged { .. })) => return Ok(None),
+            Err(LoadError::Other(error)) => return Err(error),
+        }
+    }
+    Err(last.expect("an attempt was made"))
 }
 
 /// The refusal for a volume whose owner may be alive.
@@ -474,21 +524,32 @@ fn owner_of(store: &dyn Store, last: &Bundle, this: &crate::Holder) -> Option<Ob
     Some(ObjectError::InUse { store: store.describe(), host, process, is_here: this.can_see(&last.holder) })
 }
 
-/// Deletes a volume: first what makes it one.
-fn delete_volume(store: &dyn Store, volume: &[u8]) -> std::result::Result<(), ObjectError> {
+/// Deletes a volume: first what makes it one, unless that is another one by now.
+fn delete_volume(store: &dyn Store, volume: &Bytes) -> std::result::Result<(), ObjectError> {
+    if volume_object(store)?.as_ref() != Some(volume) {
+        return Err(ObjectError::Exists(store.describe()));
+    }
     store.delete(VOLUME).map_err(|error| failed(store, error))?;
-    let Ok(shape) = format::decode_volume(volume) else { return Ok(()) };
-    let names = store.list(&Names::of(shape.fs_id).all(), "").map_err(|error| failed(store, error))?;
+    match format::decode_volume(volume) {
+        Ok(shape) => delete_all(store, shape.fs_id),
+        Err(_) => Ok(()),
+    }
+}
+
+/// Deletes all objects that have this id in their names.
+fn delete_all(store: &dyn Store, fs_id: FsId) -> std::result::Result<(), ObjectError> {
+    let names = store.list(&Names::of(fs_id).all(), "").map_err(|error| failed(store, error))?;
     names.iter().try_for_each(|name| store.delete(name)).map_err(|error| failed(store, error))
 }
 
 fn read_volume(store: &dyn Store) -> std::result::Result<Shape, ObjectError> {
-    let object = match store.read(VOLUME, None) {
-        Ok(object) => object,
-        Err(StoreError::NotFound(_)) => return Err(ObjectError::NoVolume(store.describe())),
-        Err(error) => return Err(failed(store, error)),
+    let Some(object) = volume_object(store)? else {
+        return Err(ObjectError::NoVolume(store.describe()));
     };
-    format::decode_volume(&object).map_err(|error| damaged(store, VOLUME, error))
+    format::decode_volume(&object).map_err(|error| match error {
+        Unreadable::Foreign => ObjectError::Foreign(store.describe()),
+        error => damaged(store, VOLUME, error),
+    })
 }
 
 /// Adds the owner bundle of this process to the chain. Returns the chain, the number of the owner, and its nonce.

@@ -19,6 +19,9 @@ pub enum ObjectError {
     /// There is one already.
     #[error("{0}: there is a volume of Polder already; choose another place, or overwrite it with --force")]
     Exists(String),
+    /// The object that would make the place a volume is of another program.
+    #[error("{0}: `volume` there was not written by Polder; name another place")]
+    Foreign(String),
     /// An object is damaged or missing.
     #[error("{store}: object {name}: {why}")]
     Damaged {

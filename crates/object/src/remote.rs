@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::TryStreamExt;
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as Key};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as Key, S3ConditionalPut};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, RetryConfig};
@@ -70,7 +70,7 @@ impl Remote {
         let url = checked_url(text)?;
         match url.scheme() {
             "file" => directory_at(&url).and_then(|directory| Remote::url_of_directory(&directory)),
-            "s3" => bucket_of(&url).map(|_| shown(&url)),
+            "s3" => normal_place(url),
             _ => refused("only s3://bucket/place and file:///directory are supported"),
         }
     }
@@ -120,16 +120,15 @@ impl Remote {
     /// A bucket of S3, or of another server with its protocol.
     fn in_bucket(url: Url, builder: AmazonS3Builder) -> Result<Remote> {
         let bucket = bucket_of(&url)?.to_owned();
-        let place = Path::from_url_path(url.path()).map_err(|error| {
-            StoreError::Refused(format!("the place in the bucket is not possible: {error}"))
-        })?;
+        let place = place_in_bucket(&url)?;
         // An error only says that there is a provider already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let build = |builder: AmazonS3Builder| match builder.build() {
             Ok(client) => Ok(Arc::new(client) as Arc<dyn ObjectStore>),
             Err(error) => Err(StoreError::Refused(error.to_string())),
         };
-        let builder = builder.with_bucket_name(bucket);
+        // The environment could turn off the condition on which ownership depends.
+        let builder = builder.with_bucket_name(bucket).with_conditional_put(S3ConditionalPut::ETagMatch);
         let first = RetryConfig {
             max_retries: FIRST_RETRIES,
             retry_timeout: FIRST_PATIENCE,
@@ -223,6 +222,22 @@ fn shown(url: &Url) -> String {
     if is_root { text.to_owned() } else { text.trim_end_matches('/').to_owned() }
 }
 
+/// The URL with each part of the place written in the same way. The parts are encoded again.
+fn normal_place(mut url: Url) -> Result<String> {
+    bucket_of(&url)?;
+    let place = place_in_bucket(&url)?;
+    if let Ok(mut parts) = url.path_segments_mut() {
+        parts.clear().extend(place.parts().map(|part| part.as_ref().to_owned()));
+    }
+    Ok(shown(&url))
+}
+
+fn place_in_bucket(url: &Url) -> Result<Path> {
+    Path::from_url_path(url.path()).map_err(|error| {
+        StoreError::Refused(format!("the place in the bucket is not possible ({error}); name another one"))
+    })
+}
+
 fn bucket_of(url: &Url) -> Result<&str> {
     match url.host_str().filter(|bucket| !bucket.is_empty()) {
         Some(bucket) => Ok(bucket),
@@ -269,6 +284,15 @@ fn checked_url(text: &str) -> Result<Url> {
         return refused(
             "credentials and options do not belong into the URL; set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and \
              AWS_ENDPOINT_URL in the environment",
+        );
+    }
+    if url.fragment().is_some() {
+        return refused("`#` has no meaning in it; write %23 if it is a part of the name");
+    }
+    if url.port().is_some() {
+        return refused(
+            "it has a port; write s3://bucket/place, and set AWS_ENDPOINT_URL in the environment to the address of \
+             the server",
         );
     }
     Ok(url)

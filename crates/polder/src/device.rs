@@ -287,11 +287,8 @@ fn make_in_store(store: StoreDraft, paths: &[PathBuf], format: &FormatOptions) -
         format_device(&made.device, paths, format)?;
         Ok(made)
     });
-    if made.is_err()
-        && let Some(directory) = new_directory
-    {
-        // This call created it, and it is useless.
-        let _ = std::fs::remove_dir_all(directory);
+    if made.is_err() {
+        store.discard(new_directory.as_deref());
     }
     let MadeStore { device, kind, closed } = made?;
     Ok(Made { device, kind, closed: closed.into_iter().collect() })

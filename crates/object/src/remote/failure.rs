@@ -64,7 +64,20 @@ fn root_of(error: &object_store::Error) -> (String, bool) {
         is_forbidden |= kind == Some(io::ErrorKind::PermissionDenied);
         source = cause.source();
     }
-    (root.split_whitespace().collect::<Vec<_>>().join(" "), is_forbidden)
+    let line = root.split_whitespace().collect::<Vec<_>>().join(" ");
+    (without_body(&line), is_forbidden)
+}
+
+/// What the client says about an answer, without the body of the answer: a server or proxy may repeat the request in it,
+/// with what was signed.
+fn without_body(line: &str) -> String {
+    if let Some(answer) = line.strip_prefix("Server returned non-2xx status code: ") {
+        return format!("it answers with status {}", answer.split(':').next().unwrap_or_default());
+    }
+    if line.starts_with("Server returned error response") {
+        return "it answers with an error".to_owned();
+    }
+    line.to_owned()
 }
 
 fn between<'a>(text: &'a str, start: &str, end: &str) -> Option<&'a str> {

@@ -8,7 +8,7 @@ use rt::{ManualClock, Timestamp};
 use zone::{Device, ZoneId};
 
 use crate::model::{GRACE_NS, Owner, found, make, options, shape};
-use crate::simulated::{Plan, World};
+use crate::simulated::{At, Plan, World};
 
 fn clock() -> Arc<ManualClock> {
     Arc::new(ManualClock::at(Timestamp(0)))
@@ -236,4 +236,34 @@ fn damaged_and_missing_objects_are_noticed() {
     }
     println!("{refused} refused, {unread} parts, {harmless} not needed");
     assert!(refused > 3 && unread > 3);
+}
+
+/// `mkfs --force` in the directory of another program would have deleted its file `volume`, also a mounted one.
+#[test]
+fn what_another_program_has_there_is_not_replaced() {
+    let world = World::default();
+    world.replace("volume", Some(Bytes::from(vec![7; 1 << 20])));
+    let process = world.process(Plan::default());
+    for force in [false, true] {
+        let refusal = ObjectDevice::create(&process, &shape(7), force).unwrap_err();
+        assert!(matches!(refusal, ObjectError::Foreign(_)), "{force}: {refusal}");
+    }
+    assert_eq!(world.names(), ["volume"]);
+    assert!(matches!(open(&world, &options(&clock(), 1, false)), Err(ObjectError::Foreign(_))));
+}
+
+/// A volume whose owner could not be read, because the store failed, was taken for one without an owner.
+#[test]
+fn a_volume_is_not_replaced_while_its_owner_cannot_be_read() {
+    let world = made();
+    let _owner = open(&world, &options(&clock(), 41, false)).unwrap();
+    let before = world.names();
+    let mut refused_by_store = 0;
+    for end in 0..40 {
+        let process = world.process(Plan { end: Some((end, At::Before)), ..Plan::default() });
+        let refusal = ObjectDevice::create(&process, &shape(7), true).unwrap_err();
+        refused_by_store += usize::from(matches!(refusal, ObjectError::Store { .. }));
+        assert_eq!(world.names(), before, "{end}: {refusal}");
+    }
+    assert!(refused_by_store > 1, "{refused_by_store}");
 }

@@ -66,7 +66,7 @@ fn inode_of(name: &Path) -> Option<(u64, u64)> {
 /// The name depends on the identity of the file, and on no path. All members of a volume on several devices have the
 /// same name.
 pub(super) fn of_volume(volume: &Path) -> io::Result<PathBuf> {
-    if let Some(fs_id) = id_before_opening(volume) {
+    if let Some(fs_id) = id_before_opening(volume).map_err(io::Error::other)? {
         return Ok(runtime::directory().join(format!("volume.{fs_id}.attach")));
     }
     let found = std::fs::metadata(volume)?;

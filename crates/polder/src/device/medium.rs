@@ -45,10 +45,13 @@ pub(crate) fn normal_name(named: &Path) -> Result<Cow<'_, Path>, FileError> {
 
 /// The id of a volume that can be known without opening it, although opening it changes it: one on several devices, or
 /// in an object store. `None` for all others.
-pub fn id_before_opening(path: &Path) -> Option<FsId> {
+///
+/// # Errors
+/// A store does not say whether it has one.
+pub fn id_before_opening(path: &Path) -> Result<Option<FsId>, FileError> {
     match is_stored(path) {
-        true => store::probe(path).ok().flatten(),
-        false => member_label(path).map(|label| label.fs_id()),
+        true => store::probe(path),
+        false => Ok(member_label(path).map(|label| label.fs_id())),
     }
 }
 

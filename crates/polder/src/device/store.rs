@@ -177,7 +177,7 @@ impl StoreDraft {
     }
 
     /// Creates the volume, and opens it for writing.
-    pub(super) fn make(self) -> Result<MadeStore, FileError> {
+    pub(super) fn make(&self) -> Result<MadeStore, FileError> {
         let directory = directory_of_url(&self.path);
         let closed = directory.map(|directory| {
             let closed = ClosedToOthers::close(&directory);
@@ -192,14 +192,28 @@ impl StoreDraft {
         let kind = MediumKind::Objects { part_bytes: device.part_bytes() };
         Ok(MadeStore { device: Arc::new(device), kind, closed })
     }
+
+    /// Deletes what an unsuccessful attempt has left, and a directory that was created for it if it is empty then.
+    pub(super) fn discard(&self, new_directory: Option<&Path>) {
+        // The first error is the one that counts.
+        if let Ok(store) = store_at(&self.path) {
+            let _ = ObjectDevice::discard(&*store, self.shape.fs_id);
+        }
+        if let Some(directory) = new_directory {
+            let _ = std::fs::remove_dir(directory);
+        }
+    }
 }
 
 /// The directory of a store, if it is one and does not exist yet. Its parent must exist.
 fn new_directory(path: &Path) -> Result<Option<PathBuf>, FileError> {
     use std::io::ErrorKind::{NotADirectory, NotFound};
     let Some(directory) = directory_of_url(path) else { return Ok(None) };
-    match std::fs::read_dir(&directory).map(|mut entries| entries.next().is_some()) {
-        Ok(true) if !directory.join(VOLUME).is_file() => {
+    let is_other = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.is_ok_and(|entry| !is_of_volume(&entry.file_name().to_string_lossy()))
+    };
+    match std::fs::read_dir(&directory).map(|mut entries| entries.any(is_other)) {
+        Ok(true) => {
             let why = "the directory contains other files; name a new or empty one";
             Err(unfit(path, StoreTrouble::Exists, why))
         }
@@ -213,6 +227,15 @@ fn new_directory(path: &Path) -> Result<Option<PathBuf>, FileError> {
         },
         Err(error) => Err(unusable(&directory, "list the directory", &error)),
     }
+}
+
+/// Whether a volume may have a file or directory of this name: its directories have the names of ids.
+fn is_of_volume(name: &str) -> bool {
+    name == VOLUME || name.len() == FsId([0; 16]).to_string().len() && name.chars().all(is_of_id)
+}
+
+fn is_of_id(character: char) -> bool {
+    character == '-' || character.is_ascii_hexdigit()
 }
 
 fn unusable(path: &Path, operation: &'static str, error: &std::io::Error) -> FileError {
@@ -312,7 +335,7 @@ fn translated(path: &Path, error: ObjectError) -> FileError {
         ObjectError::Shape(why) => return impossible(path, why),
         ObjectError::InUse { .. } | ObjectError::Replaced(_) => StoreTrouble::InUse,
         ObjectError::NoVolume(_) => StoreTrouble::Missing,
-        ObjectError::Exists(_) => StoreTrouble::Exists,
+        ObjectError::Exists(_) | ObjectError::Foreign(_) => StoreTrouble::Exists,
         ObjectError::Damaged { .. } => StoreTrouble::Damaged,
         ObjectError::IgnoresConditions(_) => StoreTrouble::Unsuitable,
         ObjectError::Store { error: StoreError::Refused(_), .. } => StoreTrouble::Refused,
@@ -419,6 +442,7 @@ mod tests {
     fn names_of_the_same_place_are_equal() {
         let normal = |url: &str| normal_url(Path::new(url)).unwrap().display().to_string();
         assert_eq!(normal("s3://bucket/place/"), "s3://bucket/place");
+        assert_eq!(normal("s3://bucket/pl%61ce/with%20space"), "s3://bucket/place/with%20space");
         assert_eq!(normal("file:///srv/a/../store/"), "file:///srv/store");
         assert_eq!(directory_of_url(Path::new("file:///srv/with%20space")), Some("/srv/with space".into()));
         assert_eq!(
