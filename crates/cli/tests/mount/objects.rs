@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use emulated::bucket::Server;
+use emulated::bucket::{Faults, Server};
 use rustix::process::Signal;
 
 use crate::bench::{Daemon, mounts, names};
@@ -245,6 +245,32 @@ fn a_takeover_ends_the_first_mount_and_loses_nothing_acknowledged() {
     assert_contents(&second.path("of-second-too"), 11);
     assert!(!second.path("late").exists() && !second.path("later").exists());
     second.umount();
+}
+
+/// Keys that are revoked, for example.
+#[test]
+fn a_store_that_refuses_shuts_the_volume_down_and_loses_nothing_synced() {
+    let bench = bench_or_skip!();
+    let server = Server::start().unwrap();
+    let mut machine = Machine::new(&bench, "a", "s3://bucket/volume");
+    machine.endpoint = Some(server.url().to_owned());
+    machine.succeed(&["mkfs", &machine.url, "--size", "256M"]);
+    machine.mount(&["-o", "commit=3600"]);
+    write(&machine.path("synced"), 3);
+    server.plan(Faults { forbidden: Some("InvalidAccessKeyId"), ..Faults::default() });
+    let late = File::create(machine.path("late")).and_then(|file| file.sync_all());
+    assert_eq!(late.unwrap_err().raw_os_error(), Some(5));
+    let directory = machine.directory.to_str().unwrap();
+    let info = machine.succeed(&["info", directory]);
+    assert!(info.contains("shut down") && info.contains("check AWS_ACCESS_KEY_ID"), "{info}");
+    assert!(machine.logged().contains("check AWS_ACCESS_KEY_ID"), "{}", machine.logged());
+    machine.polder(&["umount", directory]);
+    server.plan(Faults::default());
+    machine.mount(&[]);
+    assert_contents(&machine.path("synced"), 3);
+    assert!(!machine.path("late").exists());
+    machine.umount();
+    assert!(machine.succeed(&["check", "--data", &machine.url]).ends_with(": clean\n"));
 }
 
 /// Readers do not exclude each other.
