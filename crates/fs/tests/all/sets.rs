@@ -7,7 +7,7 @@ use emulated::{CrashPlan, Emulated, Spec, Supply};
 use fs::{FormatOptions, Fs, InodeNo, MountOptions};
 use rt::random::Rng;
 use rt::{ManualClock, Timestamp};
-use zone::set::{Concatenation, Layout, Set};
+use zone::set::{Concatenation, Layout, MemberLabel, MemberState, RebuildStep, Set};
 use zone::{Device, FsId, ZoneId};
 
 use crate::crash::{picture, scenario};
@@ -17,6 +17,23 @@ const ROOT: InodeNo = InodeNo::ROOT;
 
 /// The first zones of a member, which hold its label.
 const LABEL_ZONES: u32 = 3;
+
+/// A new volume on a device, one member of which is given.
+fn new_volume(device: &Arc<dyn Device>, member: &Arc<Emulated>) -> Volume {
+    let clock = Arc::new(ManualClock::at(Timestamp(1_000_000_000)));
+    let format = FormatOptions {
+        label: "set".into(),
+        fs_id: FsId([5; 16]),
+        uid: 0,
+        gid: 0,
+        page_size: None,
+        groups: Some(4),
+        reserve: fs::Reserve::default(),
+    };
+    Fs::format(device, &format, &*clock).unwrap();
+    let fs = mount_any(Arc::clone(device), &clock, false);
+    Volume { device: Arc::clone(member), clock, fs }
+}
 
 /// A volume on a set, before and after its power is lost.
 struct Case {
@@ -61,19 +78,7 @@ impl Case {
             (0..width as u64).map(|seed| Arc::new(supply.connect(Emulated::new(spec(seed))))).collect();
         let create = |devices, number| Set::create(self.layout, devices, FsId([5; 16]), number).unwrap();
         let set = self.sets(&members, create);
-        let clock = Arc::new(ManualClock::at(Timestamp(1_000_000_000)));
-        let format = FormatOptions {
-            label: "set".into(),
-            fs_id: FsId([5; 16]),
-            uid: 0,
-            gid: 0,
-            page_size: None,
-            groups: Some(4),
-            reserve: fs::Reserve::default(),
-        };
-        Fs::format(&set, &format, &*clock).unwrap();
-        let fs = mount_any(set, &clock, false);
-        (Volume { device: Arc::clone(&members[0]), clock, fs }, supply, members)
+        (new_volume(&set, &members[0]), supply, members)
     }
 
     /// Mounts the volume of these members.
@@ -134,6 +139,74 @@ fn a_volume_on_a_mirror_survives_the_loss_of_a_member_and_then_of_power() {
         let lost = Some((member, number as u64 * 2));
         Case { lost, ..Case::new(Layout::Mirror, 2) }.cut(20, number as u64);
     }
+}
+
+/// Opens the devices that have a label, and mounts the volume on them.
+fn mount_labelled(images: &[Arc<Emulated>]) -> (Arc<Set>, Volume) {
+    let labelled = images.iter().filter(|image| MemberLabel::read(&***image).is_ok());
+    let devices = labelled.map(|image| Arc::clone(image) as Arc<dyn Device>).collect();
+    let set = Arc::new(Set::open(devices, true).unwrap());
+    let clock = Arc::new(ManualClock::at(Timestamp(0)));
+    let fs = mount_any(Arc::clone(&set) as _, &clock, false);
+    (set, Volume { device: Arc::clone(&images[0]), clock, fs })
+}
+
+/// A member is replaced while the volume is used. Whenever the power is lost, the volume is there, and when the new member
+/// counts, it alone has everything.
+#[test]
+fn a_volume_survives_losses_of_power_while_a_member_is_replaced() {
+    let supply = Supply::new();
+    let member = |seed| Arc::new(supply.connect(Emulated::new(Spec::new(4096, 42, 256).seed(seed))));
+    let members: Vec<Arc<Emulated>> = (0..3).map(member).collect();
+    let old = members[..2].iter().map(|member| Arc::clone(member) as Arc<dyn Device>).collect();
+    let set = Arc::new(Set::create(Layout::Mirror, old, FsId([5; 16]), 0).unwrap());
+    let volume = new_volume(&(Arc::clone(&set) as Arc<dyn Device>), &members[0]);
+    supply.record(&members);
+    let (mut pictures, mut durable) = (vec![picture(&volume.fs, ROOT)], vec![(0, 0)]);
+    let (mut steps, mut counted) = (0_u32, None);
+    scenario(&volume, &mut |volume, is_durable| {
+        pictures.push(picture(&volume.fs, ROOT));
+        if is_durable {
+            durable.push((supply.commands(), pictures.len() - 1));
+        }
+        steps += 1;
+        if steps == 4 {
+            set.replace(1, Arc::clone(&members[2]) as _).unwrap();
+        }
+        if set.rebuild_step().unwrap() == RebuildStep::Complete {
+            counted = Some(supply.commands());
+        }
+    });
+    while counted.is_none() {
+        match set.rebuild_step().unwrap() {
+            RebuildStep::More => {}
+            step => counted = (step == RebuildStep::Complete).then(|| supply.commands()),
+        }
+    }
+    volume.settle_and_check();
+    let (mut rng, commands, mut rebuilt) = (Rng::with_seed(9), supply.commands(), 0);
+    for number in 0..150 {
+        let n = commands * number / 150;
+        let plans: Vec<CrashPlan> = members.iter().map(|_| CrashPlan::Subset(rng.u64(..))).collect();
+        let images = supply.images_at(n, &members, &plans);
+        let (set, crashed) = mount_labelled(&images);
+        let found = picture(&crashed.fs, ROOT);
+        let floor = durable.iter().rev().find(|(at, _)| *at <= n).map_or(0, |(_, floor)| *floor);
+        assert!(pictures[floor..].contains(&found), "command {n}, {plans:?}: no picture from {floor} on");
+        while set.rebuild_step().unwrap() == RebuildStep::More {}
+        crashed.fs.unmount().unwrap();
+        drop(crashed);
+        let is_new = set.members() == [MemberState::Counts; 2]
+            && MemberLabel::read(&*images[2]).is_ok_and(|label| !label.is_joining());
+        if is_new {
+            let (_, alone) = mount_labelled(&images[2..]);
+            assert!(picture(&alone.fs, ROOT) == found, "command {n}, {plans:?}: the new member alone");
+            alone.settle_and_check();
+            rebuilt += 1;
+        }
+    }
+    println!("{commands} commands, {rebuilt} new members alone, counted at {counted:?}");
+    assert!(rebuilt > 50);
 }
 
 /// Flips a bit of every block that is written behind the log zones.
