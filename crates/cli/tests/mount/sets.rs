@@ -471,32 +471,38 @@ fn a_rebuild_goes_on_after_the_daemon_was_killed() {
     let members = Members::make(&bench, &["--layout", "mirror", "a", "b"]);
     let directory = bench.directory();
     let directory = directory.to_str().unwrap();
-    let mounted = members.mount("a", &[]);
-    for seed in 5..7 {
+    let mut mounted = members.mount("a", &[]);
+    for seed in 5..9 {
         write(&mounted.path(&seed.to_string()), seed);
     }
-    let mut mounted = mounted;
-    let mut kills = 0;
-    bench.succeed(&["device", "replace", directory, "1", &members.path("c"), "--no-wait"]);
-    for seed in 7..10 {
-        write(&mounted.path(&seed.to_string()), seed);
+    // The copying is fast. It is tried until the kill comes before its end.
+    let mut interrupted = None;
+    for new in ('c'..='z').map(String::from) {
+        bench.succeed(&["device", "replace", directory, "1", &members.path(&new), "--no-wait"]);
         mounted.daemon().kill();
         drop(mounted);
-        kills += usize::from(members.states(&members.path("a")).contains(&"rebuilding".to_owned()));
+        let is_interrupted = members.states(&members.path("a")) == ["ok", "rebuilding"];
         // No option is needed, and the rebuild goes on without a command.
-        mounted = members.mount("c", &[]);
+        mounted = members.mount(&new, &[]);
+        if is_interrupted {
+            interrupted = Some(new);
+            break;
+        }
+        wait_for_states(&members, directory, &["ok", "ok"]);
     }
-    println!("killed {kills} times during the rebuild");
+    let new = interrupted.expect("one kill comes before the end");
+    write(&mounted.path("last"), 11);
     wait_for_states(&members, directory, &["ok", "ok"]);
     mounted.umount();
     members.check("a");
-    for name in ["a", "b"] {
-        fs::remove_file(members.path(name)).unwrap();
+    for name in ('a'..='z').map(String::from).filter(|name| *name != new) {
+        let _ = fs::remove_file(members.path(&name));
     }
-    let mounted = members.mount("c", &["-o", "degraded"]);
-    for seed in 5..10 {
+    let mounted = members.mount(&new, &["-o", "degraded"]);
+    for seed in 5..9 {
         assert_contents(&mounted.path(&seed.to_string()), seed);
     }
+    assert_contents(&mounted.path("last"), 11);
     mounted.umount();
-    members.check("c");
+    members.check(&new);
 }
