@@ -147,9 +147,20 @@ impl Line {
         for key in &self.env_removed {
             command.env_remove(key);
         }
+        // What cargo has set for this program. Some build scripts depend on it, and a cargo that this program starts would
+        // build their packages again.
+        let inherited = std::env::vars_os().map(|(key, _)| key);
+        for key in inherited.filter(|key| key.to_str().is_some_and(is_of_package)) {
+            command.env_remove(key);
+        }
         command.envs(self.env.iter().map(|(key, value)| (key, value)));
         command
     }
+}
+
+/// Whether cargo sets a variable for each package.
+fn is_of_package(key: &str) -> bool {
+    ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|start| key.starts_with(start))
 }
 
 impl fmt::Display for Line {

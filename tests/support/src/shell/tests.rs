@@ -27,3 +27,13 @@ fn watched_lines_arrive_one_by_one() {
     Line::new("printf").arg("one\\ntwo\\n").run_watched(|line| seen.push(line.to_owned())).unwrap();
     assert_eq!(seen, ["one", "two"]);
 }
+
+/// A build script of a package depends on these variables. Each cargo that another program of ours started built that
+/// package again, and all that depend on it.
+#[test]
+fn a_command_does_not_inherit_what_cargo_sets_for_this_program() {
+    assert!(std::env::var_os("CARGO_PKG_NAME").is_some(), "run this by cargo, which sets it");
+    let inherited = Line::new("env").output().unwrap();
+    let of_package = |line: &&str| line.starts_with("CARGO_PKG_") || line.starts_with("CARGO_MANIFEST_");
+    assert_eq!(inherited.lines().find(of_package), None);
+}
