@@ -21,8 +21,9 @@ use crate::setup;
 /// What all steps but set-up and those that only compile may take together, on the machine of two cores that the gate is
 /// made for.
 const SECONDS_MAX: f64 = 1200.0;
-/// What compiling may take where nothing has been compiled before, so that all of it is done within an hour.
-const COMPILE_SECONDS_MAX: f64 = 2100.0;
+/// What compiling may take where nothing has been compiled before, so that all of it is done within 75 minutes. The client
+/// of object stores, with about 100 crates, is compiled in three ways.
+const COMPILE_SECONDS_MAX: f64 = 2700.0;
 /// The step whose time depends on the network, and which does nothing when it was done before.
 const SET_UP: &str = "set-up";
 /// The steps that only compile. They do next to nothing where that has been done before: clippy and the documentation
