@@ -364,6 +364,34 @@ fn the_only_member_that_has_a_superzone_is_not_replaced() {
     assert!(rebuild(&set).unwrap());
 }
 
+/// A superzone takes no more writes, but its zone of the other member is still active. A piece that went beyond the pointer
+/// of that zone was copied as zeros, with the blocks below the pointer.
+#[test]
+fn blocks_below_the_pointer_of_a_member_are_copied() {
+    let members = emulated(&small(), 2);
+    let set = create(Layout::Mirror, &members);
+    for tag in 1..5 {
+        append(&set, 1, tag).unwrap();
+    }
+    set.flush().unwrap();
+    drop(set);
+    members[1].set_zone_state(member_zone(1), ZoneState::ReadOnly);
+    members[0].inject(Fault::nth(CommandKind::Finish, 1, Effect::Error).on(member_zone(1)).forever());
+    let set = Set::open(devices(&members), false).unwrap();
+    set.end_recovery();
+    assert_eq!(set.report().unwrap()[1].state, ZoneState::ReadOnly);
+    assert!(members[0].report().unwrap()[member_zone(1).0 as usize].state.is_active());
+    let new = new_device();
+    set.replace(1, Arc::clone(&new) as _).unwrap();
+    assert!(rebuild(&set).unwrap());
+    let alone = Set::open(vec![new], true).unwrap();
+    for (block, tag) in (0..).zip(1..5) {
+        let mut found = crate::pattern(&set, 0, 1);
+        alone.read(ZoneId(1), block, &mut found).unwrap();
+        assert!(found == crate::pattern(&set, tag, 1), "block {block}");
+    }
+}
+
 fn append(set: &Set, zone: u32, tag: u8) -> Result<u32, DeviceError> {
     set.append(ZoneId(zone), &crate::pattern(set, tag, 1))
 }
