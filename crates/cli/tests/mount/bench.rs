@@ -20,6 +20,22 @@ pub(crate) struct Mounted<'a> {
     pub(crate) bench: &'a Bench,
 }
 
+/// Nine mebibytes that depend on the seed.
+pub(crate) fn contents(seed: u32) -> Vec<u8> {
+    (0..9_u32 << 20).map(|at| (at.wrapping_mul(seed) >> 7) as u8).collect()
+}
+
+/// Writes a file with these contents durably.
+pub(crate) fn write(path: &Path, seed: u32) {
+    fs::write(path, contents(seed)).unwrap();
+    File::open(path).unwrap().sync_all().unwrap();
+}
+
+/// Asserts that a file has these contents.
+pub(crate) fn assert_contents(path: &Path, seed: u32) {
+    assert!(fs::read(path).unwrap() == contents(seed), "{}", path.display());
+}
+
 impl Bench {
     pub(crate) fn new() -> Result<Bench, String> {
         File::options()

@@ -2,13 +2,13 @@
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use emulated::bucket::{Faults, Server};
 use rustix::process::Signal;
 
-use crate::bench::{Daemon, mounts, names};
+use crate::bench::{Daemon, assert_contents, mounts, names, write};
 use crate::{Bench, bench_or_skip};
 
 /// A volume in a store, and a mount point with sockets of its own: what another machine would have.
@@ -95,19 +95,6 @@ impl Drop for Machine<'_> {
             eprintln!("{}", self.logged());
         }
     }
-}
-
-fn contents(seed: u32) -> Vec<u8> {
-    (0..9_u32 << 20).map(|at| (at.wrapping_mul(seed) >> 7) as u8).collect()
-}
-
-fn write(path: &Path, seed: u32) {
-    fs::write(path, contents(seed)).unwrap();
-    File::open(path).unwrap().sync_all().unwrap();
-}
-
-fn assert_contents(path: &Path, seed: u32) {
-    assert!(fs::read(path).unwrap() == contents(seed), "{}", path.display());
 }
 
 /// A volume in a directory that is used as a store.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::bench::Daemon;
+use crate::bench::{Daemon, assert_contents, write};
 use crate::block_device::Loop;
 use crate::{Bench, Mounted, bench_or_skip};
 
@@ -83,19 +83,6 @@ impl<'a> Members<'a> {
         let said = self.bench.succeed(&["check", "--data", &self.path(name)]);
         assert!(said.ends_with(": clean\n"), "{said}");
     }
-}
-
-fn contents(seed: u32) -> Vec<u8> {
-    (0..9_u32 << 20).map(|at| (at.wrapping_mul(seed) >> 7) as u8).collect()
-}
-
-fn write(path: &Path, seed: u32) {
-    fs::write(path, contents(seed)).unwrap();
-    File::open(path).unwrap().sync_all().unwrap();
-}
-
-fn assert_contents(path: &Path, seed: u32) {
-    assert!(fs::read(path).unwrap() == contents(seed), "{}", path.display());
 }
 
 #[test]
