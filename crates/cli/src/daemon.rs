@@ -107,25 +107,7 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
     let log = prepare_process(&daemon)?;
     let page = daemon.status_page()?;
     let volume = FileId::of(&daemon.path).with_context(|| daemon.path.display().to_string())?;
-    let bind = |fs_id| Socket::bind(registry, fs_id, volume.clone(), daemon.words.read_only);
-    // Opening a member changes labels, and opening a volume in an object store ends the ownership of another process. So a
-    // volume that is mounted here already is refused before.
-    let (device, mut socket) = match id_before_opening(&daemon.path)? {
-        Some(fs_id) => {
-            let is_held =
-                || volume::is_served(&daemon.path) || matches!(volume::is_locked(&daemon.path), Ok(true));
-            let socket = bind(fs_id).map_err(|error| match is_held() {
-                true => FileError::InUse(daemon.path.clone()).into(),
-                false => error,
-            })?;
-            (daemon.open_device()?, socket)
-        }
-        None => {
-            let device = daemon.open_device()?;
-            let socket = bind(device.fs_id())?;
-            (device, socket)
-        }
-    };
+    let (device, mut socket) = daemon.open_and_bind(registry, &volume)?;
     let members = device.members().cloned();
     let waiting = daemon.listen()?;
     let (fs, last_mount) = daemon.recover(device)?;
@@ -192,6 +174,24 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
 }
 
 impl Daemon {
+    /// Opens the device, and takes the name of the volume among daemons. Opening a member changes labels, and opening a
+    /// volume in an object store ends the ownership of another process. So the name of such a volume is taken first: if it
+    /// is mounted here already, the mount is refused before anything changes.
+    fn open_and_bind(&self, registry: Registry, volume: &FileId) -> Result<(Medium, Socket)> {
+        let bind = |fs_id| Socket::bind(registry, fs_id, volume.clone(), self.words.read_only);
+        let Some(fs_id) = id_before_opening(&self.path)? else {
+            let device = self.open_device()?;
+            let socket = bind(device.fs_id())?;
+            return Ok((device, socket));
+        };
+        let is_held = || volume::is_served(&self.path) || matches!(volume::is_locked(&self.path), Ok(true));
+        let socket = bind(fs_id).map_err(|error| match is_held() {
+            true => FileError::InUse(self.path.clone()).into(),
+            false => error,
+        })?;
+        Ok((self.open_device()?, socket))
+    }
+
     /// Starts the threads that answer commands and handle signals, and reports the mount to the starter.
     fn announce(
         &self,
