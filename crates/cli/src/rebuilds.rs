@@ -135,7 +135,7 @@ impl Rebuilds {
         self.members.rebuilds().iter().map(|report| Rebuild::of(report, unreadable)).collect()
     }
 
-    /// Ends the thread. What is not complete continues at the next mount.
+    /// Ends the thread. The next mount for writing continues an unfinished rebuild.
     pub(crate) fn stop(&self) {
         self.state.changed.set_stopped(true);
         if let Some(thread) = self.thread.lock().take() {

@@ -286,7 +286,7 @@ fn default_zone_bytes(size: u64, smallest: u64) -> u64 {
     bytes
 }
 
-/// The text of a URL. What is not text is no URL.
+/// The text of a URL; empty for a path that is not valid UTF-8, which is no URL.
 fn text_of(named: &Path) -> &str {
     named.to_str().unwrap_or_default()
 }

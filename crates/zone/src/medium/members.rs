@@ -116,7 +116,7 @@ pub enum MemberCondition {
 }
 
 impl MemberCondition {
-    /// Whether the member gets what is written.
+    /// Whether the set writes to the member.
     pub(super) fn is_used(self) -> bool {
         matches!(self, MemberCondition::Ok | MemberCondition::Rebuilding)
     }
