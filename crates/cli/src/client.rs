@@ -26,6 +26,9 @@ const OTHER_RELEASE: &str =
 const STRANGER: &str =
     "the daemon does not report its identity; if it is of another release, unmount and mount again";
 const ENDED: &str = "the daemon has ended without an answer; run the command again";
+const CLOSE_UNKNOWN: &str = "its daemon has ended before the volume was closed";
+/// The beginning of the line with the result of closing the volume.
+const CLOSED: &[u8] = br#"{"closed":"#;
 
 /// The client's side of a connection.
 pub(crate) struct Client {
@@ -34,6 +37,8 @@ pub(crate) struct Client {
     /// The name that led to the daemon.
     name: PathBuf,
     daemon: Option<Daemon>,
+    /// The last line, after which the daemon ends.
+    closed: Option<Answer>,
 }
 
 /// The daemon to which a name leads.
@@ -117,7 +122,8 @@ impl Reached {
         // Opened before the answer: a process that answers has not ended, so its number was not reused.
         let daemon = peer(&stream).and_then(Daemon::with_number);
         let registry = registry.clone();
-        let mut client = Client { stream: BufReader::new(stream), registry, name: name.to_owned(), daemon };
+        let stream = BufReader::new(stream);
+        let mut client = Client { stream, registry, name: name.to_owned(), daemon, closed: None };
         match client.say(&Request::Introduce)? {
             Heard::Line(line) => {
                 let found = parse(&line).context(STRANGER)?;
@@ -190,6 +196,17 @@ impl Client {
         Ok(())
     }
 
+    /// The result of closing the volume. Must be called after the end of the daemon.
+    pub(crate) fn close_result(&mut self) -> Result<()> {
+        // Answers to earlier requests may come first.
+        while self.closed.is_none() && matches!(self.hear()?, Heard::Line(_)) {}
+        match self.closed.take() {
+            Some(Answer::Closed(None)) => Ok(()),
+            Some(Answer::Closed(Some(why))) => Err(anyhow!(why)),
+            _ => bail!(CLOSE_UNKNOWN),
+        }
+    }
+
     fn silent(&self) -> Silent {
         Silent(peer(self.stream.get_ref()))
     }
@@ -206,7 +223,13 @@ impl Client {
     }
 
     fn hear(&mut self) -> Result<Heard> {
-        hear(&mut self.stream)
+        match hear(&mut self.stream)? {
+            Heard::Line(line) if line.starts_with(CLOSED) => {
+                self.closed = Some(serde_json::from_slice(&line).context(OTHER_RELEASE)?);
+                Ok(Heard::End)
+            }
+            heard => Ok(heard),
+        }
     }
 }
 
@@ -228,6 +251,7 @@ fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T> {
     match serde_json::from_slice(line).context(OTHER_RELEASE)? {
         Answer::Ok(value) => serde_json::from_value(value).context(OTHER_RELEASE),
         Answer::Error(why) => Err(anyhow!(why)),
+        Answer::Closed(_) => bail!(ENDED),
     }
 }
 
@@ -257,7 +281,7 @@ mod tests {
     use zone::FsId;
 
     use super::*;
-    use crate::control::{Service, answer_all};
+    use crate::control::{Connections, Service, answer_all};
 
     const ID: FsId = FsId([7; 16]);
 
@@ -290,16 +314,22 @@ mod tests {
         let name = registry.of_volume(ID);
         let Connected::Stream(stream) = registry.connect(&name) else { panic!("no process listens") };
         let daemon = peer(&stream).and_then(Daemon::with_number);
-        Client { stream: BufReader::new(stream), registry: registry.clone(), name, daemon }
+        let (stream, registry) = (BufReader::new(stream), registry.clone());
+        Client { stream, registry, name, daemon, closed: None }
     }
 
     /// Starts a service with the volume's name. It runs until the process ends.
     fn serve(place: &tempfile::TempDir, service: Busy) -> Registry {
+        serve_with(place, service, &Arc::default())
+    }
+
+    fn serve_with(place: &tempfile::TempDir, service: Busy, connections: &Arc<Connections>) -> Registry {
         let registry = Registry::in_directory(place.path().join("run"));
         let _alone = registry.lock().unwrap();
         let name = registry.listen(&registry.of_volume(ID)).unwrap();
-        let service: Arc<dyn Service> = Arc::new(service);
-        rt::thread::spawn("served", move || answer_all(&name.listener().unwrap(), &service)).unwrap();
+        let (service, connections): (Arc<dyn Service>, _) = (Arc::new(service), Arc::clone(connections));
+        rt::thread::spawn("served", move || answer_all(&name.listener().unwrap(), &service, &connections))
+            .unwrap();
         registry
     }
 
@@ -323,6 +353,40 @@ mod tests {
         client.stream.get_ref().write_all(b"nonsense\n").unwrap();
         let Heard::Line(line) = client.hear().unwrap() else { panic!("no answer") };
         assert!(line.starts_with(br#"{"error":"not a request"#), "{}", String::from_utf8_lossy(&line));
+    }
+
+    /// The report may come at any time, also instead of an answer.
+    #[test]
+    fn clients_are_told_how_the_volume_was_closed() {
+        let place = tempfile::tempdir().unwrap();
+        let connections = Arc::default();
+        let registry = serve_with(&place, Busy { asked: AtomicUsize::new(0), until: 0 }, &connections);
+        let (mut before, mut during, mut gone) = (client(&registry), client(&registry), client(&registry));
+        for client in [&mut before, &mut during, &mut gone] {
+            // Connected and accepted.
+            assert_eq!(client.ask::<String>(&Request::Info).unwrap(), "here");
+        }
+        drop(gone);
+        connections.report_closed(Some("no space".into()));
+        assert_eq!(before.close_result().unwrap_err().to_string(), "no space");
+        assert!(during.introduce().unwrap().is_none(), "it is about to end");
+        assert_eq!(during.close_result().unwrap_err().to_string(), "no space");
+
+        let mut well = client(&registry);
+        assert_eq!(well.ask::<String>(&Request::Info).unwrap(), "here");
+        connections.report_closed(None);
+        well.close_result().unwrap();
+    }
+
+    #[test]
+    fn a_daemon_that_ends_without_a_report_has_not_closed_the_volume() {
+        let place = tempfile::tempdir().unwrap();
+        let registry = Registry::in_directory(place.path().to_owned());
+        let (near, far) = UnixStream::pair().unwrap();
+        let stream = BufReader::new(near);
+        let mut client = Client { stream, registry, name: PathBuf::new(), daemon: None, closed: None };
+        drop(far);
+        assert_eq!(client.close_result().unwrap_err().to_string(), CLOSE_UNKNOWN);
     }
 
     /// The only message was "Resource temporarily unavailable".

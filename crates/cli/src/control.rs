@@ -4,10 +4,13 @@
 //! `{"error":"…"}`. A separate thread answers each client. Sockets have names in the [registry](crate::registry), and only
 //! their owner may use them. [`crate::client`] is the client's side.
 //!
+//! When the volume is closed, the daemon sends the result to each client that is still connected, as a last line:
+//! `{"closed":null}`, or `{"closed":"…"}` with the reason if the volume was not closed properly.
+//!
 //! A daemon takes the name of its volume before it mounts, and the name of the mount as soon as the mount exists. The lock
 //! on the volume ensures that there is one daemon, not these names.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
@@ -16,6 +19,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow, bail};
 use rt::sync::Mutex;
 use rt::thread::Stop;
+use rustix::net::SendFlags;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use zone::FsId;
@@ -23,7 +27,7 @@ use zone::FsId;
 use crate::client::Reached;
 use crate::name::AnyPath;
 use crate::rebuilds::Replacement;
-use crate::registry::{Connected, Name, Registry};
+use crate::registry::{self, Name, Registry};
 use crate::scrub::Place;
 use crate::volume::FileId;
 
@@ -103,6 +107,8 @@ pub(crate) enum Request {
 pub(crate) enum Answer {
     Ok(Value),
     Error(String),
+    /// No answer, but the last line of a connection: the reason if the volume was not closed properly.
+    Closed(Option<String>),
 }
 
 /// Answers requests.
@@ -127,6 +133,9 @@ pub(crate) struct Introduction {
     pub(crate) mounted_on: Option<AnyPath>,
     /// Whether the mount has ended, so that the daemon only has to close the volume.
     pub(crate) closing: bool,
+    /// Whether the daemon reports the result when it has closed the volume. Daemons of earlier releases do not.
+    #[serde(default)]
+    pub(crate) reports_close: bool,
 }
 
 impl Introduction {
@@ -141,6 +150,18 @@ pub(crate) struct Socket {
     of_volume: Arc<Mutex<OfVolume>>,
     of_mount: Option<Name>,
     wanted: Wanted,
+    connections: Arc<Connections>,
+}
+
+/// The connected clients.
+#[derive(Default)]
+pub(crate) struct Connections(Mutex<Connected>);
+
+#[derive(Default)]
+struct Connected {
+    clients: BTreeMap<u64, Arc<UnixStream>>,
+    /// Connections so far.
+    count: u64,
 }
 
 /// The name of a volume.
@@ -172,7 +193,12 @@ impl Socket {
         if !shared && matches!(of_volume, OfVolume::Others(_) | OfVolume::Foreign) {
             bail!("another volume with the ID {fs_id} is mounted; unmount it first (is this one a copy?)");
         }
-        Ok(Socket { of_volume: Arc::new(Mutex::new(of_volume)), of_mount: None, wanted })
+        let connections = Arc::default();
+        Ok(Socket { of_volume: Arc::new(Mutex::new(of_volume)), of_mount: None, wanted, connections })
+    }
+
+    pub(crate) fn connections(&self) -> Arc<Connections> {
+        Arc::clone(&self.connections)
     }
 
     /// Takes the name of the mount.
@@ -186,13 +212,15 @@ impl Socket {
     /// Starts the threads that answer clients until the process ends.
     pub(crate) fn serve(&self, service: &Arc<dyn Service>) -> Result<()> {
         if let Some(name) = &self.of_mount {
-            let (listener, service) = (name.listener()?, Arc::clone(service));
-            rt::thread::spawn("polder-answers", move || answer_all(&listener, &service))?;
+            let (listener, service, connections) =
+                (name.listener()?, Arc::clone(service), self.connections());
+            rt::thread::spawn("polder-answers", move || answer_all(&listener, &service, &connections))?;
         }
         let (name, wanted, service) = (Arc::clone(&self.of_volume), self.wanted.clone(), Arc::clone(service));
+        let connections = self.connections();
         rt::thread::spawn("polder-control", move || {
             if let Some(listener) = wanted.listener(&name) {
-                answer_all(&listener, &service);
+                answer_all(&listener, &service, &connections);
             }
         })?;
         Ok(())
@@ -213,9 +241,9 @@ impl Wanted {
         let alone = self.registry.lock()?;
         let path = self.registry.of_volume(self.fs_id);
         let other = match self.registry.connect(&path) {
-            Connected::Stream(other) => other,
-            Connected::Crowded => bail!("{}: its daemon accepts no connections", path.display()),
-            Connected::Refused | Connected::Missing => {
+            registry::Connected::Stream(other) => other,
+            registry::Connected::Crowded => bail!("{}: its daemon accepts no connections", path.display()),
+            registry::Connected::Refused | registry::Connected::Missing => {
                 return Ok(OfVolume::Ours(self.registry.listen(&path)?));
             }
         };
@@ -255,10 +283,43 @@ impl Drop for Socket {
     }
 }
 
-pub(crate) fn answer_all(listener: &UnixListener, service: &Arc<dyn Service>) {
+impl Connections {
+    fn add(&self, client: &Arc<UnixStream>) -> u64 {
+        let mut connected = self.0.lock();
+        connected.count += 1;
+        let number = connected.count;
+        connected.clients.insert(number, Arc::clone(client));
+        number
+    }
+
+    fn remove(&self, number: u64) {
+        self.0.lock().clients.remove(&number);
+    }
+
+    /// Sends the result of closing the volume to all clients. The process is about to end, so it does not wait for clients
+    /// that do not read.
+    pub(crate) fn report_closed(&self, why_not: Option<String>) {
+        let line = line_of(&Answer::Closed(why_not)).expect("a text can be written as JSON");
+        for client in self.0.lock().clients.values() {
+            // A client that has ended needs no report.
+            let _ = rustix::net::send(client, &line, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+        }
+    }
+}
+
+pub(crate) fn answer_all(
+    listener: &UnixListener,
+    service: &Arc<dyn Service>,
+    connections: &Arc<Connections>,
+) {
     for stream in listener.incoming().flatten() {
-        let service = Arc::clone(service);
-        let spawned = rt::thread::spawn("polder-client", move || serve_client(&stream, service.as_ref()));
+        let (service, connections) = (Arc::clone(service), Arc::clone(connections));
+        let spawned = rt::thread::spawn("polder-client", move || {
+            let stream = Arc::new(stream);
+            let number = connections.add(&stream);
+            serve_client(&stream, service.as_ref());
+            connections.remove(number);
+        });
         if let Err(error) = spawned {
             tracing::warn!("a connection to the control socket is refused: {error}");
         }
@@ -283,9 +344,13 @@ fn serve_client(stream: &UnixStream, service: &dyn Service) {
 }
 
 pub(crate) fn send(mut stream: &UnixStream, message: &impl Serialize) -> io::Result<()> {
+    stream.write_all(&line_of(message)?)
+}
+
+fn line_of(message: &impl Serialize) -> io::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
-    stream.write_all(&line)
+    Ok(line)
 }
 
 #[cfg(test)]
@@ -314,5 +379,6 @@ mod tests {
         assert_eq!(serde_json::from_str::<Request>(line).unwrap(), replace);
         assert!(serde_json::from_str::<Request>(r#"{"command":"format"}"#).is_err());
         assert_eq!(serde_json::to_string(&Answer::Error("no".into())).unwrap(), r#"{"error":"no"}"#);
+        assert_eq!(serde_json::to_string(&Answer::Closed(None)).unwrap(), r#"{"closed":null}"#);
     }
 }

@@ -29,7 +29,7 @@ use zone::file::{FileError, OpenMode};
 use zone::medium::{Degraded, Members, SetOptions};
 
 use crate::check::Report;
-use crate::control::{Introduction, Request, Service, Socket};
+use crate::control::{Connections, Introduction, Request, Service, Socket};
 use crate::files::{FileLayout, FileStep};
 use crate::gc::Garbage;
 use crate::info::{Info, MountInForce, Place};
@@ -98,6 +98,7 @@ struct Served {
     monitor: Monitor,
     /// The URL of the status page.
     status: Option<String>,
+    connections: Arc<Connections>,
 }
 
 pub(crate) fn run(daemon: Daemon) -> Result<()> {
@@ -154,6 +155,7 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
         kernel_cache: mounted.kernel_cache(),
         monitor,
         status: page.as_ref().map(StatusPage::url),
+        connections: socket.connections(),
     });
     let begun = daemon.share(waiting, &served.fs, mounted.changes()).and_then(|sharing| {
         daemon.announce(&served, &socket, page, signals, log.as_deref())?;
@@ -371,12 +373,18 @@ impl Served {
 
     fn close(&self) -> Result<()> {
         self.rebuilds.iter().for_each(Rebuilds::stop);
+        self.close_volume()
+    }
+
+    /// Closes the volume, and reports the result to the log and to the clients that wait for it.
+    fn close_volume(&self) -> Result<()> {
         let fs_id = self.fs_id();
         let closed = self.fs.unmount().with_context(|| format!("volume {fs_id} was not closed properly"));
         match &closed {
             Ok(()) => tracing::info!(volume = %fs_id, "unmounted"),
             Err(error) => tracing::error!("{error:#}"),
         }
+        self.connections.report_closed(closed.as_ref().err().map(|error| format!("{error:#}")));
         closed
     }
 
@@ -482,6 +490,7 @@ impl Served {
             path: AnyPath(self.path.clone()),
             mounted_on,
             closing: !self.kernel_cache.is_attached(),
+            reports_close: true,
         }
     }
 
@@ -570,11 +579,7 @@ impl Served {
 
     /// Ends the process, which closes the connection. This is the last resort if the connection cannot be aborted.
     fn end_process(&self) -> Result<()> {
-        let closed = self.fs.unmount();
-        if let Err(error) = &closed {
-            tracing::error!("the volume was not closed properly: {error}");
-        }
-        std::process::exit(i32::from(closed.is_err()));
+        std::process::exit(i32::from(self.close_volume().is_err()));
     }
 }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Error, Result, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use fuse::MountEntry;
 use fuse::mount::{abort, unmount_by_force, unmount_lazily};
 use polder::device::{is_stored, patience};
@@ -137,7 +137,7 @@ fn detach_served(
     found: &Introduction,
 ) -> Result<()> {
     if arguments.lazy {
-        return detach_served_lazily(arguments, entry, &client);
+        return detach_served_lazily(arguments, entry, client, found);
     }
     let named = || arguments.directory.display().to_string();
     // Opened through the daemon, because the file may have been moved since it was mounted.
@@ -150,25 +150,51 @@ fn detach_served(
     if arguments.leaves_others && client.is_attached().with_context(named)? {
         return Ok(());
     }
-    wait_for_end(client, entry).with_context(named)?;
-    let Some(file) = file else { return wait_until_free(&entry.source, patience()) };
-    let lock = FlockOperation::NonBlockingLockShared;
-    wait_for_lock_of(&file, lock, patience()).with_context(named)
+    wait_for_end(&mut client, entry).with_context(named)?;
+    match file {
+        Some(file) => {
+            wait_for_lock_of(&file, FlockOperation::NonBlockingLockShared, patience()).with_context(named)
+        }
+        None => wait_until_free(&entry.source, patience()),
+    }?;
+    close_result(&mut client, found).with_context(named)
+}
+
+/// Fails if the daemon, which has ended, did not close the volume properly.
+fn close_result(client: &mut Client, found: &Introduction) -> Result<()> {
+    if !found.reports_close {
+        return Ok(());
+    }
+    client.close_result().map_err(|why| {
+        anyhow!(
+            "unmounted, but {why:#}; what was synced is stored, the last changes may be missing, and the next mount recovers \
+             the volume"
+        )
+    })
 }
 
 /// The same without waiting for the device, which may hang. The daemon closes the volume later.
-fn detach_served_lazily(arguments: &Arguments, entry: &MountEntry, client: &Client) -> Result<()> {
+fn detach_served_lazily(
+    arguments: &Arguments,
+    entry: &MountEntry,
+    mut client: Client,
+    found: &Introduction,
+) -> Result<()> {
     let named = arguments.directory.display();
     if detach(entry, Way::Unused, None).with_context(|| named.to_string())? == Detached::InUse {
         return detach_in_use(arguments, entry);
     }
-    if places(entry).is_empty() && !client.ends_within(PATIENCE)? {
-        let process = client.daemon().map_or(String::new(), |daemon| format!(" (process {})", daemon.pid()));
-        error_line!(
-            "polder: {named}: detached; its daemon{process} closes the volume when all data is written and no program uses \
-             the mount"
-        );
+    if !places(entry).is_empty() {
+        return Ok(());
     }
+    if client.ends_within(PATIENCE)? {
+        return close_result(&mut client, found).with_context(|| named.to_string());
+    }
+    let process = client.daemon().map_or(String::new(), |daemon| format!(" (process {})", daemon.pid()));
+    error_line!(
+        "polder: {named}: detached; its daemon{process} closes the volume when all data is written and no program uses the \
+         mount"
+    );
     Ok(())
 }
 
@@ -269,7 +295,13 @@ fn end_by_force(arguments: &Arguments, entry: &MountEntry, reached: Reached) -> 
     error_line!("polder: {named}: ended by force; unsynced data is lost");
     let has_ended = match reached {
         // The daemon makes the data durable that it has received. If the device hangs, the daemon waits for it.
-        Reached::Answers(client, _) => client.ends_within(PATIENCE).unwrap_or(false),
+        Reached::Answers(mut client, found) => {
+            let has_ended = client.ends_within(PATIENCE).unwrap_or(false);
+            if has_ended && let Err(why) = close_result(&mut client, &found) {
+                error_line!("polder: {named}: {why:#}");
+            }
+            has_ended
+        }
         Reached::Silent(_) | Reached::Unknown => false,
         Reached::Ended => true,
     };
@@ -298,7 +330,7 @@ fn refuse_covered(place: &MountEntry) -> Result<()> {
 /// Waits until the daemon of a detached mount has ended. The daemon does not end while the volume is still mounted in
 /// another place. If such a place is in this mount namespace, this is an error. If it must be in another namespace, a
 /// message says so.
-fn wait_for_end(mut client: Client, entry: &MountEntry) -> Result<()> {
+fn wait_for_end(client: &mut Client, entry: &MountEntry) -> Result<()> {
     let others = places(entry);
     if !others.is_empty() && client.is_attached()? {
         bail!("detached here, but still mounted on {}; unmount that too", others.join(", "));

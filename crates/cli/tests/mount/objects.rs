@@ -221,7 +221,8 @@ fn a_takeover_ends_the_first_mount_and_loses_nothing_acknowledged() {
     let info = first.succeed(&["info", first.directory.to_str().unwrap()]);
     assert!(info.contains("shut down") && info.contains("has taken over the volume"), "{info}");
     assert!(first.logged().contains("has taken over the volume"), "{}", first.logged());
-    first.polder(&["umount", first.directory.to_str().unwrap()]);
+    let said = first.refusal(&["umount", first.directory.to_str().unwrap()]);
+    assert!(said.contains("unmounted, but") && said.contains("has taken over the volume"), "{said}");
     assert!(!mounts().contains(first.directory.to_str().unwrap()));
 
     write(&second.path("of-second-too"), 11);
@@ -251,7 +252,8 @@ fn a_store_that_refuses_shuts_the_volume_down_and_loses_nothing_synced() {
     let info = machine.succeed(&["info", directory]);
     assert!(info.contains("shut down") && info.contains("check AWS_ACCESS_KEY_ID"), "{info}");
     assert!(machine.logged().contains("check AWS_ACCESS_KEY_ID"), "{}", machine.logged());
-    machine.polder(&["umount", directory]);
+    let said = machine.refusal(&["umount", directory]);
+    assert!(said.contains("unmounted, but") && said.contains("check AWS_ACCESS_KEY_ID"), "{said}");
     server.plan(Faults::default());
     machine.mount(&[]);
     assert_contents(&machine.path("synced"), 3);
