@@ -42,7 +42,7 @@ pub(crate) struct Arguments {
     /// several devices: degraded, device=PATH. For a volume in an object store: takeover.
     #[arg(short, value_name = "OPTIONS")]
     options: Vec<String>,
-    /// Memory for metadata. A quarter of this size, at most 32M, is added for queued writes.
+    /// Memory for metadata and queued writes. Queued writes get a quarter of it, at most 32M.
     #[arg(long, default_value = "128M", value_parser = cache_bytes)]
     cache: u64,
     /// Let programs of this user attach to the volume by the library. The kernel keeps no data and no names of such a

@@ -96,7 +96,7 @@ fn check_state(sample: &Sample, alerts: &mut Vec<Alert>) {
 
 fn check_device(sample: &Sample, alerts: &mut Vec<Alert>) {
     for problem in sample.info.sets.iter().filter_map(|set| set.problem.as_ref()) {
-        let remedy = "see `polder device status`, and copy what you need to a new volume";
+        let remedy = "see `polder device status`, and replace the member with `polder device replace`";
         alerts.push(warning(format!("the volume is degraded: {problem}"), remedy));
     }
     let faults = sample.zone_faults;
