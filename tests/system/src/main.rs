@@ -83,7 +83,7 @@ enum Command {
     Fuzz(fuzz::Args),
     /// Which lines and branches the gate runs.
     Coverage(coverage::Args),
-    /// How many small code changes in `tree` and `extent` their tests notice.
+    /// How many small code changes in `pool`, `tree`, `extent` and `salvage` their tests notice.
     Mutants(mutants::Args),
 }
 

@@ -1,5 +1,5 @@
-//! `cargo system mutants`: how many small code changes in `tree`, `extent` and `salvage` their tests notice
-//! (docs/testing.md).
+//! `cargo system mutants`: how many small code changes in `pool`, `tree`, `extent` and `salvage` their tests
+//! notice (docs/testing.md).
 //!
 //! cargo-mutants generates the mutants: an exchanged operator, an inverted condition, a function that returns at
 //! once. There are thousands, so a seed draws some of them. All drawn mutants are built into the same programs, and

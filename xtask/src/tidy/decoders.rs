@@ -7,7 +7,7 @@ use super::rust::{is_word, mask};
 use super::{Finding, Looked, Repository};
 
 /// The crates that read what is on a device.
-const CRATES: [&str; 4] = ["zone", "tree", "extent", "fs"];
+const CRATES: [&str; 5] = ["zone", "tree", "extent", "fs", "object"];
 
 pub(super) fn check(repository: &Repository, findings: &mut Vec<Finding>) -> Looked {
     let mut looked = 0;
