@@ -196,7 +196,13 @@ impl Client {
         Ok(())
     }
 
-    /// The result of closing the volume. Must be called after the end of the daemon.
+    /// Asks for the result of closing the volume. Returns false if the daemon cannot report it: it is of another release, or
+    /// has ended.
+    pub(crate) fn request_close_report(&mut self) -> bool {
+        self.ask::<()>(&Request::ReportClose).is_ok()
+    }
+
+    /// The result of closing the volume, which was requested. Must be called after the end of the daemon.
     pub(crate) fn close_result(&mut self) -> Result<()> {
         // Answers to earlier requests may come first.
         while self.closed.is_none() && matches!(self.hear()?, Heard::Line(_)) {}
@@ -363,19 +369,21 @@ mod tests {
         let registry = serve_with(&place, Busy { asked: AtomicUsize::new(0), until: 0 }, &connections);
         let (mut before, mut during, mut gone) = (client(&registry), client(&registry), client(&registry));
         for client in [&mut before, &mut during, &mut gone] {
-            // Connected and accepted.
-            assert_eq!(client.ask::<String>(&Request::Info).unwrap(), "here");
+            assert!(client.request_close_report());
         }
+        let mut uninterested = client(&registry);
+        assert_eq!(uninterested.ask::<String>(&Request::Info).unwrap(), "here");
         drop(gone);
         connections.report_closed(Some("no space".into()));
         assert_eq!(before.close_result().unwrap_err().to_string(), "no space");
         assert!(during.introduce().unwrap().is_none(), "it is about to end");
         assert_eq!(during.close_result().unwrap_err().to_string(), "no space");
 
-        let mut well = client(&registry);
-        assert_eq!(well.ask::<String>(&Request::Info).unwrap(), "here");
-        connections.report_closed(None);
-        well.close_result().unwrap();
+        // It has not ended yet.
+        let mut late = client(&registry);
+        assert!(late.request_close_report());
+        assert_eq!(late.close_result().unwrap_err().to_string(), "no space");
+        assert_eq!(uninterested.ask::<String>(&Request::Info).unwrap(), "here", "it gets only answers");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! `{"error":"…"}`. A separate thread answers each client. Sockets have names in the [registry](crate::registry), and only
 //! their owner may use them. [`crate::client`] is the client's side.
 //!
-//! When the volume is closed, the daemon sends the result to each client that is still connected, as a last line:
+//! A client can ask for the result of closing the volume (`report_close`). It gets a last line when the volume is closed:
 //! `{"closed":null}`, or `{"closed":"…"}` with the reason if the volume was not closed properly.
 //!
 //! A daemon takes the name of its volume before it mounts, and the name of the mount as soon as the mount exists. The lock
@@ -91,6 +91,8 @@ pub(crate) enum Request {
     Replace(Replacement),
     /// The members that are being rebuilt.
     Rebuilds,
+    /// Send the result of closing the volume on this connection, after an empty answer.
+    ReportClose,
     /// Make all written data durable, including the kernel's dirty pages.
     Sync,
     /// End the mount, like a signal.
@@ -133,9 +135,6 @@ pub(crate) struct Introduction {
     pub(crate) mounted_on: Option<AnyPath>,
     /// Whether the mount has ended, so that the daemon only has to close the volume.
     pub(crate) closing: bool,
-    /// Whether the daemon reports the result when it has closed the volume. Daemons of earlier releases do not.
-    #[serde(default)]
-    pub(crate) reports_close: bool,
 }
 
 impl Introduction {
@@ -153,15 +152,17 @@ pub(crate) struct Socket {
     connections: Arc<Connections>,
 }
 
-/// The connected clients.
+/// The clients that wait for the result of closing the volume.
 #[derive(Default)]
-pub(crate) struct Connections(Mutex<Connected>);
+pub(crate) struct Connections(Mutex<Waiting>);
 
 #[derive(Default)]
-struct Connected {
+struct Waiting {
     clients: BTreeMap<u64, Arc<UnixStream>>,
-    /// Connections so far.
+    /// Clients so far.
     count: u64,
+    /// The line with the result, when the volume is closed.
+    result: Option<Vec<u8>>,
 }
 
 /// The name of a volume.
@@ -284,11 +285,15 @@ impl Drop for Socket {
 }
 
 impl Connections {
+    /// Sends the result to this client, now or when there is one. Returns a number for [`Connections::remove`].
     fn add(&self, client: &Arc<UnixStream>) -> u64 {
-        let mut connected = self.0.lock();
-        connected.count += 1;
-        let number = connected.count;
-        connected.clients.insert(number, Arc::clone(client));
+        let mut waiting = self.0.lock();
+        waiting.count += 1;
+        let number = waiting.count;
+        match &waiting.result {
+            Some(line) => send_at_once(client, line),
+            None => drop(waiting.clients.insert(number, Arc::clone(client))),
+        }
         number
     }
 
@@ -296,15 +301,19 @@ impl Connections {
         self.0.lock().clients.remove(&number);
     }
 
-    /// Sends the result of closing the volume to all clients. The process is about to end, so it does not wait for clients
-    /// that do not read.
+    /// The volume is closed. The process is about to end.
     pub(crate) fn report_closed(&self, why_not: Option<String>) {
         let line = line_of(&Answer::Closed(why_not)).expect("a text can be written as JSON");
-        for client in self.0.lock().clients.values() {
-            // A client that has ended needs no report.
-            let _ = rustix::net::send(client, &line, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
-        }
+        let mut waiting = self.0.lock();
+        waiting.clients.values().for_each(|client| send_at_once(client, &line));
+        waiting.result = Some(line);
     }
+}
+
+/// Does not wait for a client that does not read.
+fn send_at_once(client: &UnixStream, line: &[u8]) {
+    // A client that has ended needs no report.
+    let _ = rustix::net::send(client, line, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
 pub(crate) fn answer_all(
@@ -315,10 +324,7 @@ pub(crate) fn answer_all(
     for stream in listener.incoming().flatten() {
         let (service, connections) = (Arc::clone(service), Arc::clone(connections));
         let spawned = rt::thread::spawn("polder-client", move || {
-            let stream = Arc::new(stream);
-            let number = connections.add(&stream);
-            serve_client(&stream, service.as_ref());
-            connections.remove(number);
+            serve_client(&Arc::new(stream), service.as_ref(), &connections);
         });
         if let Err(error) = spawned {
             tracing::warn!("a connection to the control socket is refused: {error}");
@@ -326,10 +332,14 @@ pub(crate) fn answer_all(
     }
 }
 
-fn serve_client(stream: &UnixStream, service: &dyn Service) {
-    for line in BufReader::new(stream).lines() {
-        let Ok(line) = line else { return };
-        let answer = match serde_json::from_str(&line) {
+fn serve_client(stream: &Arc<UnixStream>, service: &dyn Service, connections: &Connections) {
+    let mut waits = None;
+    for line in BufReader::new(&**stream).lines() {
+        let Ok(line) = line else { break };
+        let request = serde_json::from_str(&line);
+        let is_waiting = matches!(request, Ok(Request::ReportClose));
+        let answer = match request {
+            Ok(Request::ReportClose) => Ok(Value::Null),
             Ok(request) => service.answer(request),
             Err(error) => Err(anyhow!("not a request: {error}")),
         };
@@ -338,8 +348,14 @@ fn serve_client(stream: &UnixStream, service: &dyn Service) {
             Err(error) => Answer::Error(format!("{error:#}")),
         };
         if send(stream, &answer).is_err() {
-            return;
+            break;
         }
+        if is_waiting && waits.is_none() {
+            waits = Some(connections.add(stream));
+        }
+    }
+    if let Some(number) = waits {
+        connections.remove(number);
     }
 }
 

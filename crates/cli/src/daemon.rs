@@ -329,6 +329,7 @@ impl Service for Served {
                 let all: Vec<Rebuild> = self.rebuilds.iter().flat_map(Rebuilds::all).collect();
                 Ok(serde_json::to_value(all)?)
             }
+            Request::ReportClose => bail!("is answered for each connection"),
             Request::Sync => self.sync().map(|()| Value::Null),
             Request::Unmount => self.detach().map(|()| Value::Null),
             Request::Remount { options } => self.remount(&options).map(|()| Value::Null),
@@ -490,7 +491,6 @@ impl Served {
             path: AnyPath(self.path.clone()),
             mounted_on,
             closing: !self.kernel_cache.is_attached(),
-            reports_close: true,
         }
     }
 

@@ -136,8 +136,9 @@ fn detach_served(
     mut client: Client,
     found: &Introduction,
 ) -> Result<()> {
+    let has_report = client.request_close_report();
     if arguments.lazy {
-        return detach_served_lazily(arguments, entry, client, found);
+        return detach_served_lazily(arguments, entry, client, has_report);
     }
     let named = || arguments.directory.display().to_string();
     // Opened through the daemon, because the file may have been moved since it was mounted.
@@ -157,12 +158,12 @@ fn detach_served(
         }
         None => wait_until_free(&entry.source, patience()),
     }?;
-    close_result(&mut client, found).with_context(named)
+    close_result(&mut client, has_report).with_context(named)
 }
 
-/// Fails if the daemon, which has ended, did not close the volume properly.
-fn close_result(client: &mut Client, found: &Introduction) -> Result<()> {
-    if !found.reports_close {
+/// Fails if the daemon, which has ended, did not close the volume properly. `has_report` says whether the daemon was asked.
+fn close_result(client: &mut Client, has_report: bool) -> Result<()> {
+    if !has_report {
         return Ok(());
     }
     client.close_result().map_err(|why| {
@@ -178,7 +179,7 @@ fn detach_served_lazily(
     arguments: &Arguments,
     entry: &MountEntry,
     mut client: Client,
-    found: &Introduction,
+    has_report: bool,
 ) -> Result<()> {
     let named = arguments.directory.display();
     if detach(entry, Way::Unused, None).with_context(|| named.to_string())? == Detached::InUse {
@@ -188,7 +189,7 @@ fn detach_served_lazily(
         return Ok(());
     }
     if client.ends_within(PATIENCE)? {
-        return close_result(&mut client, found).with_context(|| named.to_string());
+        return close_result(&mut client, has_report).with_context(|| named.to_string());
     }
     let process = client.daemon().map_or(String::new(), |daemon| format!(" (process {})", daemon.pid()));
     error_line!(
@@ -268,12 +269,16 @@ fn detach_in_use(arguments: &Arguments, entry: &MountEntry) -> Result<()> {
 }
 
 /// Aborts the kernel's connection to the daemon, so that no process waits for it any more, and detaches the mount.
-fn end_by_force(arguments: &Arguments, entry: &MountEntry, reached: Reached) -> Result<()> {
+fn end_by_force(arguments: &Arguments, entry: &MountEntry, mut reached: Reached) -> Result<()> {
     let named = arguments.directory.display();
     let process = match &reached {
         Reached::Answers(_, found) => Some(found.pid),
         Reached::Silent(Silent(pid)) => pid.map(|pid| pid.as_raw_pid().cast_unsigned()),
         Reached::Ended | Reached::Unknown => None,
+    };
+    let has_report = match &mut reached {
+        Reached::Answers(client, _) => client.request_close_report(),
+        _ => false,
     };
     // Checked before the connection is aborted, because the abort cannot be undone.
     let places = entry.places().context("the mount table cannot be read")?;
@@ -295,9 +300,9 @@ fn end_by_force(arguments: &Arguments, entry: &MountEntry, reached: Reached) -> 
     error_line!("polder: {named}: ended by force; unsynced data is lost");
     let has_ended = match reached {
         // The daemon makes the data durable that it has received. If the device hangs, the daemon waits for it.
-        Reached::Answers(mut client, found) => {
+        Reached::Answers(mut client, _) => {
             let has_ended = client.ends_within(PATIENCE).unwrap_or(false);
-            if has_ended && let Err(why) = close_result(&mut client, &found) {
+            if has_ended && let Err(why) = close_result(&mut client, has_report) {
                 error_line!("polder: {named}: {why:#}");
             }
             has_ended
