@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Error, Result, bail};
-use fs::{AffectedFile, Checked, Finding, Fs};
+use fs::{AffectedFile, Checked, DamagedCopies, DamagedCopy, Finding, Fs};
 use serde::{Deserialize, Serialize};
 use zone::MetadataCopy;
 use zone::file::{FileError, RestoredHeader};
@@ -26,6 +26,8 @@ use crate::{complain, misuse, progress, volume};
 const REPAIRS_MAX: usize = 16;
 /// The kind of findings that are known from the tables alone.
 const LOST: &str = "lost";
+/// The kind of findings about a damaged copy of which another copy is intact.
+const COPY: &str = "copy";
 
 const FOUND: u8 = 4;
 const NOT_CHECKED: u8 = 8;
@@ -147,7 +149,7 @@ fn check(arguments: &Arguments) -> Result<bool> {
         report.add_repaired(repaired);
     }
     if arguments.data {
-        report.add_data(scrub::all(&mut volume, Place::data(), None)?.findings);
+        report.add_data(scrub::all(&mut volume, Place::data(), None, DamagedCopies::Report)?.findings);
     }
     if arguments.json {
         line!("{}", serde_json::to_string_pretty(&report)?)?;
@@ -296,9 +298,7 @@ impl Report {
     }
 
     pub(crate) fn show(&self, path: &Path) -> Result<()> {
-        for finding in &self.repaired {
-            line!("{}: repaired: {}: {}", path.display(), finding.part, finding.description)?;
-        }
+        self.repaired.iter().try_for_each(|finding| finding.show_repaired(&path.display()))?;
         self.findings.iter().try_for_each(|finding| finding.show(path))?;
         let path = path.display();
         for part in &self.not_checked {
@@ -345,6 +345,21 @@ impl ReportedFinding {
         })
     }
 
+    pub(crate) fn is_of_copy(&self) -> bool {
+        self.kind == COPY
+    }
+
+    /// A damaged copy of something of which another copy is intact.
+    pub(crate) fn of_damaged_copy(copy: &DamagedCopy) -> ReportedFinding {
+        let advice = if copy.repaired { "" } else { "; another copy is intact" };
+        ReportedFinding {
+            part: "device".to_owned(),
+            kind: COPY.to_owned(),
+            description: format!("{}{advice}", copy.what),
+            files: Vec::new(),
+        }
+    }
+
     /// The finding for a lost part of the log.
     fn of_log(lost: &str) -> ReportedFinding {
         let [part, kind] = ["store", "log"].map(str::to_owned);
@@ -377,6 +392,12 @@ impl ReportedFinding {
             .chain(overwritten)
             .chain(restored.repaired.iter().filter_map(ReportedFinding::of_copy))
             .collect()
+    }
+
+    /// Prints a line for a finding that was repaired.
+    pub(crate) fn show_repaired(&self, path: &std::path::Display<'_>) -> Result<()> {
+        line!("{path}: repaired: {}: {}", self.part, self.description)?;
+        Ok(())
     }
 
     /// Prints a line for the finding and one for each file.

@@ -81,6 +81,9 @@ pub(crate) enum Request {
         at: Place,
         /// The approximate number of bytes.
         bytes: u64,
+        /// Whether to repair damaged copies of which another copy is intact.
+        #[serde(default)]
+        repair: bool,
     },
     /// A name of each of these inodes.
     Paths {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use extent::Switches;
-use fs::Fs;
+use fs::{DamagedCopies, Fs};
 use fuse::mount::{abort, unmount, unmount_by_force, unmount_lazily};
 use fuse::{AccessTimes, Changes, KernelCache, Memory, MountEntry, MountOptions, Mounted};
 use nix::sys::signal::{SigSet, Signal};
@@ -322,7 +322,10 @@ impl Service for Served {
             Request::Defragment { inode, from } => {
                 Ok(serde_json::to_value(FileStep::of(&self.fs, inode, from)?)?)
             }
-            Request::Scrub { at, bytes } => Ok(serde_json::to_value(scrub::piece(&self.fs, &at, bytes)?)?),
+            Request::Scrub { at, bytes, repair } => {
+                let copies = if repair { DamagedCopies::Repair } else { DamagedCopies::Report };
+                Ok(serde_json::to_value(scrub::piece(&self.fs, &at, bytes, copies)?)?)
+            }
             Request::Paths { inodes } => Ok(serde_json::to_value(scrub::paths(&self.fs, &inodes)?)?),
             Request::Replace(replacement) => Ok(serde_json::to_value(self.replace(&replacement)?)?),
             Request::Rebuilds => {

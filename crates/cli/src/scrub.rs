@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use extent::DataScrub;
-use fs::{Fs, InodeNo, ScrubAt};
+use fs::{DamagedCopies, Fs, InodeNo, ScrubAt};
 use rt::thread::Stop;
 use rt::{Clock, SystemClock};
 use serde::{Deserialize, Serialize};
@@ -32,6 +32,9 @@ const PIECES_A_SECOND: u64 = 8;
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// Read and verify all live data and metadata of a volume, mounted or not.
+///
+/// If the volume has several copies, all of them are read. On a volume that is mounted for writing, a damaged copy of data
+/// is repaired if another one is intact.
 ///
 /// The exit status is 0 if there are no findings, 4 if there are findings, 8 if the volume could not be read.
 #[derive(clap::Args)]
@@ -70,6 +73,9 @@ pub(crate) struct Piece {
     /// The approximate number of bytes of the whole scrub.
     total: u64,
     findings: Vec<ReportedFinding>,
+    /// Damaged copies that were repaired.
+    #[serde(default)]
+    repaired: Vec<ReportedFinding>,
 }
 
 /// The result of a scrub.
@@ -78,6 +84,8 @@ pub(crate) struct Found {
     clean: bool,
     bytes: u64,
     pub(crate) findings: Vec<ReportedFinding>,
+    /// Damaged copies that were repaired.
+    repaired: Vec<ReportedFinding>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
@@ -87,31 +95,47 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 /// Returns true if there are no findings.
 fn scrub(arguments: &Arguments) -> Result<bool> {
     let mut volume = Volume::find(&arguments.path)?;
-    let found = all(&mut volume, Place::start(), arguments.rate)?;
+    let found = all(&mut volume, Place::start(), arguments.rate, DamagedCopies::Repair)?;
     if arguments.json {
         line!("{}", serde_json::to_string_pretty(&found)?)?;
         return Ok(found.clean);
     }
-    found.findings.iter().try_for_each(|finding| finding.show(&arguments.path))?;
     let path = arguments.path.display();
+    found.repaired.iter().try_for_each(|finding| finding.show_repaired(&path))?;
+    found.findings.iter().try_for_each(|finding| finding.show(&arguments.path))?;
     note!("{path}: {} bytes verified", found.bytes)?;
     show_count(&path, found.findings.len())?;
     Ok(found.clean)
 }
 
 /// Reads from a place to the end, in this process or through the daemon that holds the volume.
-pub(crate) fn all(volume: &mut Volume, from: Place, rate: Option<u64>) -> Result<Found> {
+pub(crate) fn all(
+    volume: &mut Volume,
+    from: Place,
+    rate: Option<u64>,
+    copies: DamagedCopies,
+) -> Result<Found> {
     let mut pace = Pace::new(Arc::new(SystemClock::new()), rate);
     let bar = progress::moving(0);
+    let mut copies = copies;
     let found = found(from, |at| {
+        let is_data = matches!(at, Place::Data { .. });
         let piece: Piece = match volume {
-            Volume::Served(client) => client.ask(&Request::Scrub { at, bytes: pace.piece })?,
+            Volume::Served(client) => {
+                let repair = copies == DamagedCopies::Repair;
+                client.ask(&Request::Scrub { at, bytes: pace.piece, repair })?
+            }
             Volume::Opened(opened) => {
-                piece(&opened.fs, &at, pace.piece).with_context(|| opened.path.display().to_string())?
+                let piece = piece(&opened.fs, &at, pace.piece, copies);
+                piece.with_context(|| opened.path.display().to_string())?
             }
         };
         bar.set_length(piece.total.max(bar.position() + piece.bytes));
         bar.inc(piece.bytes);
+        // A member that fails again and again would have everything written anew.
+        if is_data && piece.findings.iter().any(ReportedFinding::is_of_copy) {
+            copies = DamagedCopies::Report;
+        }
         pace.wait(piece.bytes);
         Ok(piece)
     });
@@ -130,7 +154,7 @@ pub(crate) fn all(volume: &mut Volume, from: Place, rate: Option<u64>) -> Result
 
 /// The same in the process that holds the volume, without a rate.
 pub(crate) fn all_of(fs: &Fs, from: Place) -> Result<Found> {
-    let mut found = found(from, |at| piece(fs, &at, PIECE))?;
+    let mut found = found(from, |at| piece(fs, &at, PIECE, DamagedCopies::Report))?;
     let inodes: BTreeSet<u64> = found.files().map(|file| file.inode).collect();
     if !inodes.is_empty() {
         found.name(&paths(fs, &inodes)?);
@@ -144,6 +168,7 @@ fn found(from: Place, mut next: impl FnMut(Place) -> Result<Piece>) -> Result<Fo
         let piece = next(at)?;
         found.bytes += piece.bytes;
         found.findings.extend(piece.findings);
+        found.repaired.extend(piece.repaired);
         at = piece.next;
     }
     found.clean = found.findings.is_empty();
@@ -151,12 +176,13 @@ fn found(from: Place, mut next: impl FnMut(Place) -> Result<Piece>) -> Result<Fo
 }
 
 /// Reads one piece.
-pub(crate) fn piece(fs: &Fs, at: &Place, bytes: u64) -> Result<Piece> {
-    let scrubbed = fs.scrub_step(at.decode(), bytes)?;
+pub(crate) fn piece(fs: &Fs, at: &Place, bytes: u64, copies: DamagedCopies) -> Result<Piece> {
+    let scrubbed = fs.scrub_step(at.decode(), bytes, copies)?;
     let (metadata, data) = fs.scrub_bytes();
     // The device's own metadata is read with the first piece.
     let of_device = if *at == Place::start() { ReportedFinding::of_device(fs) } else { Vec::new() };
     let findings = scrubbed.findings.into_iter();
+    let (repaired, left): (Vec<_>, Vec<_>) = scrubbed.damaged_copies.iter().partition(|copy| copy.repaired);
     Ok(Piece {
         next: Place::encode(scrubbed.next),
         bytes: scrubbed.bytes,
@@ -164,7 +190,9 @@ pub(crate) fn piece(fs: &Fs, at: &Place, bytes: u64) -> Result<Piece> {
         findings: of_device
             .into_iter()
             .chain(findings.map(|(finding, of)| ReportedFinding::new(&finding, of)))
+            .chain(left.into_iter().map(ReportedFinding::of_damaged_copy))
             .collect(),
+        repaired: repaired.into_iter().map(ReportedFinding::of_damaged_copy).collect(),
     })
 }
 

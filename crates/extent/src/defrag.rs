@@ -80,6 +80,20 @@ pub fn defragment(extents: &Extents, object: Object, hint: Hint, from: u64) -> R
     Ok(done)
 }
 
+/// Writes these blocks of an object anew. Call without map locks. Blocks that cannot be read stay, and so may others that
+/// change meanwhile.
+///
+/// # Errors
+/// `NoSpace` if there is not even space for one piece.
+pub fn rewrite(extents: &Extents, object: Object, hint: Hint, blocks: Range<u64>) -> Result<()> {
+    let lifetime = extents.class_of(object, hint, blocks.start, false)?;
+    let mut at = blocks.start;
+    while let Some((_, next)) = rewrite_piece(extents, object, lifetime, at..blocks.end)? {
+        at = next;
+    }
+    Ok(())
+}
+
 /// The region that begins with the first extent at or after `from`, if there is one.
 fn region_at(extents: &Extents, object: Object, from: u64) -> Result<Option<Range<u64>>> {
     let _shared = extents.maps().map_of(object).read();

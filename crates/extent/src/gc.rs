@@ -1,7 +1,8 @@
 //! Garbage collection (GC) of data: moving live blocks out of zones that are mostly dead.
 //!
-//! Victims are closed data zones without pending blocks: first those without a footer, then those with the fewest live
-//! blocks. The entries of their reverse maps are compared with the object map. Live extents are sorted by object and
+//! Victims are closed data zones without pending blocks: first those without a footer and read-only ones, then the best by
+//! learned lifetimes (`learn.rs`) or, for manual GC and a writer without a zone, those with the fewest live blocks. The
+//! entries of their reverse maps are compared with the object map. Live extents are sorted by object and
 //! offset, read, verified, appended to the target, and committed in pieces. The target is an open zone that takes
 //! nothing else. During the I/O, GC holds only its own lock, which no reader and no fsync needs. So each commit
 //! re-checks under the object's map lock, block by block, that the map still names the block that was read

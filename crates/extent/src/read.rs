@@ -1,8 +1,9 @@
 //! Reading, and finding data and holes.
 //!
 //! A reader takes a reference on each zone under the lock of its look-up. So no zone is reset while it is read (I-ZONE-4,
-//! `break-zone-reference` removes this). It verifies every block before it uses a byte of it (I-EXT-3). No lock is zone_refs
-//! during the I/O. References are skipped up in the owner. Its data stays while there are references.
+//! `break-zone-reference` removes this). It verifies every block before it uses a byte of it (I-EXT-3). No lock is held during
+//! the I/O. References to shared blocks are looked up in the object that owns the blocks. Its data stays while there are
+//! references.
 
 use std::ops::Range;
 

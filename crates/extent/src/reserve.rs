@@ -1,8 +1,8 @@
 //! The reserve: the blocks that user data cannot have. It is as small as correctness allows, or as large as `mkfs
 //! --reserve` says.
 //!
-//! `docs/design.md`, section 7, has the formula and the purpose of each zone. The reserve only reduces the *available*
-//! space. The pool decides which role may open which zone, from the zones that are free.
+//! `docs/internals/space.md`, section 4, has the formula and the purpose of each zone. The reserve only reduces the
+//! *available* space. The pool decides which role may open which zone, from the zones that are free.
 //!
 //! Beside live metadata, only the open metadata zone is counted. So GC of metadata may have to copy fifteen live blocks
 //! for each block that it frees, if the volume is full and dead nodes are spread evenly.

@@ -64,7 +64,7 @@ pub use lifetime::LIFETIME_ATTRIBUTE;
 pub use locks::{LockMode, LockOwner, LockRange, OnConflict, RECORD_LOCKS_MAX, RecordLock};
 pub use repair::Repaired;
 pub use runtime::{BackgroundTask, Worker};
-pub use scrub::{ScrubAt, Scrubbed};
+pub use scrub::{DamagedCopies, DamagedCopy, ScrubAt, Scrubbed};
 pub use tree::Reserve;
 pub use types::{
     Attributes, Caller, Changes, DirEntry, FallocateMode, FormatOptions, InodeNo, Kind, MountOptions,

@@ -291,6 +291,28 @@ impl Nodes {
         intact.map_or(again, Ok)
     }
 
+    /// The damage of a copy of a page, if another copy is right. Nothing if there is only one copy, or the zone is in
+    /// another life.
+    pub(crate) fn damaged_copy(&self, at: Address, kind: PageKind, id: u64) -> Result<Option<String>> {
+        let device = &self.volume.device;
+        let copies = device.copies(at.zone(), at.block());
+        if copies < 2 {
+            return Ok(None);
+        }
+        let Some(mut bytes) = self.enter_with_page(at, Reading::Needed)? else { return Ok(None) };
+        let mut damage = |copy| {
+            let read = device.read_copy(at.zone(), at.block(), copy, &mut bytes).map_err(StoreError::from);
+            read.and_then(|()| self.check_page(&bytes, at, kind, id)).err()
+        };
+        // A copy that is wrong is read once more, as by every reader.
+        let damaged: Vec<(u32, StoreError)> =
+            (0..copies).filter_map(|copy| damage(copy).and_then(|_| Some((copy, damage(copy)?)))).collect();
+        self.volume.pool.leave(at.zone());
+        let is_known = damaged.len() < copies as usize && device.copies(at.zone(), at.block()) == copies;
+        let first = damaged.first().filter(|_| is_known);
+        Ok(first.map(|(copy, why)| format!("the copy on {}: {why}", device.copy_name(at.zone(), *copy))))
+    }
+
     fn read_once(&self, into: &mut PageBuffer, at: Address, kind: PageKind, id: u64) -> Result<PageHeader> {
         self.volume.device.read(at.zone(), at.block(), into)?;
         self.check_page(into, at, kind, id)

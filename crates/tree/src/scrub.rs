@@ -4,6 +4,9 @@
 //! No lock is held during a read, so a page that is not valid is looked up once more: a page that was rewritten or
 //! moved meanwhile is no finding. A finding does not shut the volume down, because the damaged page may never be
 //! needed.
+//!
+//! On a device with several copies all of them are read. If some are right, the page is reported apart from the findings. GC
+//! of its zone writes it anew, with all copies.
 
 use zone::{Address, PageBuffer};
 
@@ -32,6 +35,8 @@ pub struct Scrubbed {
     pub bytes: u64,
     /// Defects.
     pub findings: Vec<Finding>,
+    /// Pages with a damaged copy and an intact one.
+    pub damaged_copies: Vec<String>,
     /// The scrub is complete.
     pub done: bool,
 }
@@ -132,12 +137,40 @@ impl Core {
             }
             let pages = if place.is_delta() { 2 } else { 1 };
             scrubbed.bytes += pages * self.volume.page_size() as u64;
-            let Some(wrong) = wrong(self.nodes.read_node(id, place))? else { return Ok(()) };
+            let Some(wrong) = wrong(self.nodes.read_node(id, place))? else {
+                let is_named = || self.lies_at(id, place);
+                self.scrub_copies(place.whole_page(), PageKind::Node, id.0, &is_named, scrubbed)?;
+                if place.is_delta() {
+                    self.scrub_copies(place.at, PageKind::Deltas, 0, &is_named, scrubbed)?;
+                }
+                return Ok(());
+            };
             if self.lies_at(id, place)? {
                 scrubbed.findings.push(Finding { kind: FindingKind::Node, what: wrong, lost: None });
                 return Ok(());
             }
         }
+    }
+
+    /// Reads all copies of a page of which one is right.
+    fn scrub_copies(
+        &self,
+        at: Address,
+        kind: PageKind,
+        number: u64,
+        is_named: &dyn Fn() -> Result<bool>,
+        scrubbed: &mut Scrubbed,
+    ) -> Result<()> {
+        let others = self.volume.device.copies(at.zone(), at.block()).saturating_sub(1);
+        scrubbed.bytes += u64::from(others) * self.volume.page_size() as u64;
+        if let Some(what) = self.nodes.damaged_copy(at, kind, number)?
+            && is_named()?
+            // Several nodes have their delta records in one page.
+            && !scrubbed.damaged_copies.contains(&what)
+        {
+            scrubbed.damaged_copies.push(what);
+        }
+        Ok(())
     }
 
     /// Whether the node still lies at this place.
@@ -156,7 +189,10 @@ impl Core {
     ) -> Result<Option<PageBuffer>> {
         scrubbed.bytes += self.volume.page_size() as u64;
         match self.nodes.read_within(at, kind, number) {
-            Ok((bytes, _)) => Ok(Some(bytes)),
+            Ok((bytes, _)) => {
+                self.scrub_copies(at, kind, number, &|| Ok(is_named()), scrubbed)?;
+                Ok(Some(bytes))
+            }
             Err(error) => {
                 if let Some(what) = wrong(Err::<(), _>(error))?
                     && is_named()

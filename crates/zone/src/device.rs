@@ -199,6 +199,11 @@ pub trait Device: Send + Sync {
         self.read(zone, block, into)
     }
 
+    /// The name of the device that has this copy, for messages.
+    fn copy_name(&self, _zone: ZoneId, _copy: u32) -> String {
+        "the device".to_owned()
+    }
+
     /// Recovery has verified everything that was not known to be durable when the device was opened, and what it
     /// accepted is flushed. Until then, a device with several copies returns no block of which the copies differ.
     fn end_recovery(&self) {}

@@ -621,6 +621,13 @@ impl Device for Set {
         self.reading().read_copy(zone, info, block, copy, into)
     }
 
+    fn copy_name(&self, _zone: ZoneId, copy: u32) -> String {
+        match self.roster.counting().nth(copy as usize) {
+            Some(member) => format!("member {} (at position {})", member.id, member.position),
+            None => "a former member".to_owned(),
+        }
+    }
+
     fn end_recovery(&self) {
         self.is_recovering.store(false, Ordering::Release);
     }

@@ -70,7 +70,7 @@ fn the_verified_bytes_add_up_to_the_total() {
     volume.unmount().unwrap();
     let (mut total, mut pieces) = (0, 0);
     let found = found(Place::start(), |at| {
-        let piece = piece(&volume, &at, PIECE_MIN)?;
+        let piece = piece(&volume, &at, PIECE_MIN, DamagedCopies::Report)?;
         (total, pieces) = (piece.total, pieces + 1);
         Ok(piece)
     });

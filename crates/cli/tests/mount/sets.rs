@@ -335,8 +335,16 @@ fn damage_of_one_member_of_a_mirror_loses_nothing() {
         }
     }
     assert!(damaged > 1000, "{damaged}");
-    members.check("b");
-    assert!(bench.polder(&["scrub", &members.path("a")]).status.success());
+    bench.succeed(&["check", &members.path("b")]);
+    // Damaged copies are reported, and nothing else is damaged.
+    let scrubbed = bench.polder(&["scrub", &members.path("a")]);
+    let said = String::from_utf8(scrubbed.stdout).unwrap();
+    assert_eq!(scrubbed.status.code(), Some(4), "{said}");
+    let findings: Vec<&str> = said.lines().filter(|line| line.contains("device: ")).collect();
+    assert!(findings.iter().any(|line| line.contains("metadata: ")), "{said}");
+    assert!(findings.iter().any(|line| line.contains("data: object")), "{said}");
+    let is_of_a = |line: &&str| line.contains("(at position 0)") && line.ends_with("another copy is intact");
+    assert!(findings.iter().all(is_of_a) && said.lines().count() == findings.len() + 2, "{said}");
     let target = bench.directory().with_file_name("saved");
     let saved = bench.polder(&["salvage", &members.path("b"), target.to_str().unwrap()]);
     let report = String::from_utf8(saved.stdout).unwrap();
@@ -345,6 +353,24 @@ fn damage_of_one_member_of_a_mirror_loses_nothing() {
         assert_contents(&target.join(format!("directory/{seed}")), seed);
     }
     let mounted = members.mount("b", &[]);
+    for seed in 1..4 {
+        assert_contents(&mounted.path(&format!("directory/{seed}")), seed);
+    }
+    // A check changes nothing. A scrub repairs the copies of data.
+    let directory = bench.directory().to_str().unwrap().to_owned();
+    let copies = |command: &[&str]| {
+        let output = bench.polder(command);
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(4), "{said}");
+        ["repaired: device: data: object ", ": device: data: object ", ": device: metadata: "]
+            .map(|words| said.lines().filter(|line| line.contains(words)).count())
+    };
+    let [repaired, reported, _] = copies(&["check", "--data", &directory]);
+    assert!(repaired == 0 && reported > 0, "{reported} copies of data");
+    let [repaired, of_data, of_metadata] = copies(&["scrub", &directory]);
+    assert!(repaired == of_data && repaired > 0 && of_metadata > 0, "{repaired}, {of_data}, {of_metadata}");
+    let [repaired, of_data, _] = copies(&["scrub", &directory]);
+    assert_eq!([repaired, of_data], [0, 0], "the second scrub");
     for seed in 1..4 {
         assert_contents(&mounted.path(&format!("directory/{seed}")), seed);
     }

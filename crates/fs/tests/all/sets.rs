@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use emulated::{CrashPlan, Emulated, Spec, Supply};
-use fs::{FormatOptions, Fs, InodeNo, MountOptions};
+use fs::{DamagedCopies, FormatOptions, Fs, InodeNo, MountOptions, ScrubAt};
 use rt::random::Rng;
 use rt::{ManualClock, Timestamp};
 use zone::set::{Concatenation, Layout, MemberLabel, MemberState, RebuildStep, Set};
-use zone::{Device, FsId, ZoneId};
+use zone::{Device, FsId, Role, ZoneId};
 
 use crate::crash::{picture, scenario};
 use crate::support::{Volume, mount_any, pattern};
@@ -283,4 +283,85 @@ fn a_mirror_corrects_damage_of_all_data_and_nodes_of_one_member() {
         assert!(picture(&volume.fs, ROOT) == expected);
         volume.settle_and_check();
     }
+}
+
+/// Scrubs everything. Returns the number of damaged copies, and how many of them were repaired.
+fn scrub(fs: &Fs, copies: DamagedCopies) -> (usize, usize) {
+    let (mut at, mut damaged) = (ScrubAt::start(), Vec::new());
+    while at != ScrubAt::End {
+        let scrubbed = fs.scrub_step(at, 64 << 10, copies).unwrap();
+        assert_eq!(scrubbed.findings, [], "one copy is always intact");
+        damaged.extend(scrubbed.damaged_copies);
+        at = scrubbed.next;
+    }
+    (damaged.len(), damaged.iter().filter(|copy| copy.repaired).count())
+}
+
+/// Flips a bit of every written block in these zones of the set, but not in their headers.
+fn damage_zones(member: &Emulated, zones: &[ZoneId]) {
+    let on_member = zones.iter().map(|zone| ZoneId(zone.0 + LABEL_ZONES));
+    for (zone, block) in on_member.flat_map(|zone| (1..256).map(move |block| (zone, block))) {
+        if member.is_written(zone, block) {
+            member.corrupt(zone, block, 99, 1);
+        }
+    }
+}
+
+#[test]
+fn a_scrub_repairs_all_data_of_one_member_and_survives_losses_of_power() {
+    for member in [0, 1] {
+        let case = Case { lost: Some((0, 0)), ..Case::new(Layout::Mirror, 2) };
+        let (volume, supply, members) = case.volume();
+        for number in 0..300 {
+            let file = volume.file(ROOT, &format!("{number}"));
+            volume.write(&file, 0, &pattern(number as u8, 3000 + 137 * number));
+        }
+        (0..300).step_by(3).for_each(|number| volume.unlink(ROOT, &format!("{number}")).unwrap());
+        let expected = picture(&volume.fs, ROOT);
+        volume.fs.unmount().unwrap();
+        let pool = volume.fs.store().pool();
+        let zones: Vec<ZoneId> =
+            [Role::Data, Role::Gc].into_iter().flat_map(|role| pool.in_role(role)).collect();
+        drop(volume);
+        damage_zones(&members[member], &zones);
+        let volume = case.mount(&members);
+        let (damaged, repaired) = scrub(&volume.fs, DamagedCopies::Report);
+        assert!(damaged > 100 && repaired == 0, "{damaged}, {repaired}");
+        supply.record(&members);
+        let (damaged, repaired) = scrub(&volume.fs, DamagedCopies::Repair);
+        assert!(damaged > 100 && repaired == damaged, "{repaired} of {damaged}");
+        assert_eq!(scrub(&volume.fs, DamagedCopies::Report), (0, 0));
+        volume.fs.unmount().unwrap();
+        drop(volume);
+        let (mut rng, commands) = (Rng::with_seed(member as u64), supply.commands());
+        for number in 0..60 {
+            let plans: Vec<CrashPlan> = members.iter().map(|_| CrashPlan::Subset(rng.u64(..))).collect();
+            let images = supply.images_at(commands * number / 60, &members, &plans);
+            let crashed = case.mount(&images);
+            assert!(picture(&crashed.fs, ROOT) == expected, "cut {number} of {commands} commands, {plans:?}");
+            crashed.settle_and_check();
+        }
+        let alone = case.mount(&members[member..=member]);
+        assert!(picture(&alone.fs, ROOT) == expected, "the member with the damage has everything");
+        alone.settle_and_check();
+        println!("{damaged} damaged copies, {commands} commands");
+    }
+}
+
+/// Metadata of one member is damaged. It is reported, and GC moves what is intact on the other member.
+#[test]
+fn a_scrub_reports_damaged_copies_of_metadata() {
+    let case = Case::new(Layout::Mirror, 2);
+    let (volume, _, members) = case.volume();
+    for number in 0..300 {
+        volume.file(ROOT, &format!("{number}"));
+    }
+    volume.fs.unmount().unwrap();
+    let zones: Vec<ZoneId> = volume.fs.store().pool().in_role(Role::Metadata);
+    drop(volume);
+    damage_zones(&members[1], &zones);
+    let volume = case.mount(&members);
+    let (damaged, repaired) = scrub(&volume.fs, DamagedCopies::Repair);
+    assert!(damaged > 3 && repaired == 0, "{damaged}, {repaired}");
+    volume.settle_and_check();
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use emulated::{CrashPlan, Emulated};
-use fs::{Caller, Changes, Fs, InodeNo, Kind, MountOptions, OpenFlags, ScrubAt};
+use fs::{Caller, Changes, DamagedCopies, Fs, InodeNo, Kind, MountOptions, OpenFlags, ScrubAt};
 use zone::{Device, Role};
 
 use crate::files::Volume;
@@ -65,7 +65,9 @@ pub(super) fn use_device(device: Arc<dyn Device>, read_only: bool) {
     if let Ok((fs, _)) = Fs::mount(device, mount_options(read_only)) {
         walk(&fs);
         let _ = fs.check();
-        let _ = (fs.scrub_step(ScrubAt::start(), SCRUB), fs.scrub_step(ScrubAt::data(), SCRUB));
+        for at in [ScrubAt::start(), ScrubAt::data()] {
+            let _ = fs.scrub_step(at, SCRUB, DamagedCopies::Repair);
+        }
         change(&fs);
         let _ = fs.unmount();
     }

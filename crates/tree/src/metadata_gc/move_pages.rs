@@ -2,7 +2,7 @@
 
 use pool::Lsn;
 use rt::sync::atomic::Ordering;
-use zone::{Address, Blocks, Cause, Device, DeviceError, ZoneId};
+use zone::{Address, Blocks, Cause, Device, DeviceError, Life, ZoneId};
 
 use super::MetadataGc;
 use crate::delta::{self, Packed};
@@ -69,19 +69,32 @@ impl MetadataGc {
     }
 
     /// Reads the pages of some blocks, each by itself if they cannot be read at once. A page that is not valid is read
-    /// twice. Otherwise one transient failure would keep the zone until the next mount.
+    /// twice, and then from other copies. Otherwise one transient failure would keep the zone until the next mount.
     fn read_pages(&self, at: Address, blocks: Blocks) -> Result<Vec<ReadPage>> {
         let mut bytes = vec![0; blocks as usize * self.volume.device.geometry().block_size as usize];
         let at_once = read_if_readable(&*self.volume.device, at, &mut bytes)?;
         let pages = bytes.chunks_mut(self.volume.page_size()).enumerate().map(|(index, page)| {
             let at = at.offset(index as Blocks * self.volume.pool.page_blocks());
-            let decode = |page: &[u8]| format::decode_page(page, self.volume.info.fs_id);
+            // Another life of the zone may have had a page of the same node there.
+            let decode = |page: &[u8]| {
+                format::decode_page(page, self.volume.info.fs_id).filter(|header| {
+                    at.is_of(Life(header.life.get())) && header.lsn.get() <= self.log.last().0
+                })
+            };
             let (mut is_read, mut asked) = (at_once, 0);
             let mut header = if is_read { decode(page) } else { None };
             while header.is_none() && asked < 2 {
                 is_read = read_if_readable(&*self.volume.device, at, page)?;
                 header = if is_read { decode(page) } else { None };
                 asked += 1;
+            }
+            let copies = self.volume.device.copies(at.zone(), at.block());
+            for copy in (0..copies).filter(|_| copies > 1) {
+                if header.is_none() {
+                    let read = self.volume.device.read_copy(at.zone(), at.block(), copy, page);
+                    header = if read.is_ok() { decode(page) } else { None };
+                    is_read |= read.is_ok();
+                }
             }
             Ok(ReadPage { at, bytes: is_read.then(|| page.to_vec()), header })
         });

@@ -35,7 +35,7 @@ pub const SLOT_BYTES: usize = size_of::<Slot>();
 pub const FLAG_PREALLOCATED: u32 = 1;
 /// Set in [`FileHeader::features_incompatible`] if the capacity of zones is less than their size.
 pub const FEATURE_CAPACITY: u64 = 1;
-/// Set in [`FileHeader::features_incompatible`] if the zones are those of a member of a set: the first two have its
+/// Set in [`FileHeader::features_incompatible`] if the zones are those of a member of a set: the first three have its
 /// labels, and the others are parts of the zones of the volume.
 ///
 /// Incompatible, because a release without sets would take each of them for a zone of the volume.

@@ -145,6 +145,10 @@ impl Device for Concatenation {
         self.on(zone, |device, there| device.read_copy(there, block, copy, into))
     }
 
+    fn copy_name(&self, zone: ZoneId, copy: u32) -> String {
+        self.find(zone).map_or_else(|_| String::new(), |(device, there)| device.copy_name(there, copy))
+    }
+
     fn end_recovery(&self) {
         self.devices.iter().for_each(|device| device.end_recovery());
     }

@@ -1,6 +1,6 @@
 //! Extents, holes, inline blocks, and blocks that files share.
 
-use fs::{Caller, Changes, FallocateMode, Handle, InodeNo, OpenFlags, ScrubAt};
+use fs::{Caller, Changes, DamagedCopies, FallocateMode, Handle, InodeNo, OpenFlags, ScrubAt};
 
 use super::{Meter, compare, kill, mount, name, volume};
 use crate::support::{READ_WRITE, Volume};
@@ -14,7 +14,7 @@ fn check_data_and_scrub(meter: &mut Meter, volume: &Volume) {
     meter.measure("scrub", || {
         let mut at = ScrubAt::start();
         while at != ScrubAt::End {
-            let scrubbed = volume.fs.scrub_step(at, 1 << 20).unwrap();
+            let scrubbed = volume.fs.scrub_step(at, 1 << 20, DamagedCopies::Report).unwrap();
             assert!(scrubbed.findings.is_empty());
             at = scrubbed.next;
         }
