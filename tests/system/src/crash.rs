@@ -105,7 +105,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// Builds a daemon whose power can be cut, in a folder of its own, to keep it apart from the normal one.
 fn build_daemon() -> Result<std::path::PathBuf> {
     let target = workspace::target_dir()?.join("crash");
-    let line = Line::new("cargo build --release --locked --package polder-cli --bin polder --features knife");
+    let line = Line::new(
+        "cargo build --release --locked --package polder-cli --bin polder --no-default-features --features knife",
+    );
     line.arg("--target-dir").arg(&target).run()?;
     Ok(target.join("release/polder"))
 }

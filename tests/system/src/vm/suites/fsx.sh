@@ -2,7 +2,7 @@
 # emptied and data moved.
 . /suites/kinds
 
-operations=60000
+operations=20000
 [ -z "$quick" ] || operations=10000
 # The limit for one run: it never unmaps its read mappings, and Linux allows some 65,000 mappings.
 round=100000
