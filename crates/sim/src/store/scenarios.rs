@@ -238,7 +238,7 @@ fn data() -> Vec<Profile> {
             name: "store-data-during-checkpoint",
             shows: &[Sign::Checkpoints, Sign::DataZones],
             prepare: 30,
-            steps: 40,
+            steps: 60,
             keys: 12,
             meddling: 2,
             weights: Weights { commit: 1, data: 10, sync: 2, checkpoint: 3, ..USUAL.weights },
@@ -282,7 +282,7 @@ fn failures() -> Vec<Profile> {
         Profile {
             name: "store-metadata-failure",
             shows: &[Sign::Failures, Sign::Checkpoints],
-            steps: 50,
+            steps: 80,
             keys: 200,
             failure: failing(15, Role::Metadata, Effect::Error),
             weights: with_nodes,
@@ -291,7 +291,7 @@ fn failures() -> Vec<Profile> {
         Profile {
             name: "store-metadata-read-only",
             shows: &[Sign::ReadOnly, Sign::Checkpoints],
-            steps: 50,
+            steps: 80,
             keys: 200,
             failure: failing(15, Role::Metadata, Effect::TurnReadOnly(0)),
             weights: with_nodes,
