@@ -1,4 +1,5 @@
-//! State that a process inherits from its caller, and how it is changed. The table in docs/operating/boot.md says the same for users.
+//! State that a process inherits from its caller, and how it is changed. The table in docs/operating/boot.md says the same
+//! for users.
 //!
 //! A daemon outlives its caller and serves other processes. So the caller's limits must not end the daemon, and the daemon
 //! must not keep the caller's descriptors open. A foreground process belongs to its caller, which has chosen its signals and

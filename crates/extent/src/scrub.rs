@@ -4,8 +4,8 @@
 //! references on the zones are held until the data is read (I-ZONE-4). A block that is wrong is looked up and read again: a
 //! block that was overwritten or moved meanwhile is no finding. A scrub changes nothing, and computes no checksum anew.
 //!
-//! On a device with several copies all of them are read. A block of which one is right is no finding: [`rewrite`](crate::rewrite) writes it
-//! anew, with all its copies.
+//! On a device with several copies all of them are read. A block of which one is right is no finding:
+//! [`rewrite`](crate::rewrite) writes it anew, with all its copies.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -209,6 +209,15 @@ fn a_volume_survives_losses_of_power_while_a_member_is_replaced() {
     assert!(rebuilt > 50);
 }
 
+/// Files of all sizes, a third of which are deleted again.
+fn make_files(volume: &Volume) {
+    for number in 0..300 {
+        let file = volume.file(ROOT, &format!("{number}"));
+        volume.write(&file, 0, &pattern(number as u8, 3000 + 137 * number));
+    }
+    (0..300).step_by(3).for_each(|number| volume.unlink(ROOT, &format!("{number}")).unwrap());
+}
+
 /// Flips a bit of every block that is written behind the log zones.
 fn damage(member: &Emulated) {
     let zones = member.spec().capacities.len() as u32;
@@ -263,11 +272,7 @@ fn a_mirror_corrects_damage_of_all_data_and_nodes_of_one_member() {
     for member in [0, 1] {
         let case = Case::new(Layout::Mirror, 2);
         let (volume, _, members) = case.volume();
-        for number in 0..300 {
-            let file = volume.file(ROOT, &format!("{number}"));
-            volume.write(&file, 0, &pattern(number as u8, 3000 + 137 * number));
-        }
-        (0..300).step_by(3).for_each(|number| volume.unlink(ROOT, &format!("{number}")).unwrap());
+        make_files(&volume);
         let expected = picture(&volume.fs, ROOT);
         volume.fs.unmount().unwrap();
         drop(volume);
@@ -312,11 +317,7 @@ fn a_scrub_repairs_all_data_of_one_member_and_survives_losses_of_power() {
     for member in [0, 1] {
         let case = Case { lost: Some((0, 0)), ..Case::new(Layout::Mirror, 2) };
         let (volume, supply, members) = case.volume();
-        for number in 0..300 {
-            let file = volume.file(ROOT, &format!("{number}"));
-            volume.write(&file, 0, &pattern(number as u8, 3000 + 137 * number));
-        }
-        (0..300).step_by(3).for_each(|number| volume.unlink(ROOT, &format!("{number}")).unwrap());
+        make_files(&volume);
         let expected = picture(&volume.fs, ROOT);
         volume.fs.unmount().unwrap();
         let pool = volume.fs.store().pool();
