@@ -114,6 +114,9 @@ only=$(told only)
 seed=$(told seed)
 export quick only seed
 
+# What suites store: as large in every build of the program.
+[ ! -e /bin/polder ] || head -c 16000000 /bin/polder > /tmp/contents
+
 suite=$(told suite)
 # The answer of the emulator is only for the caller.
 stty -F /dev/ttyS0 -echo

@@ -123,8 +123,8 @@ all() { for each in $kinds; do $1 "$each"; done; }
 # Files synced here must exist after the loss of power.
 begin_to_write() {
     choose "$1"
-    if cp /bin/polder "$place/synced" 2> /tmp/said && sync "$place/synced" 2> /tmp/said; then
-        cp /bin/polder "$place/not-synced" || :
+    if cp /tmp/contents "$place/synced" 2> /tmp/said && sync "$place/synced" 2> /tmp/said; then
+        cp /tmp/contents "$place/not-synced" || :
     else
         cat /tmp/said
         figure "synced before that" "not taken: no space"
@@ -138,7 +138,7 @@ recover() {
     if attach; then
         took=$(($(now) - begun))0
         figure "mount after a crash" "$took ms"
-        if cmp /bin/polder "$place/synced"; then
+        if cmp /tmp/contents "$place/synced"; then
             figure "synced before that" there
         else
             figure "synced before that" lost

@@ -11,7 +11,7 @@ empty() { polder zones --list /mnt | awk '$2 == "free" && $4 == "empty" && $9 ==
 live_blocks() { polder zones --list /mnt | awk -v zone="$1" '$1 == zone { print $7 }'; }
 # A round writes two zones, and all rounds fit with the lost zones, however large Polder is.
 fill() {
-    for file in 1 2 3 4; do { echo "file $file of $1"; head -c 8000000 /bin/polder; } > /mnt/$1-$file; done
+    for file in 1 2 3 4; do { echo "file $file of $1"; head -c 8000000 /tmp/contents; } > /mnt/$1-$file; done
     polder sync /mnt
 }
 sum() { (cd /mnt && md5sum ./*-* > /tmp/sums); }

@@ -13,7 +13,7 @@ polder stats --json /mnt | grep -A9 device_bytes_by_cause
 [ -s /tmp/sums ] || { echo "there are no files"; exit 1; }
 polder sync /mnt
 daemon=$(polder info --json /mnt | sed -n 's/.*"pid": \([0-9]*\).*/\1/p')
-while cat /bin/polder; do :; done > /mnt/more 2> /dev/null & writer=$!
+while cat /tmp/contents; do :; done > /mnt/more 2> /dev/null & writer=$!
 while [ "$(stat -c %s /mnt/more 2> /dev/null || echo 0)" -lt 5000000 ]; do :; done
 kill -9 "$daemon"
 kill $writer 2> /dev/null || :

@@ -14,7 +14,7 @@ for round in 1 2 3; do
         refused "in use" polder mkfs --force "$zns"
         refused "in use" polder mkfs --force "$door"
         [ ! -e /tmp/sums ] || (cd /mnt && md5sum -c -s /tmp/sums)
-        for file in 1 2 3; do { echo "$device $round"; cat /bin/polder; } > /mnt/file$file; done
+        for file in 1 2 3; do { echo "$device $round"; cat /tmp/contents; } > /mnt/file$file; done
         (cd /mnt && md5sum file* > /tmp/sums)
         polder umount /mnt
         polder check "$device"
@@ -23,7 +23,7 @@ for round in 1 2 3; do
 done
 polder mkfs --force "$door"
 polder mount "$zns" /mnt --log /tmp/log
-cp /bin/polder /mnt
+cp /tmp/contents /mnt
 polder umount /mnt
 polder check "$zns"
 
@@ -34,7 +34,7 @@ for device in "$door" "$zns"; do
     refused "in use" polder mkfs --force "$other"
     refused "in use" polder mount "$other" /tmp/other --log /tmp/log
     polder mount -o ro "$other" /tmp/other --log /tmp/log
-    cmp /bin/polder /tmp/other/polder
+    cmp /tmp/contents /tmp/other/contents
     polder umount /tmp/other
     polder umount /mnt
     echo "$other is not written to while $device is read"

@@ -6,7 +6,7 @@ refused() { words=$1; shift; if "$@" > /tmp/said 2>&1; then echo "not refused: $
     grep -q "$words" /tmp/said || { cat /tmp/said; exit 1; }; }
 daemon() { polder info --json /mnt | sed -n 's/.*"pid": \([0-9]*\).*/\1/p'; }
 # Files whose contents identify the file and the round.
-fill() { for file in 1 2 3 4 5 6 7; do { echo "file $file round $1"; cat /bin/polder; } > /mnt/file$file; done; }
+fill() { for file in 1 2 3 4 5 6 7; do { echo "file $file round $1"; cat /tmp/contents; } > /mnt/file$file; done; }
 same() { (cd /mnt && md5sum -c -s /tmp/sums); }
 
 for device in "$zns" "$flash" "$smr" "$generic"; do
@@ -23,7 +23,7 @@ for device in "$zns" "$flash" "$smr" "$generic"; do
     echo "filled and synced"
 
     # The daemon is killed during writes. The kernel continues to accept writes into its cache.
-    while cat /bin/polder; do :; done > /mnt/more 2> /dev/null & writer=$!
+    while cat /tmp/contents; do :; done > /mnt/more 2> /dev/null & writer=$!
     while [ "$(stat -c %s /mnt/more 2> /dev/null || echo 0)" -lt 9000000 ]; do :; done
     kill -9 "$(daemon)"
     kill $writer 2> /dev/null || :

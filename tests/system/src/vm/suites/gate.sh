@@ -8,17 +8,17 @@ same() { (cd /mnt && md5sum -c -s /tmp/sums); }
 polder mkfs "$zns"
 polder mount "$zns" /mnt --log /tmp/log
 mkdir /mnt/folder
-for file in 1 2 3 4 5 6 7 8; do { echo "file $file"; cat /bin/polder; } > /mnt/folder/$file; done
+for file in 1 2 3 4 5 6 7 8; do { echo "file $file"; cat /tmp/contents; } > /mnt/folder/$file; done
 rm /mnt/folder/3
 mv /mnt/folder/4 /mnt/four
-{ echo "another"; cat /bin/polder; } > /mnt/folder/5
+{ echo "another"; cat /tmp/contents; } > /mnt/folder/5
 (cd /mnt && md5sum four folder/* > /tmp/sums)
 [ "$(wc -l < /tmp/sums)" = 7 ]
 polder sync /mnt
 echo "written and synced"
 
 # It is killed during writes.
-while cat /bin/polder; do :; done > /mnt/more 2> /dev/null & writer=$!
+while cat /tmp/contents; do :; done > /mnt/more 2> /dev/null & writer=$!
 while [ "$(stat -c %s /mnt/more 2> /dev/null || echo 0)" -lt 9000000 ]; do :; done
 kill -9 "$(daemon)"
 kill $writer 2> /dev/null || :

@@ -11,7 +11,7 @@ crowd() {
         polder hint "/mnt/$lifetime" $lifetime
         for number in 1 2 3 4; do
             while kill -0 "$1" 2> /dev/null; do
-                head -c 500000 /bin/polder > "/mnt/$lifetime/$number" || :
+                head -c 500000 /tmp/contents > "/mnt/$lifetime/$number" || :
                 rm -f "/mnt/$lifetime/$number"
             done 2> /dev/null &
         done

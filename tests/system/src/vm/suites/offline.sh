@@ -17,7 +17,7 @@ polder mkfs "$device"
 polder mount "$device" /mnt --log /tmp/log
 mkdir /tmp/files
 for file in 1 2 3 4 5 6 7 8 9; do
-    { echo "file $file"; head -c $((file * 900000)) /bin/polder; } > /tmp/files/$file
+    { echo "file $file"; head -c $((file * 900000)) /tmp/contents; } > /tmp/files/$file
     cp /tmp/files/$file /mnt/$file
 done
 for file in /mnt/*; do echo "${file#/mnt/} $(stat -c %i "$file")"; done > /tmp/inodes
@@ -41,7 +41,7 @@ grep " $lost " /tmp/extents | sort -k1n -k3n > /tmp/lost
 
 polder mount "$device" /mnt --log /tmp/log
 while :; do
-    for file in 1 2 3 4; do { echo "new $file"; cat /bin/polder; } > /mnt/new-$file; done
+    for file in 1 2 3 4; do { echo "new $file"; cat /tmp/contents; } > /mnt/new-$file; done
     echo >> /mnt/rounds
 done & writer=$!
 until [ "$(size /mnt/rounds)" -ge 1 ]; do sleep 0.1; done
@@ -57,7 +57,7 @@ wait $writer 2> /dev/null || :
 echo "$(size /mnt/rounds) rounds were written meanwhile"
 until [ "$(live_blocks "$written")" = 0 ]; do sleep 0.1; done
 echo "zone $written, which was being written, holds nothing any more"
-for file in 1 2 3 4; do { echo "new $file"; cat /bin/polder; } > /mnt/new-$file; done
+for file in 1 2 3 4; do { echo "new $file"; cat /tmp/contents; } > /mnt/new-$file; done
 polder umount /mnt
 
 # Changed zones are noticed at the latest when a volume is mounted.
@@ -84,7 +84,7 @@ for file in 1 2 3 4 5 6 7 8 9; do
     cmp /tmp/found /tmp/wanted
     echo "file $file: $expected of $((($(size /tmp/files/$file) + 4095) / 4096)) blocks are lost, and read as such"
 done
-for file in 1 2 3 4; do { echo "new $file"; cat /bin/polder; } | cmp - /mnt/new-$file; done
+for file in 1 2 3 4; do { echo "new $file"; cat /tmp/contents; } | cmp - /mnt/new-$file; done
 polder umount /mnt
 
 # The checker names these files and these bytes, and no others. A range may end with the file.

@@ -3,7 +3,7 @@
 # turns. Zoned flash has its memory in the guest and is left out.
 . /suites/report
 
-contents() { echo "file $1"; head -c $((($1 * 7919) % 300000)) /bin/polder; }
+contents() { echo "file $1"; head -c $((($1 * 7919) % 300000)) /tmp/contents; }
 boots_of() { polder ls "$1" /boots 2> /dev/null | wc -l; }
 
 # A write pointer must survive a reset of the guest, or this suite would prove nothing. So the last zone of the first
@@ -14,14 +14,14 @@ last=$((($(cat "/sys/block/${zns#/dev/}/queue/nr_zones") - 1) * sectors))
 pointer() { of_device "$zns" | tail -n 1; }
 if ! polder info "$zns" > /tmp/info 2>&1; then
     if [ "$(pointer)" = 0 ]; then
-        dd if=/bin/polder of="$zns" bs=64k count=16 seek=$((last / 128)) oflag=direct 2> /dev/null
+        dd if=/tmp/contents of="$zns" bs=64k count=16 seek=$((last / 128)) oflag=direct 2> /dev/null
         [ "$(pointer)" = 2048 ]
         echo "vm: reset" > /dev/console
         while :; do :; done
     fi
     [ "$(pointer)" = 2048 ]
     dd if="$zns" bs=64k count=16 skip=$((last / 128)) iflag=direct 2> /dev/null > /tmp/read
-    head -c 1048576 /bin/polder | cmp - /tmp/read
+    head -c 1048576 /tmp/contents | cmp - /tmp/read
     echo "the pointer of the last zone has survived the reset"
     blkzone reset -o $last -l $sectors "$zns"
 fi

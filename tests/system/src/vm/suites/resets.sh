@@ -7,7 +7,7 @@ act() { [ -n "$2" ] && blkzone "$1" --force -o $(($2 * sectors)) -c 1 "$zns" && 
 # The first zone of a role in a use.
 zone() { polder zones --list "$1" | awk -v role="$2" -v use="$3" '$2 == role && $3 == use { print $1; exit }'; }
 put() {
-    for file in 1 2 3; do { echo "$1 $file"; head -c 2500000 /bin/polder; } > /mnt/$1-$file; done
+    for file in 1 2 3; do { echo "$1 $file"; head -c 2500000 /tmp/contents; } > /mnt/$1-$file; done
     polder sync /mnt
 }
 sum() { (cd /mnt && md5sum ./*-* > /tmp/sums); }
