@@ -183,12 +183,15 @@ impl ObjectMaps {
                     }
                     output => output.clone().map(drop),
                 };
+                let mut was_read = output.is_ok();
                 let mut verified = self.verify(object, segment, output, bytes);
                 if was_read_ahead && verified.is_err() {
                     let read = self.device().read(address.zone(), address.block(), bytes);
+                    was_read = read.is_ok();
                     verified = self.verify(object, segment, read, bytes);
                 }
-                verified.or_else(|error| self.read_copies(segment, bytes).then_some(()).ok_or(error))?;
+                verified
+                    .or_else(|error| self.read_copies(segment, bytes, was_read).then_some(()).ok_or(error))?;
             }
         }
         Ok(())
@@ -300,12 +303,15 @@ impl ObjectMaps {
         Ok(())
     }
 
-    /// Reads the blocks of a segment that are wrong from other copies. False if a block has no copy that is right.
-    fn read_copies(&self, segment: &Segment, bytes: &mut [u8]) -> bool {
+    /// Reads the blocks of a segment that are wrong from other copies. False if a block has no copy that is right. If
+    /// nothing was read, all are wrong: the caller's buffer can have the right bytes from another read, but whether a
+    /// read fails must not depend on that.
+    fn read_copies(&self, segment: &Segment, bytes: &mut [u8], was_read: bool) -> bool {
         let blocks = (0..).zip(bytes.chunks_mut(self.block_size() as usize));
         blocks.zip(&segment.extent.crcs).all(|((index, block), &crc)| {
             let address = segment.extent.address_of(index);
-            zone::format::checksum(&[block]) == crc || read_intact(&**self.device(), address, crc, block)
+            was_read && zone::format::checksum(&[block]) == crc
+                || read_intact(&**self.device(), address, crc, block)
         })
     }
 

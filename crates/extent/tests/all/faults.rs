@@ -199,6 +199,24 @@ fn live_blocks_of_a_full_read_only_zone_are_moved_after_the_next_mount() {
     volume.verify(&model);
 }
 
+/// A buffer that still has the right bytes from another read does not make a failed read succeed.
+#[test]
+fn a_block_of_an_offline_zone_cannot_be_read_whatever_the_buffer_contains() {
+    let volume = Volume::new(Spec::power_of_two());
+    let data = [7; 10 * 4096];
+    volume.write(1, 0, &data, 0).unwrap();
+    volume.sync();
+    let mut buffer = data;
+    volume.extents.maps().read(Object(1), 0, &mut buffer).unwrap();
+    let (zone, _) = first_block_of(&volume, 1);
+    volume.device.set_zone_state(zone, ZoneState::Offline);
+    assert_eq!(buffer, data);
+    for length in [1, 4096, 3 * 4096, data.len()] {
+        volume.extents.maps().read(Object(1), 0, &mut buffer[..length]).unwrap_err();
+        buffer = data;
+    }
+}
+
 /// Objects of ten blocks. There are enough of them that a full volume needs their zones.
 const PINNING: [u64; 6] = [11, 12, 13, 14, 15, 16];
 
