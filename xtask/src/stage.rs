@@ -73,6 +73,7 @@ fn fill(target: &Path, prefix: &Path) -> Result<()> {
         ("contrib/udev/60-polder.rules", "lib/udev/rules.d/60-polder.rules"),
         ("contrib/grafana/polder.json", "share/doc/polder/grafana.json"),
         ("contrib/magic/polder", "share/doc/polder/magic"),
+        ("contrib/prometheus/polder.yml", "share/doc/polder/prometheus.yml"),
         ("README.md", "share/doc/polder/README.md"),
         ("CHANGELOG.md", "share/doc/polder/CHANGELOG.md"),
         ("docs/manual.md", "share/doc/polder/manual.md"),

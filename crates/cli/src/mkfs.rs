@@ -247,7 +247,7 @@ fn describe_set((number, plan): (usize, &SetPlan)) -> String {
 /// The parts of a member that are not used.
 fn describe_unused(part: &UnusedPart) -> Option<String> {
     let parts = [
-        (part.label_bytes, "for the label".to_owned()),
+        (part.label_bytes, "for the label of the member".to_owned()),
         (part.zones_bytes, format!("in {} zones beyond those of the smallest member", part.zones)),
         (part.capacity_bytes, "beyond the smallest capacity of a zone".to_owned()),
         (part.conventional_bytes, format!("in {} conventional zones", part.conventional)),
