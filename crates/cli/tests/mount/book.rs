@@ -352,6 +352,26 @@ fn every_message_of_the_troubleshooting_chapter_is_in_the_sources() {
     assert!(unknown.is_empty(), "no source has these messages: {unknown:#?}");
 }
 
+/// A rule with the name of a metric that does not exist never alerts.
+#[test]
+fn the_alert_rules_are_those_of_the_chapter_and_name_metrics_of_the_manual() {
+    let read = |path: &str| fs::read_to_string(root().join(path)).unwrap();
+    let (rules, manual) = (read("contrib/prometheus/polder.yml"), read("docs/manual.md"));
+    let block = format!("```yaml\n{rules}```\n");
+    assert!(read("docs/operating/monitoring.md").contains(&block), "the chapter shows other rules");
+    let names = rules.split("polder_").skip(1).map(|rest| {
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+        format!("`polder_{}", &rest[..end])
+    });
+    let is_metric = |name: &String| ["`", "{"].iter().any(|end| manual.contains(&format!("{name}{end}")));
+    let unknown: Vec<String> = names.filter(|name| !is_metric(name)).collect();
+    assert!(unknown.is_empty(), "the manual has no such metrics: {unknown:?}");
+    // A mirror without a member is a warning.
+    for level in ["critical", "warning"] {
+        assert!(rules.contains(&format!("polder_alerts{{level=\"{level}\"}} > 0")), "{level}");
+    }
+}
+
 /// The description for file(1) names the places in which a volume has its identity and geometry.
 #[test]
 fn the_description_for_file_fits_a_volume() {
