@@ -3,7 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// The exit status of an invalid command line.
 pub(crate) const MISUSED: u8 = 2;
@@ -59,6 +59,10 @@ fn mistyped(word: &str, name: &str) -> Option<usize> {
 
 /// The same with the suggestions of the command line parser: subcommands, options and values.
 pub(crate) fn suggestions(error: &clap::Error) -> String {
+    // No other option has several values.
+    if error.kind() == ErrorKind::TooFewValues {
+        return "; write the members directly behind the layout, like --layout mirror A B".to_owned();
+    }
     let kinds = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
     let names = kinds.into_iter().filter_map(|kind| error.get(kind)).flat_map(|value| match value {
         ContextValue::String(name) => vec![name.clone()],

@@ -13,6 +13,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use fuse::mount::unmount_lazily;
 use polder::device::is_stored;
+use zone::file::FileError;
 
 use crate::client::Reached;
 use crate::daemon::{self, Daemon};
@@ -109,9 +110,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         return Err(Misuse::error(why.to_owned()));
     }
     refuse_options(&arguments.path, &words, devices)?;
-    let path = volume::resolve(&arguments.path)?;
-    let devices = words.devices.iter().chain(devices).map(|device| volume::resolve(device));
-    words.devices = devices.collect::<Result<_>>()?;
+    let has_members = words.degraded || !words.devices.is_empty() || !devices.is_empty();
+    let path = if has_members { member(&arguments.path)? } else { volume::resolve(&arguments.path)? };
+    words.devices =
+        words.devices.iter().chain(devices).map(|device| member(device)).collect::<Result<_>>()?;
     let directory = free_mount_point(directory)?;
     // Signals still end this process during the wait.
     volume::wait_until_closed(&path)?;
@@ -128,6 +130,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         log,
         detach: arguments.detach,
         shared: arguments.shared,
+    })
+}
+
+/// The absolute path of a member. If it does not exist, the volume still does: no error advises to make one.
+fn member(named: &Path) -> Result<PathBuf> {
+    volume::resolve(named).map_err(|error| match error.downcast_ref() {
+        Some(FileError::NotFound(path)) => {
+            let shown = path.display();
+            anyhow::anyhow!("{shown}: no such file; correct the path, or name another member of the volume")
+        }
+        _ => error,
     })
 }
 

@@ -328,7 +328,9 @@ impl Report {
             self.metadata_nodes_lost,
             self.attributes_refused
         )?;
-        line!("{source}: changes since the last checkpoint were in the journal and are missing")?;
+        line!(
+            "{source}: changes since the last checkpoint, if there were any, were in the journal and are missing"
+        )?;
         match self.problems.len() {
             0 if self.newest => note!("{source}: everything of the last checkpoint was saved"),
             1 => line!("{source}: 1 problem"),

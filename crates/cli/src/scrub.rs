@@ -52,7 +52,11 @@ pub(crate) struct Arguments {
 fn rate(text: &str) -> Result<u64, String> {
     bytes::parse(text).and_then(|rate| match rate {
         0 => Err("a rate of 0 would never end; omit --rate to read as fast as possible".to_owned()),
-        rate => Ok(rate),
+        1..PIECE_MIN => Err(format!(
+            "{rate} bytes per second are too few; write at least {}K, or a number with a unit, like 10M",
+            PIECE_MIN >> 10
+        )),
+        PIECE_MIN.. => Ok(rate),
     })
 }
 

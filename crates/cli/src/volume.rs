@@ -145,12 +145,7 @@ impl Volume {
             return daemon_of(&entry).map(Volume::Served);
         }
         let path = resolve(named)?;
-        if attached_at(named)?.is_some() || path.is_dir() {
-            bail!(
-                "{}: no Polder volume is mounted there; name the volume or its mount point",
-                named.display()
-            );
-        }
+        refuse_directory(named, &path)?;
         match holder_of(&path)? {
             Holder::Daemon(client) => return Ok(Volume::Served(client)),
             Holder::None => {}
@@ -171,12 +166,21 @@ impl Volume {
     }
 }
 
+/// Refuses a directory on which no volume is mounted.
+fn refuse_directory(named: &Path, path: &Path) -> Result<()> {
+    if attached_at(named)?.is_some() || path.is_dir() {
+        bail!("{}: no Polder volume is mounted there; name the volume or its mount point", named.display());
+    }
+    Ok(())
+}
+
 /// The daemon that serves the volume at a path, if one does: by its own path or by the directory that it is mounted on.
 pub(crate) fn daemon_for(named: &Path) -> Result<Option<Client>> {
     if let Some(entry) = mount_at(named)? {
         return daemon_of(&entry).map(Some);
     }
     let path = resolve(named)?;
+    refuse_directory(named, &path)?;
     match holder_of(&path)? {
         Holder::Daemon(client) => Ok(Some(client)),
         _ if is_stored(&path) => bail!(

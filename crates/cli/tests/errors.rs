@@ -216,6 +216,7 @@ fn wrong_values_are_misuse() {
         &["hint", "f", "forever"],
         &["gc", "v", "--free", "x"],
         &["scrub", "v", "--rate", "x"],
+        &["scrub", "v", "--rate", "65535"],
         &["mkfs", "v", "--size", "64M", "--block-size", "5000"],
         &["mkfs", "v", "--size", "64M", "--page-size", "5000"],
         &["mkfs", "v", "--size", "1M"],
@@ -228,6 +229,9 @@ fn wrong_values_are_misuse() {
         refusal(2, &["dump", "v", "zone"])
             .contains("add the number of the zone, like `polder dump v zone 1`")
     );
+    // Ten bytes per second look like a command that hangs.
+    let said = refusal(2, &["scrub", "v", "--rate", "10"]);
+    assert!(said.contains("10 bytes per second are too few; write at least 64K"), "{said}");
     // Under the names that the system calls, with the statuses that it expects.
     for (name, words, status) in [
         ("mkfs.polder", &["v", "--size", "1M"][..], 2),
@@ -540,6 +544,16 @@ fn every_command_refuses_a_path_without_a_volume() {
         "correct the path, or make a volume there (polder mkfs)",
     );
     assert!(!Path::new(&missing).exists());
+    // A member that is gone is no reason to make a volume.
+    let (folder, volume) = (place.folder("folder"), place.volume("one member"));
+    for words in [
+        &["mount", &missing, &folder, "-o", "degraded"][..],
+        &["mount", &missing, &volume, &folder],
+        &["mount", &volume, &folder, "-o", &format!("device={missing}")],
+    ] {
+        let said = refusal(1, words);
+        assert!(said.contains("or name another member of the volume") && !said.contains("mkfs"), "{said}");
+    }
     let unknown = "not a Polder volume: it contains data of an unknown kind";
     refused_by_all(&place, &place.file("text", &b"no volume at all ".repeat(1000)), unknown, NAME_ONE);
     let nothing = "not a Polder volume: it contains nothing";
@@ -738,6 +752,9 @@ fn pipes_directories_and_character_devices_are_refused() {
         assert!(said.contains("is a directory") && said.contains(advice), "{arguments:?}: {said}");
     }
     assert!(refusal(8, &["check", &folder]).contains("no Polder volume is mounted there"));
+    for words in [&["device", "status", &folder][..], &["device", "replace", &folder, "0", &pipe]] {
+        assert!(refusal(1, words).contains("no Polder volume is mounted there"), "{words:?}");
+    }
     assert_eq!(fs::read(file).unwrap(), b"x");
 }
 

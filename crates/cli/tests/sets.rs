@@ -66,7 +66,7 @@ fn a_refused_mkfs_of_several_members_changes_none_of_them() {
     for (status, words, complaint) in [
         (2, &["--layout", "mirror", "a"][..], "needs at least 2 members, and 1 is given; name more"),
         (2, &["--layout", "stripe", "a"], "needs at least 2 members"),
-        (2, &["--layout", "mirror"], "2 values required"),
+        (2, &["--layout", "mirror"], "write the members directly behind the layout"),
         (2, &["--layout", "parity", "a", "b"], "is no layout; write stripe or mirror"),
         (2, &["--layout", "mirror", "a", "a"], "is given twice"),
         (2, &["--layout", "mirror", "a", "b", "--layout", "mirror", "c", "a"], "is given twice"),
