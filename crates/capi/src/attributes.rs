@@ -8,8 +8,7 @@ use libc::{gid_t, mode_t, size_t, ssize_t, stat, timespec, uid_t};
 use polder::{FileType, Lifetime, Metadata, Times};
 use rt::{Clock, SystemClock};
 
-use crate::call::{Failure, Outcome, buffer, bytes, output, path, run, run_long, text};
-use crate::names::copy_out;
+use crate::call::{Failure, Outcome, buffer, bytes, copy_out, output, path, run, run_long, text};
 use crate::volume::{allocate, polder_volume};
 
 /// How long data is expected to live. Data of one lifetime is stored together, which makes garbage collection cheaper.

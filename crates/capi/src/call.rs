@@ -194,6 +194,13 @@ pub(crate) unsafe fn buffer<'a>(buffer: *mut libc::c_void, length: usize) -> Out
     }
 }
 
+/// Copies as much of a value as has room, and returns its complete length.
+pub(crate) fn copy_out(value: &[u8], into: &mut [u8]) -> usize {
+    let common = value.len().min(into.len());
+    into[..common].copy_from_slice(&value[..common]);
+    value.len()
+}
+
 fn check_length(length: usize) -> Outcome<()> {
     match isize::try_from(length) {
         Ok(_) => Ok(()),

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use libc::{mode_t, size_t, ssize_t};
 use polder::RenameFlags;
 
-use crate::call::{buffer, bytes, output, path, run, run_long};
+use crate::call::{buffer, bytes, copy_out, output, path, run, run_long};
 use crate::volume::{allocate, polder_volume, refuse_flags};
 
 /// Fail with EEXIST if the new name exists.
@@ -159,11 +159,4 @@ pub unsafe extern "C" fn polder_copy_file(
 ) -> c_int {
     // SAFETY: as the header requires.
     run(|| Ok(volume.get()?.volume.copy(unsafe { path(from)? }, unsafe { path(to)? }).map(drop)?))
-}
-
-/// Copies as much of a value as has room, and returns its complete length.
-pub(crate) fn copy_out(value: &[u8], into: &mut [u8]) -> usize {
-    let common = value.len().min(into.len());
-    into[..common].copy_from_slice(&value[..common]);
-    value.len()
 }

@@ -8,9 +8,8 @@ use libc::{size_t, statvfs};
 use polder::{Caller, Mount, Volume, VolumeOptions};
 use rt::sync::Mutex;
 
-use crate::call::{Failure, Outcome, bytes, message, output, path, run, sized, text};
+use crate::call::{Failure, Outcome, bytes, copy_out, message, output, path, run, sized, text};
 use crate::handles::{Kind, Table};
-use crate::names::copy_out;
 
 /// Open for reading only. Nothing is written, not even a recovery.
 pub const POLDER_OPEN_READ_ONLY: u32 = 1;

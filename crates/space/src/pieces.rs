@@ -12,7 +12,7 @@ use rt::random::Rng;
 use serde::Serialize;
 
 use crate::trace::{Class, Name, Op, PIECE};
-use crate::volume::{Medium, Shape, Switches, Volume};
+use crate::volume::{Layout, Medium, Shape, Switches, Volume};
 
 /// The measured file. The others follow it, and then the one that is written alone.
 const ONE: u32 = 0;
@@ -30,15 +30,6 @@ pub struct Pieces {
     pub deleted: u32,
     /// Determines the order.
     pub seed: u64,
-}
-
-/// The layout of a file, and the cost of reading it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Layout {
-    /// Runs of contiguous blocks.
-    pub fragments: u64,
-    /// Device commands for reading the file from start to end.
-    pub reads: u64,
 }
 
 /// The results of a run.

@@ -20,7 +20,6 @@ use rt::{Clock, ManualClock, Timestamp};
 use tree::Step;
 use zone::{Cause, Device, FsId, Role, ZoneId};
 
-use crate::pieces::Layout;
 use crate::trace::{BLOCK, Class, Name, Op, PIECE};
 
 /// Memory for the metadata cache.
@@ -69,6 +68,15 @@ pub struct Switches {
     pub hints: bool,
     /// Switches of placement and GC.
     pub of_volume: extent::Switches,
+}
+
+/// The layout of a file, and the cost of reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Layout {
+    /// Runs of contiguous blocks.
+    pub fragments: u64,
+    /// Device commands for reading the file from start to end.
+    pub reads: u64,
 }
 
 /// A timed operation.
