@@ -1,6 +1,8 @@
 //! Why a volume in an object store cannot be created or opened.
 
-use crate::StoreError;
+use zone::DeviceError;
+
+use crate::store::StoreError;
 
 /// The reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,4 +61,10 @@ pub enum ObjectError {
          to the volume at the same time; use a store that supports conditional writes"
     )]
     IgnoresConditions(String),
+}
+
+impl From<ObjectError> for DeviceError {
+    fn from(error: ObjectError) -> DeviceError {
+        DeviceError::Unusable(error.to_string())
+    }
 }

@@ -1,13 +1,13 @@
-//! Background work: the table, and the deletion of objects that are not needed any more.
+//! The deletion of objects that are not needed any more.
 
 use std::collections::{BTreeSet, VecDeque};
 
-use zone::{Life, Result, ZoneId};
+use zone::{Life, ZoneId};
 
-use crate::device::ObjectDevice;
 use crate::format::{Shape, decode_bundle};
-use crate::store::StoreError;
+use crate::store::{Result, StoreError};
 use crate::table::Table;
+use crate::zones::Zones;
 
 /// Objects that are to be deleted, in the order in which they became unnecessary.
 pub(crate) struct Garbage {
@@ -20,7 +20,7 @@ pub(crate) struct Garbage {
 }
 
 /// Objects that are not needed any more.
-enum Unneeded {
+pub(crate) enum Unneeded {
     /// This bundle, unless it is an owner bundle.
     Bundle(u64),
     /// The parts of this zone that are of lives before this one.
@@ -61,7 +61,7 @@ impl Garbage {
     }
 
     /// The next one that may be deleted now.
-    fn next(&mut self, now_ns: u64) -> Option<Unneeded> {
+    pub(crate) fn next(&mut self, now_ns: u64) -> Option<Unneeded> {
         let is_due = self.queue.front().is_some_and(|(from_ns, _)| *from_ns <= now_ns);
         if !is_due {
             return None;
@@ -72,97 +72,70 @@ impl Garbage {
         }
         Some(unneeded)
     }
+
+    /// Objects whose deletion has failed.
+    pub(crate) fn put_back(&mut self, now_ns: u64, unneeded: Unneeded) {
+        match unneeded {
+            Unneeded::Bundle(sequence) => self.add_bundle(now_ns, sequence),
+            unneeded => self.add(now_ns, unneeded),
+        }
+    }
 }
 
-impl ObjectDevice {
-    /// Does one piece of background work. Returns whether there was any.
-    pub(crate) fn do_background_work(&self) -> bool {
-        match self.background_step() {
-            Ok(was_any) => was_any,
-            Err(error) => {
-                tracing::warn!("{}: {error}", self.store.describe());
-                false
-            }
-        }
+/// Deletes objects that a bundle of the chain has made unnecessary. That stays so, so a request that is executed late
+/// does no harm, even if another process owns the volume by then.
+pub(crate) fn delete(zones: &Zones, unneeded: &Unneeded) -> Result<()> {
+    match unneeded {
+        Unneeded::Bundle(sequence) => delete_bundle(zones, *sequence),
+        Unneeded::Zone(zone, life) => delete_parts(zones, *zone, *life),
+        Unneeded::Chunks(named) => delete_chunks(zones, named),
     }
+}
 
-    fn background_step(&self) -> Result<bool> {
-        if self.write_chunk()? {
-            return Ok(true);
+fn delete_chunks(zones: &Zones, named: &[u64]) -> Result<()> {
+    for name in zones.store.list(&zones.names.chunks(), "")? {
+        let newest = |chunk: u32| named.get(chunk as usize).copied().unwrap_or(0);
+        if zones.names.chunk_of(&name).is_some_and(|(chunk, number)| number < newest(chunk)) {
+            zones.store.delete(&name)?;
         }
-        let now = self.clock.monotonic_ns();
-        let Some(unneeded) = self.garbage.lock().next(now) else { return Ok(false) };
-        if let Err(error) = self.delete(&unneeded) {
-            let mut garbage = self.garbage.lock();
-            match unneeded {
-                Unneeded::Bundle(sequence) => garbage.add_bundle(now, sequence),
-                unneeded => garbage.add(now, unneeded),
-            }
-            return Err(self.not_deleted(&error));
-        }
-        Ok(true)
     }
+    Ok(())
+}
 
-    fn not_deleted(&self, error: &StoreError) -> zone::DeviceError {
-        zone::DeviceError::Unusable(format!("objects that are not needed could not be deleted: {error}"))
+fn delete_bundle(zones: &Zones, sequence: u64) -> Result<()> {
+    let name = zones.names.bundle(sequence);
+    let is_owner = match zones.store.read(&name, None) {
+        Ok(object) => match decode_bundle(&zones.shape, sequence, &object) {
+            Ok(bundle) => bundle.is_owner,
+            // A bundle that cannot be read may be an owner bundle.
+            Err(_) => true,
+        },
+        Err(StoreError::NotFound(_)) => false,
+        Err(error) => return Err(error),
+    };
+    if !is_owner || rt::is_planted("object-keep-owners") {
+        zones.store.delete(&name)?;
     }
+    Ok(())
+}
 
-    /// Deletes objects that a bundle of the chain has made unnecessary. That stays so, so a request that is executed late does
-    /// no harm, even if another process owns the volume by then.
-    fn delete(&self, unneeded: &Unneeded) -> crate::StoreResult<()> {
-        match unneeded {
-            Unneeded::Bundle(sequence) => self.delete_bundle(*sequence),
-            Unneeded::Zone(zone, life) => self.delete_parts(*zone, *life),
-            Unneeded::Chunks(named) => self.delete_chunks(named),
+fn delete_parts(zones: &Zones, zone: ZoneId, life: Life) -> Result<()> {
+    let life = match rt::is_planted("object-life-of-garbage") {
+        true => zones.lock().table.life(zone),
+        false => life,
+    };
+    let is_before = |of: Life| of.0.wrapping_sub(life.0).cast_signed() < 0;
+    for name in zones.store.list(&zones.names.parts_of_zone(zone), "")? {
+        if zones.names.life(zone, &name).is_some_and(is_before) {
+            zones.store.delete(&name)?;
         }
     }
-
-    fn delete_chunks(&self, named: &[u64]) -> crate::StoreResult<()> {
-        for name in self.store.list(&self.names.chunks(), "")? {
-            let newest = |chunk: u32| named.get(chunk as usize).copied().unwrap_or(0);
-            if self.names.chunk_of(&name).is_some_and(|(chunk, number)| number < newest(chunk)) {
-                self.store.delete(&name)?;
-            }
-        }
-        Ok(())
+    let mut state = zones.lock();
+    let is_in_flight = state.in_flight.keys().any(|part| part.zone == zone && is_before(part.life));
+    if state.table.life(zone) == life && !is_in_flight {
+        state.table.set_clean(zone);
+        state.noted.insert(zone);
+        state.differing.insert(zone);
     }
-
-    fn delete_bundle(&self, sequence: u64) -> crate::StoreResult<()> {
-        let name = self.names.bundle(sequence);
-        let is_owner = match self.store.read(&name, None) {
-            Ok(object) => match decode_bundle(&self.shape, sequence, &object) {
-                Ok(bundle) => bundle.is_owner,
-                // A bundle that cannot be read may be an owner bundle.
-                Err(_) => true,
-            },
-            Err(StoreError::NotFound(_)) => false,
-            Err(error) => return Err(error),
-        };
-        if !is_owner || rt::is_planted("object-keep-owners") {
-            self.store.delete(&name)?;
-        }
-        self.chain.lock().bundles.remove(&sequence);
-        Ok(())
-    }
-
-    fn delete_parts(&self, zone: ZoneId, life: Life) -> crate::StoreResult<()> {
-        let life = match rt::is_planted("object-life-of-garbage") {
-            true => self.state.lock().table.life(zone),
-            false => life,
-        };
-        let is_before = |of: Life| of.0.wrapping_sub(life.0).cast_signed() < 0;
-        for name in self.store.list(&self.names.parts_of_zone(zone), "")? {
-            if self.names.life(zone, &name).is_some_and(is_before) {
-                self.store.delete(&name)?;
-            }
-        }
-        let mut state = self.state.lock();
-        let is_in_flight = state.in_flight.keys().any(|part| part.zone == zone && is_before(part.life));
-        if state.table.life(zone) == life && !is_in_flight {
-            state.table.set_clean(zone);
-            state.noted.insert(zone);
-            state.differing.insert(zone);
-        }
-        Ok(())
-    }
+    Ok(())
 }

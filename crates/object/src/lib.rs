@@ -12,18 +12,20 @@ mod garbage;
 mod holder;
 pub mod hostile;
 mod names;
-mod reading;
+mod opening;
+mod options;
 #[cfg(feature = "client")]
 mod remote;
 mod store;
 mod table;
 mod tails;
 mod url;
-mod writing;
+mod zones;
 
-pub use device::{Limits, Mode, ObjectDevice, OpenOptions, VolumeShape};
+pub use device::ObjectDevice;
 pub use error::ObjectError;
 pub use holder::Holder;
+pub use options::{Limits, Mode, OpenOptions, VolumeShape};
 #[cfg(feature = "client")]
 pub use remote::{Credentials, Remote};
 pub use store::{Created, Creation, Result as StoreResult, Store, StoreError};

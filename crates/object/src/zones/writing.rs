@@ -1,14 +1,14 @@
 //! Appends, and the creation of parts.
 
 use rt::sync::MutexGuard;
-use zone::{Blocks, DeviceError, Result, ZoneId, ZoneState};
+use zone::{Blocks, Result, ZoneId, ZoneState};
 
-use crate::device::{InFlight, ObjectDevice, PartId, State};
+use super::{InFlight, PartId, State, Zones};
 use crate::store::{Placed, wait_for};
 use crate::table::tail_start;
 
-impl ObjectDevice {
-    pub(crate) fn append_blocks(&self, zone: ZoneId, from: &[u8]) -> Result<Blocks> {
+impl Zones {
+    pub(crate) fn append(&self, zone: ZoneId, from: &[u8]) -> Result<Blocks> {
         let mut state = self.lock_for_change()?;
         let blocks = state.table.machine().blocks(zone, from.len())?;
         state.table.machine().check_append(zone, blocks)?;
@@ -34,7 +34,7 @@ impl ObjectDevice {
         Ok(block)
     }
 
-    pub(crate) fn finish_zone(&self, zone: ZoneId) -> Result<()> {
+    pub(crate) fn finish(&self, zone: ZoneId) -> Result<()> {
         let mut state = self.lock_for_change()?;
         state.table.machine().zone(zone)?;
         state = self.wait_for_space(state)?;
@@ -57,7 +57,7 @@ impl ObjectDevice {
 
     /// Waits until few enough parts are in flight.
     fn wait_for_space<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
-        while state.in_flight.len() >= self.limits.parts_in_flight {
+        while state.in_flight.len() >= self.parts_in_flight {
             let first = *state.in_flight.keys().next().expect("there are some");
             state = self.wait_for_part(state, first)?;
         }
@@ -105,21 +105,5 @@ impl ObjectDevice {
             state.in_flight.remove(&id);
             return Ok(state);
         }
-    }
-}
-
-/// The error for a flush after which the chain is not known.
-pub(crate) fn unknown_chain(error: &dyn std::fmt::Display) -> String {
-    format!("a flush of the volume failed ({error}); open the volume again")
-}
-
-/// The error of a device that was replaced by another owner.
-pub(crate) fn replaced(host: &str, process: u32) -> String {
-    format!("process {process} on {host} has taken over the volume; nothing is written here any more")
-}
-
-impl From<crate::ObjectError> for DeviceError {
-    fn from(error: crate::ObjectError) -> DeviceError {
-        DeviceError::Unusable(error.to_string())
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use zone::{Blocks, DeviceError, Output, Result, ZoneId, ZoneState};
 
-use crate::device::{ObjectDevice, PartId, State};
+use super::{PartId, State, Zones};
 
 /// Bytes of a read that the store has.
 struct Remote {
@@ -14,7 +14,7 @@ struct Remote {
     into: Range<usize>,
 }
 
-impl ObjectDevice {
+impl Zones {
     /// Executes reads, all at the same time.
     pub(crate) fn read_all<'a>(
         &self,
