@@ -36,16 +36,16 @@ use trial::Trials;
 /// `cargo system mutants --count N --seed S --package P`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The number of mutants, in the order in which the seed draws them.
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
-    count: u64,
+    /// The number of mutants, in the order in which the seed draws them (default: 50; all with --only).
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
     /// The seed of the draw, which also depends on the sources.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Only mutants of this package.
     #[arg(long)]
     package: Option<Package>,
-    /// Only mutants with this in their names, and all of them.
+    /// Only mutants with this in their names, which begin with their files.
     #[arg(long)]
     only: Option<String>,
     /// Stop after this many minutes, when the current mutant is done.
@@ -136,6 +136,9 @@ const FS: Asked = Asked {
     ],
 };
 
+/// The number of mutants that are tried if neither a number nor a part of names is given.
+const COUNT: u64 = 50;
+
 pub(crate) fn run(args: &Args) -> Result<()> {
     needs::require(&needs::MUTANTS)?;
     let folder = workspace::target_dir()?.join("mutants");
@@ -166,9 +169,11 @@ fn wanted(args: &Args, mut drawn: Vec<Mutant>) -> Result<Vec<Mutant>> {
     if let Some(package) = args.package {
         drawn.retain(|mutant| mutant.package == package.name());
     }
-    match &args.only {
-        Some(part) => drawn.retain(|mutant| mutant.name.contains(part)),
-        None => drawn.truncate(usize::try_from(args.count)?),
+    if let Some(part) = &args.only {
+        drawn.retain(|mutant| mutant.name.contains(part));
+    }
+    if let Some(count) = args.count.or(args.only.is_none().then_some(COUNT)) {
+        drawn.truncate(usize::try_from(count)?);
     }
     ensure!(!drawn.is_empty(), "there is no such mutant: `cargo mutants --list` names all there are");
     Ok(drawn)

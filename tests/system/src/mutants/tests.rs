@@ -8,7 +8,7 @@ fn the_tests_of_the_own_package_are_asked_first() {
 }
 
 #[test]
-fn all_mutants_of_a_part_of_the_name_are_wanted_and_otherwise_the_first() {
+fn a_number_limits_the_mutants_and_a_part_of_the_name_chooses_all_without_one() {
     let mutant = |name: &str| Mutant {
         name: name.to_owned(),
         package: "polder-tree".to_owned(),
@@ -16,11 +16,21 @@ fn all_mutants_of_a_part_of_the_name_are_wanted_and_otherwise_the_first() {
         ..Mutant::default()
     };
     let drawn = || ["log.rs:1", "page.rs:1", "log.rs:2"].map(mutant).to_vec();
-    let mut args =
-        Args { count: 2, seed: 1, package: None, only: None, minutes: None, go_on: false, report: true };
+    let mut args = Args {
+        count: Some(2),
+        seed: 1,
+        package: None,
+        only: None,
+        minutes: None,
+        go_on: false,
+        report: true,
+    };
     let names = |mutants: Vec<Mutant>| mutants.into_iter().map(|mutant| mutant.name).collect::<Vec<_>>();
     assert_eq!(names(wanted(&args, drawn()).unwrap()), ["log.rs:1", "page.rs:1"]);
     args.only = Some("log.rs".to_owned());
+    args.count = Some(1);
+    assert_eq!(names(wanted(&args, drawn()).unwrap()), ["log.rs:1"]);
+    args.count = None;
     assert_eq!(names(wanted(&args, drawn()).unwrap()), ["log.rs:1", "log.rs:2"]);
     args.package = Some(Package::Extent);
     assert!(wanted(&args, drawn()).is_err());

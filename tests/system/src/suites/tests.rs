@@ -31,6 +31,7 @@ fn a_filter_is_the_name_of_a_suite_or_of_a_group_or_a_part_of_names() {
     assert_eq!(names(&["fuzz"], false), ["fuzz"], "that is a whole name, and not a part of `sim/fuzz`");
     assert_eq!(names(&["accept/"], true).len(), accept::POINTS.len());
     assert_eq!(names(&["sanitizer"], false).len(), 3);
+    assert_eq!(names(&["mutants"], false).len(), 3, "a suite may have the name of its group");
     assert!(names(&["cut"], false).contains(&"vm/power-cut".to_owned()));
     assert_eq!(names(&["saves", "crash/git"], true), ["crash/git", "crash/saves"]);
     assert_eq!(names(&["vm/gate"], true), ["vm/gate"]);
@@ -132,15 +133,21 @@ fn of_results_that_are_merged_the_newest_count() {
 }
 
 #[test]
-fn results_are_complete_with_every_suite_of_one_commit_and_no_failure() {
+fn results_are_complete_if_every_suite_has_passed_on_one_commit() {
     let suites = ["a", "b"].map(|name| suite(name, ""));
     let a = row("a", Verdict::Passed);
-    results(&[a.clone(), row("b", Verdict::Skipped)]).check(&suites).expect("skipped suites are allowed");
+    results(&[a.clone(), row("b", Verdict::Passed)]).check(&suites).expect("both have passed");
     let of = |other: &[Row]| {
         results(&[std::slice::from_ref(&a), other].concat()).check(&suites).expect_err("not complete")
     };
     assert!(of(&[]).to_string().contains("no result of: b"));
     assert!(of(&[row("b", Verdict::Failed)]).to_string().contains("failed on c0ffee: b"));
+    // The suite has said that the machine lacks something, or that a part was left out.
+    let skipped = of(&[row("b", Verdict::Skipped)]).to_string();
+    assert!(skipped.contains("skipped on c0ffee: b"), "{skipped}");
+    let both = results(&[row("a", Verdict::Failed), row("b", Verdict::Skipped)]).check(&suites);
+    let both = both.expect_err("neither has passed").to_string();
+    assert!(both.contains("skipped on c0ffee: b") && both.contains("failed on c0ffee: a"), "{both}");
     let other = Row::new("b", "decaf", None, 1, Verdict::Passed, "").unwrap();
     assert!(of(&[other]).to_string().contains("decaf"));
 }
@@ -150,6 +157,25 @@ fn the_recorded_results_can_be_read_and_are_of_suites_that_there_are() {
     let suites = all();
     for name in Results::read(&file()).unwrap().names() {
         assert!(suites.iter().any(|suite| suite.name == name), "{}: there is no `{name}`", results::FILE);
+    }
+}
+
+/// A result is that of the long form.
+#[test]
+fn long_forms_are_not_quick() {
+    for suite in all() {
+        assert!(suite.long.is_none_or(|words| !words.contains("--quick")), "{}", suite.name);
+    }
+}
+
+/// The draw of `mutants` is mostly of the large packages.
+#[test]
+fn mutants_of_the_pool_and_of_gc_are_tried_by_suites_of_their_own_in_limited_time() {
+    let suites = all();
+    for (name, draws) in [("mutants/pool", "--package pool"), ("mutants/gc", "--only gc")] {
+        let suite = suites.iter().find(|suite| suite.name == name).expect("there is this suite");
+        let long = suite.long.as_deref().expect("it has a long form");
+        assert!(long.contains(draws) && long.contains("--minutes ") && long.contains("--count "), "{long}");
     }
 }
 
