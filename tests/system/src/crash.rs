@@ -40,7 +40,7 @@ use crate::accept;
 /// `cargo system crash [--kills N] [--seed S] [--mode kill|cut|both] [--only NAME] [--quick]`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How many crashes, over all applications and modes (default: 500; 30 with --quick).
+    /// How many crashes, over all applications and modes (default: 610; 36 with --quick).
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     kills: Option<u64>,
     /// The seed of everything random (default: made from the commit).
@@ -77,8 +77,8 @@ impl Modes {
     }
 }
 
-const KILLS: u64 = 500;
-const QUICK_KILLS: u64 = 30;
+const KILLS: u64 = 610;
+const QUICK_KILLS: u64 = 36;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     needs::require_root("run PostgreSQL as its own user")?;

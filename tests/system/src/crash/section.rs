@@ -64,7 +64,7 @@ pub(super) const APPLICATIONS: [Entry; 6] = [
     },
     Entry {
         name: "saves",
-        share: 6,
+        share: 12,
         volume: &["--size", "96M", "--zone-size", "1M"],
         make: |site| Ok(Box::new(Saves::make(site)?)),
     },

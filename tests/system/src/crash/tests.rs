@@ -53,6 +53,16 @@ fn an_application_that_is_not_there_is_refused() {
     assert!(chosen(Some("oracle")).is_err());
 }
 
+/// A save that loses a file is rare, and every crash interrupts only a few of them.
+#[test]
+fn saved_files_see_two_hundred_crashes_half_of_them_losses_of_power() {
+    let (_, kills, _) = shares().find(|(name, ..)| *name == "saves").unwrap();
+    let sections = all_sections("crash --only saves", kills);
+    let crashes: Vec<(Mode, u64)> = sections.iter().map(|section| (section.mode, section.crashes)).collect();
+    assert!(kills >= 200 && crashes.len() == 2, "{crashes:?}");
+    assert!(crashes.iter().all(|(_, crashes)| *crashes >= 100), "{crashes:?}");
+}
+
 /// Suites run each application alone, with the same total number of crashes as one command.
 #[test]
 fn an_application_alone_has_its_share_of_all_crashes() {
