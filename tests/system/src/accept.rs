@@ -36,7 +36,8 @@ pub(crate) const POINTS: &[Point] = &[
     Point {
         number: 2,
         name: "power-cuts",
-        title: "a loss of power at any device command leaves what was promised, and again after it",
+        title: "a loss of power at any device command leaves what was promised, and again after it; \
+                the long form plants every bug that the simulator knows (`polder-sim planted`), and each is noticed",
         run: crash_cuts::run,
     },
     Point {

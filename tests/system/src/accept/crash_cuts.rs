@@ -20,11 +20,15 @@ pub(super) fn run(run: &Run) -> Result<Report> {
         counted.read(line);
         shapes.extend(line.strip_prefix("shape ").map(str::to_owned));
     })?;
-    let counts = counted.counts();
+    let mut counts = counted.counts();
     check_enough(&counts, &LEAST)?;
     if !run.quick {
         check_enough(&counts, &LEAST_OF_WHOLE)?;
-        simulator("planted").run().context("a bug can be planted and nothing notices")?;
+        let mut planted = Counted::of(&PLANTED);
+        simulator("planted")
+            .run_watched(|line| planted.read(line))
+            .context("a bug can be planted and nothing notices")?;
+        counts.extend(planted.counts());
     }
     Ok(Report { geometry: format!("emulated; {}", shapes.join("; ")), counts })
 }
@@ -43,6 +47,9 @@ const COUNTS: [&str; 11] = [
     "distinct device images",
     "distinct recovered trees",
 ];
+
+/// Counts of the long form only: the bugs that the simulator can plant, and those that a harness noticed.
+const PLANTED: [&str; 2] = ["planted bugs", "planted bugs found"];
 
 /// The least counts of each form.
 const LEAST: [(&str, u64); 7] = [
