@@ -20,7 +20,7 @@ pub(super) const TREE: &str = "image-";
 /// The suffix of archives.
 pub(super) const ARCHIVE: &str = ".cpio";
 /// The guest's first process.
-const INIT: &str = include_str!("init.sh");
+pub(super) const INIT: &str = include_str!("init.sh");
 /// The common part of suites that go through kinds of devices.
 const KINDS: &str = include_str!("suites/kinds.sh");
 /// The common part of suites that query the emulator.

@@ -13,8 +13,24 @@ mount -t tmpfs run /run
 exec 3>&1
 say() { echo "vm: $*" >&3; }
 
+# What helps to find the cause of a failure: the end of the daemon's log ($1), and space and counters of each mount that
+# is still there ($2: the kernel's list). At most 40 lines of each. A mount that does not answer ends nothing but the command that asks it.
+show_state() {
+    [ ! -e "$1" ] || { echo "the end of the daemon's log:"; tail -n 40 "$1"; }
+    while read -r device place type rest; do
+        [ "$type" = fuse.polder ] || continue
+        echo "$device is still mounted on $place:"
+        timeout -s KILL 10 df "$place" 2>&1 || echo "df has failed"
+        timeout -s KILL 10 polder stats "$place" 2>&1 || echo "polder stats has failed"
+    done < "$2" | head -n 40
+}
+
 # The verdict. The host then ends the machine. The guest may write no line after this one.
-verdict() { say "$*"; while :; do sleep 1000; done; }
+verdict() {
+    case $* in failed*) show_state /tmp/log /proc/mounts >&3 ;; esac
+    say "$*"
+    while :; do sleep 1000; done
+}
 
 # Waits until a condition holds, for 20 seconds at most.
 await() {

@@ -1,3 +1,4 @@
+use std::path::Path;
 use std::time::Duration;
 
 use rt::thread::Stop;
@@ -47,6 +48,35 @@ fn files_of_killed_commands_are_removed_when_no_command_is_running() {
     assert_eq!(names().len(), 7, "the first is still at work");
     drop((first, second));
     drop(sweep_all());
+}
+
+/// The function of the guest's first process, with a log, mounts and a `polder` of this test.
+fn shown_state(folder: &Path, mounts: &str, log_lines: usize) -> String {
+    let function = image::INIT.split("\nshow_state() {").nth(1).and_then(|rest| rest.split("\n}\n").next());
+    let function = function.expect("the function is in the script");
+    let [log, table, program] = ["log", "mounts", "polder"].map(|name| folder.join(name));
+    std::fs::write(&log, (1..=log_lines).map(|line| format!("log {line}\n")).collect::<String>()).unwrap();
+    std::fs::write(&table, mounts).unwrap();
+    std::fs::write(&program, "for line in $(seq 100); do echo \"$1 of $2, $line\"; done\nexit 1\n").unwrap();
+    let function = function.replace("polder stats \"", &format!("sh {} stats \"", program.display()));
+    let script = folder.join("script");
+    std::fs::write(&script, format!("show_state() {{{function}\n}}\nshow_state \"$@\"\n")).unwrap();
+    support::shell::Line::new("sh").arg(&script).arg(&log).arg(&table).output().unwrap()
+}
+
+#[test]
+fn a_failure_shows_the_end_of_the_log_and_the_mounts_that_are_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().display();
+    let mounts = format!("proc /proc proc rw 0 0\nthe-device {place} fuse.polder rw 0 0\n");
+    let shown = shown_state(folder.path(), &mounts, 100);
+    let has = |line: &str| shown.lines().any(|shown| shown == line);
+    assert!(has("log 100") && has("log 61") && !has("log 60"), "{shown}");
+    assert!(has(&format!("the-device is still mounted on {place}:")), "{shown}");
+    assert!(has(&format!("stats of {place}, 1")) && !shown.contains("/proc:"), "{shown}");
+    assert_eq!(shown.lines().count(), 1 + 40 + 40, "{shown}");
+    let shown = shown_state(folder.path(), "", 1);
+    assert_eq!(shown.lines().count(), 2, "no mount is there: {shown}");
 }
 
 /// A suite runs for hours before it writes its table.
