@@ -95,9 +95,10 @@ fn check_state(sample: &Sample, alerts: &mut Vec<Alert>) {
 }
 
 fn check_device(sample: &Sample, alerts: &mut Vec<Alert>) {
-    for problem in sample.info.sets.iter().filter_map(|set| set.problem.as_ref()) {
-        let remedy = "see `polder device status`, and replace the member with `polder device replace`";
-        alerts.push(warning(format!("the volume is degraded: {problem}"), remedy));
+    for set in &sample.info.sets {
+        if let (Some(problem), Some(remedy)) = (&set.problem, &set.remedy) {
+            alerts.push(warning(format!("the volume is degraded: {problem}"), remedy));
+        }
     }
     let faults = sample.zone_faults;
     if faults.offline > 0 {

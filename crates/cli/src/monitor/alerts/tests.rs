@@ -1,5 +1,7 @@
 use super::*;
 use crate::monitor::rates::RequestRates;
+use crate::name::AnyPath;
+use crate::sets::SetInfo;
 
 /// A sample of a small volume without trouble.
 pub(in crate::monitor) fn sample() -> Sample {
@@ -37,6 +39,20 @@ fn each_trouble_is_reported_once() {
     one(|sample| sample.stats.stored.available_bytes = Some(8 << 20), Warning, "8 MiB");
     one(|sample| sample.stats.gc.as_mut().unwrap().moved_per_written = 2.5, Warning, "throttled: up to 2.5");
     one(|sample| sample.info.host_available_bytes = Some(0), Warning, "file system");
+}
+
+/// The remedy for a rebuild is to wait, and not to replace the member again.
+#[test]
+fn a_degraded_set_is_reported_with_its_own_remedy() {
+    let alerts = changed(|sample| {
+        let mut set = SetInfo::single(AnyPath("a".into()), 64);
+        set.problem = Some("set 0, a mirror: member 1 is being rebuilt".to_owned());
+        set.remedy = Some("wait".to_owned());
+        sample.info.sets = vec![set];
+    });
+    assert_eq!(alerts.len(), 1, "{alerts:?}");
+    let Alert { level, what, remedy } = &alerts[0];
+    assert!(*level == Level::Warning && what.contains("is being rebuilt") && remedy == "wait", "{alerts:?}");
 }
 
 #[test]
