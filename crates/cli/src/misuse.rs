@@ -59,8 +59,11 @@ fn mistyped(word: &str, name: &str) -> Option<usize> {
 
 /// The same with the suggestions of the command line parser: subcommands, options and values.
 pub(crate) fn suggestions(error: &clap::Error) -> String {
-    // No other option has several values.
-    if error.kind() == ErrorKind::TooFewValues {
+    let of_layout = matches!(
+        error.get(ContextKind::InvalidArg),
+        Some(ContextValue::String(option)) if option.starts_with("--layout")
+    );
+    if error.kind() == ErrorKind::TooFewValues && of_layout {
         return "; write the members directly behind the layout, like --layout mirror A B".to_owned();
     }
     let kinds = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
