@@ -160,6 +160,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         drawn.iter().filter_map(|mutant| Some((mutant, kept.last(mutant)?))).collect();
     println!("\n{}", score::report(&found));
     println!("tried {} of {} drawn by seed {}", found.len(), drawn.len(), args.seed);
+    if found.len() < drawn.len() {
+        println!("left out: {} mutants, for want of time", drawn.len() - found.len());
+    }
     ensure!(!found.is_empty(), "nothing was tried: run it without --report, or for longer");
     Ok(())
 }

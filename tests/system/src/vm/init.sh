@@ -13,8 +13,9 @@ mount -t tmpfs run /run
 exec 3>&1
 say() { echo "vm: $*" >&3; }
 
-# What helps to find the cause of a failure: the end of the daemon's log ($1), and space and counters of each mount that
-# is still there ($2: the kernel's list). At most 40 lines of each. A mount that does not answer ends nothing but the command that asks it.
+# What helps to find the cause of a failure: the end of the daemon's log ($1), and space and counters of the mounts that
+# are still there ($2: the kernel's list). At most 40 lines of the log, and of all mounts. If a mount does not answer,
+# only the command that asks it ends.
 show_state() {
     [ ! -e "$1" ] || { echo "the end of the daemon's log:"; tail -n 40 "$1"; }
     while read -r device place type rest; do
